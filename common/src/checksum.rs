@@ -53,8 +53,8 @@ pub struct BlockIdentity {
 }
 
 impl BlockIdentity {
-    /// CRC32C over the identity (stamp, unless it is 0; segment, generation, body, offset; little-endian) and then
-    /// the block's stored bytes.
+    /// CRC32C over the identity (stamp, unless it is 0; segment, generation, body, offset; little-endian) and
+    /// then the block's stored bytes.
     #[must_use]
     pub fn crc32c(&self, stored: &[u8]) -> u32 {
         let mut crc = Crc32c::default();

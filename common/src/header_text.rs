@@ -1,5 +1,4 @@
-//! Text in header values: how it is read from the wire, and how it is written so that every client can read
-//! it.
+//! Text in header values: decoding from the wire, and encoding that every client can read.
 //!
 //! A header value is bytes. Clients send text in it as UTF-8, as ISO-8859-1, or as encoded words (RFC 2047).
 //! User metadata is stored as the text itself and sent as ASCII: a value that ASCII cannot carry becomes
@@ -37,8 +36,8 @@ pub fn text_of(value: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// The text of a value of user metadata. Encoded words are decoded where they carry what ASCII cannot; a
-/// value of plain ASCII stays as it was sent.
+/// Decodes a value of user metadata. Encoded words are decoded if they carry what ASCII cannot; a value of
+/// plain ASCII stays as it was sent.
 #[must_use]
 pub fn metadata_from_wire(value: &[u8]) -> String {
     let text = text_of(value);
@@ -83,7 +82,8 @@ pub fn latin1(text: &str) -> Option<Cow<'_, [u8]>> {
 #[must_use]
 pub fn percent_encoded(text: &str) -> Cow<'_, str> {
     let is_kept = |byte: u8| matches!(byte, b' '..=b'~');
-    if text.bytes().all(is_kept) {
+    // Without an exit from the loop the compiler looks at many bytes at once.
+    if text.bytes().fold(true, |all, byte| all & is_kept(byte)) {
         return Cow::Borrowed(text);
     }
     encoded_but(text, is_kept).into()
@@ -165,7 +165,7 @@ fn unquoted(value: &str) -> String {
     out
 }
 
-/// `text` with its encoded words decoded; nothing when it has none that can be.
+/// `text` with its encoded words decoded; nothing if none of them can be decoded.
 fn decoded_words(text: &str) -> Option<String> {
     // Words that follow each other are decoded together: some writers split characters between two.
     let (mut out, mut carried) = (String::new(), Vec::new());
@@ -176,7 +176,7 @@ fn decoded_words(text: &str) -> Option<String> {
             continue;
         };
         let before = &rest[..at];
-        // Blanks between two words are none of the text.
+        // Blanks between two words are no part of the text.
         if !(is_behind_word && before.bytes().all(|byte| byte.is_ascii_whitespace())) {
             out.push_str(std::str::from_utf8(&carried).ok()?);
             out.push_str(before);
@@ -247,7 +247,7 @@ mod tests {
             let wire = metadata_to_wire(&text).into_owned();
             prop_assert!(is_plain(&wire), "{:?}", wire);
             let back = metadata_from_wire(wire.as_bytes());
-            // Plain text with an encoded word in it is what that word says, as for any other reader.
+            // Plain text that contains an encoded word is decoded, as by any other reader.
             prop_assert!(back == text || (wire == text && text.contains("=?")), "{:?} {:?}", wire, back);
             prop_assert!(wire == text || wire.split(' ').all(|word| word.len() <= WORD_BYTES_MAX));
         }

@@ -3,8 +3,8 @@
 //! A cluster id is made once, at the first start. A node id is the member's. An incarnation is made at the
 //! first start and again by every restore, rebuild and recovery, because from that moment on ids that the
 //! catalogue hands out may repeat those of the older timeline. Two things that carry different identities are
-//! never mixed: what carries another cluster or node is foreign, and what carries an earlier incarnation of this
-//! node is readable but is not changed. The numbers are random; 0 is none of them.
+//! never mixed: what carries another cluster or node is foreign, and what carries an earlier incarnation of
+//! this node is readable but is not changed. The numbers are random and not 0.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -117,8 +117,8 @@ pub struct Lineage {
     pub own: Identity,
     /// Earlier incarnations, the oldest first.
     pub earlier: Vec<Incarnation>,
-    /// Whether directories, log and state of this server may still lack a mark: its first start with marks, or
-    /// the first one after a restore, has not finished.
+    /// Whether directories, log and state of this server may still lack a mark: its first start with marks,
+    /// or the first one after a restore, has not finished.
     pub marking: bool,
 }
 

@@ -71,8 +71,8 @@ id! {
     Epoch(u64)
 }
 
-/// What the checksums of a segment's records are seeded with beside its id. Ids repeat between servers, and between
-/// the timelines of one; stamps do not.
+/// What the checksums of a segment's records are seeded with beside its id. Ids repeat between servers, and
+/// between the timelines of one; stamps do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SegmentSeed {
     /// How often the segment was written anew.

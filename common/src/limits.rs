@@ -57,8 +57,8 @@ pub const XML_BODY_BYTES_MAX: usize = 4 * MIB as usize;
 pub const POST_FORM_BYTES_MAX: usize = 20_000;
 /// Largest head of a request.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * KIB as usize;
-/// Most header lines of a request. What limits a request is bytes; this keeps short lines, of which each
-/// takes more memory than it has bytes, from taking too much.
+/// Most header lines of a request. The limit that counts is in bytes; this one bounds the memory of very
+/// short lines, each of which takes more than its bytes.
 pub const REQUEST_HEADERS_MAX: usize = 1024;
 /// The most that is read of a body that a refused request still sends, so that its connection can be used
 /// again; the connections of longer ones close. Go's server has the same.
@@ -70,8 +70,8 @@ pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;
 
 /// The smallest limit of open files that the server starts with.
 pub const FILES_MIN: u64 = 512;
-/// Descriptors that connections to S3 leave to files, outgoing connections and the other listeners; of a
-/// smaller limit they leave half.
+/// Descriptors that S3 connections leave to files, outgoing connections and the other listeners. If the limit
+/// is small, they leave half of it.
 pub const FILES_KEPT_MAX: u64 = 4096;
 
 // What is told of requests.
@@ -95,8 +95,8 @@ pub const SMALL_BODY_BYTES: usize = 16 * KIB as usize;
 pub const HELD_BLOCKS_MAX: u32 = (2 * XML_BODY_BYTES_MAX as u64 / BLOCK_BYTES) as u32 + 2;
 /// The least memory that a server works with, whatever it is told.
 pub const MEMORY_BYTES_MIN: u64 = 16 * MIB;
-/// What the program takes by itself: an idle server without caches, and what its allocator keeps under load. With
-/// 40 MiB a server in 192 MiB was killed under ordinary load.
+/// What the program takes by itself: an idle server without caches, and what its allocator keeps under load.
+/// With 40 MiB a server in 192 MiB was killed under ordinary load.
 pub const PROCESS_BYTES: u64 = 80 * MIB;
 /// What a connection at rest takes: its task, its socket and what TLS keeps of it, measured.
 pub const RESTING_CONNECTION_BYTES: u64 = 7 * KIB;
@@ -136,7 +136,7 @@ pub const LARGE_CHUNK_BYTES_MIN: usize = 256 * KIB as usize;
 /// Segments of one body that may be open at once, each with its thread. A body that finds none
 /// free shares the segment of large chunks.
 pub const OWN_SEGMENTS_OPEN_MAX: usize = 16;
-/// As many there are on the smallest machine.
+/// Their number on the smallest machine.
 pub const OWN_SEGMENTS_OPEN_MIN: usize = 4;
 /// What of a body with a segment of its own is written to the disk at a time, from memory that each such
 /// segment has while it is open.
@@ -285,14 +285,14 @@ pub const DOOMED_MAX: usize = 1_000;
 pub const SPACINGS_MAX: usize = 10_000;
 /// Objects of checkpoints that are deleted in one round.
 pub const ROUND_DELETIONS_MAX: usize = 1_000;
-/// Small files of one folder that are read for names of checkpoints, before any of these is deleted. Of
-/// what more files may name, nothing is.
+/// Most small files of a folder that are read for names of checkpoints before a checkpoint is deleted. If
+/// there are more, nothing that they may name is deleted.
 pub const NAMING_FILES_MAX: usize = 1_000;
 /// Bytes of these that are read.
 pub const NAMING_BYTES_MAX: u64 = 16 * MIB;
-/// Keys of one folder that are looked at to find them: some seconds.
+/// Keys of one folder that are visited to find them: some seconds of work.
 pub const NAMING_KEYS_MAX: usize = 1_000_000;
-/// Folders in which they are looked for, in one round.
+/// Folders that are searched for them in one pass.
 pub const NAMING_FOLDERS_MAX: usize = 10_000;
 /// Workloads that one request shows, as many as are remembered.
 pub const WORKLOADS_SHOWN_MAX: usize = 1000;
@@ -306,7 +306,7 @@ pub const FETCH_AHEAD_BLOCKS: u64 = 4;
 /// Blocks of more than [`FETCH_SMALL_BYTES_MAX`] that are fetched at once for all answers, and held in memory until they are read
 /// or kept.
 pub const FETCH_BLOCKS_MAX: usize = 32;
-/// As many there are on the smallest machine: two answers that read ahead.
+/// Their number on the smallest machine: two answers that read ahead.
 pub const FETCH_BLOCKS_MIN: usize = 8;
 /// Objects that origins are asked about at once. At 20 ms a round trip that is 12,800 small objects a second.
 pub const FETCH_CONTACTS_MAX: usize = 256;
@@ -333,7 +333,7 @@ pub const PROPOSE_QUEUE_MAX: usize = 4096;
 /// Their encoded bytes, but for a single larger command: thirty completes of 10,000 parts, or five
 /// thousand puts. Decoded they take about as much again.
 pub const PROPOSE_BYTES_MAX: usize = 8 * MIB as usize;
-/// One memtable of the log store, of which there are two. A purge flushes it, so it also bounds the
+/// One memtable of the log store, which has two. A purge flushes it, so it also bounds the
 /// write-ahead log that a purge leaves behind.
 pub const LOG_MEMTABLE_BYTES: usize = 8 * MIB as usize;
 /// Body ids a node takes from the catalogue at a time. A restart forgets the rest of the range;

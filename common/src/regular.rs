@@ -1,4 +1,4 @@
-//! Regular files, opened so that nothing else in their place holds up the caller.
+//! Opens regular files only, so that a pipe or a device in a file's place never blocks the caller.
 //!
 //! Opening a named pipe waits for its other end, for ever if there is none. Every file of a data directory is
 //! therefore opened here: without waiting, and refused unless it is a regular file. A symbolic link to a

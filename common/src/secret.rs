@@ -55,8 +55,8 @@ pub fn hide_url_secrets(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}{}{host}{query}", &text[..begin], user.unwrap_or_default()))
 }
 
-/// Whether what stands between a URL's `://` and an `@` can be a user and a password. A path may have an `@`
-/// too; a password with a `/` in it is taken for one, unless what is before that is a host and a port.
+/// Whether the text between a URL's `://` and an `@` can be a user and a password. A path may contain an `@`
+/// too. A text with a `/` counts as a password, unless the part before the `/` is a host and a port.
 fn is_user(text: &str) -> bool {
     let Some((authority, _path)) = text.split_once('/') else { return true };
     authority.split_once(':').is_some_and(|(_, port)| port.bytes().any(|byte| !byte.is_ascii_digit()))

@@ -209,7 +209,13 @@ fn nothing_is_left_for_later() {
 /// Every test that a table of promises names is there, in the folder that it names.
 #[test]
 fn every_test_behind_a_cell_of_a_table_of_promises_is_there() {
-    let folders = [("s", "tests/src/"), ("u", "tiering/src/"), ("p", "policies/src/"), ("g", "gateway/src/")];
+    let folders = [
+        ("s", "tests/src/"),
+        ("u", "tiering/src/"),
+        ("m", "metadata/src/"),
+        ("p", "policies/src/"),
+        ("g", "gateway/src/"),
+    ];
     let sources = sources();
     for (document, least) in [("docs/FAULTS.md", 40), ("docs/POLICIES.md", 60)] {
         let table = std::fs::read_to_string(root().join(document)).unwrap();

@@ -12,7 +12,7 @@ pub use file::About;
 use crate::credentials::sealer::write_private;
 use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
 use mlgw_common::regular;
-use mlgw_common::{Clock, Timestamp};
+use mlgw_common::{Clock, Lineage, Timestamp};
 use mlgw_policies::BLOCK_ID_SEED;
 use mlgw_policies::engine::{Followed, PLANS_MAX, ReadyPlan, TooManyPlans, Who};
 use mlgw_policies::plan::{Plan, Reading};
@@ -32,6 +32,7 @@ const EXTENSION: &str = "plan";
 /// The plans of a server.
 pub struct AccessPlans {
     dir: PathBuf,
+    lineage: Lineage,
     keeper: Keeper,
     clock: Arc<dyn Clock>,
     held: Mutex<Held>,
@@ -101,13 +102,19 @@ pub enum AccessPlanError {
 }
 
 impl AccessPlans {
-    /// The plans of a data directory, given to the engine. Blocks, some tens of milliseconds for a million keys.
+    /// The plans of the data directory of a server, given to the engine. Blocks, some tens of milliseconds
+    /// for a million keys.
     ///
     /// # Errors
     /// Those of the disk.
-    pub fn open(data_dir: &Path, keeper: Keeper, clock: Arc<dyn Clock>) -> Result<Self, AccessPlanError> {
+    pub fn open(
+        data_dir: &Path,
+        lineage: Lineage,
+        keeper: Keeper,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, AccessPlanError> {
         let (dir, held, turn) = (data_dir.join("plans"), Mutex::default(), tokio::sync::Mutex::default());
-        let plans = Self { dir, keeper, clock, held, turn };
+        let plans = Self { dir, lineage, keeper, clock, held, turn };
         let ids = plans.ids().map_err(|error| plans.failed(error))?;
         let mut held = plans.held.lock();
         for id in ids {
@@ -139,7 +146,7 @@ impl AccessPlans {
             return Err(AccessPlanError::BadWorkload(about.workload.len()));
         }
         let about = About { put_ms: self.clock.now().as_millis(), ..about };
-        let bytes = file::written(&about, &plan);
+        let bytes = file::written(&self.lineage.own, &about, &plan);
         let mut held = self.held.lock();
         let before = held.plans.get(id).map(|given| self.told(id, given));
         self.give(&mut held, id, about, plan)?;
@@ -222,7 +229,7 @@ impl AccessPlans {
     /// Gives the engine a plan that is on the disk; or says why not.
     fn take_up(&self, held: &mut Held, id: &str) -> Result<(), String> {
         let bytes = regular::read(&self.path(id)).map_err(|error| error.to_string())?;
-        let (about, plan) = file::read(&bytes).map_err(|error| error.to_string())?;
+        let (about, plan) = file::read(&self.lineage, &bytes).map_err(|error| error.to_string())?;
         self.give(held, id, about, plan).map_err(|error| error.to_string())
     }
 
@@ -282,8 +289,8 @@ pub fn check(id: &str) -> Result<(), AccessPlanError> {
 #[cfg(test)]
 mod tests {
     use super::{About, AccessPlanError, AccessPlans, WORKLOAD_BYTES_MAX};
-    use mlgw_common::SystemClock;
     use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
+    use mlgw_common::{Lineage, SystemClock};
     use mlgw_policies::engine::PLANS_MAX;
     use mlgw_policies::language::Program;
     use mlgw_policies::plan::{Plan, Reading};
@@ -294,7 +301,7 @@ mod tests {
 
     fn plans(dir: &Path) -> AccessPlans {
         let keeper = Keeper::new(1 << 16, Arc::new(Program::built_in().unwrap()), &SystemClock);
-        AccessPlans::open(dir, keeper, Arc::new(SystemClock)).unwrap()
+        AccessPlans::open(dir, Lineage::default(), keeper, Arc::new(SystemClock)).unwrap()
     }
 
     fn about(workload: &str) -> About {

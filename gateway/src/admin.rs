@@ -138,7 +138,7 @@ pub struct Admin {
     pub jobs: Arc<Jobs>,
     /// Who may ask.
     pub keyring: Keyring,
-    /// S3 connections that there can be at once.
+    /// Most S3 connections at a time.
     pub connections_max: u64,
     /// What happened.
     pub metrics: Arc<Metrics>,

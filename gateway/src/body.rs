@@ -48,8 +48,8 @@ pub struct Terms {
     pub bytes_max: u64,
     /// The answer to more.
     pub too_large: Code,
-    /// Whether the head must say where the body ends: over HTTP/1 by a length. A document that is cut short
-    /// is not well-formed, but an object that is would be another object.
+    /// Whether the head must state the length of the body, over HTTP/1. A truncated document is not
+    /// well-formed, but a truncated object would be stored as another object.
     pub length_required: bool,
     /// Whether the MD5 is wanted (it is the ETag of an object or part).
     pub md5: bool,
@@ -103,7 +103,7 @@ pub struct Digests {
     pub bytes: u64,
     /// Its MD5, as far as the terms or the client asked for it.
     pub md5: BodyMd5,
-    /// Its checksums: the one the client declared and those of the terms.
+    /// Its checksums: the one that the client declared and those that the terms require.
     pub checksums: Vec<(Algorithm, Vec<u8>)>,
     /// The algorithm that the client declared, in a header or as a trailer.
     pub declared: Option<Algorithm>,
@@ -187,7 +187,7 @@ where
     pub fn new(incoming: B, head: &Parts, payload: Payload, terms: Terms) -> Result<Self, S3Error> {
         let headers = &head.headers;
         if terms.length_required && !is_framed(head) {
-            // What follows may be its bytes, and not the next request.
+            // The following bytes may belong to the body and not to the next request.
             let close = HeaderValue::from_static("close");
             return Err(S3Error::new(Code::MissingContentLength).header(CONNECTION, close));
         }
@@ -195,7 +195,7 @@ where
         let declared = Declared::of(headers, terms.checksum_headers, chunked)?;
         let length = if chunked { Some(decoded_length(headers)?) } else { plain_length(headers, &incoming) };
         match length {
-            // A body of HTTP/2 ends with its stream, so that it is whole without a length.
+            // An HTTP/2 body ends with its stream, so it is whole without a length.
             None if terms.length_required && head.version < Version::HTTP_2 => {
                 return Err(S3Error::new(Code::MissingContentLength));
             }
@@ -350,8 +350,8 @@ fn decoded_length(headers: &HeaderMap) -> Result<u64, S3Error> {
     value.and_then(number).ok_or_else(|| S3Error::new(Code::MissingContentLength))
 }
 
-/// Whether it is certain where the body ends. Without `Content-Length` and `Transfer-Encoding` a body of
-/// HTTP/1 is empty, which a client that forgot the length does not mean.
+/// Whether the end of the body is certain. Without `Content-Length` and `Transfer-Encoding` an HTTP/1 body is
+/// empty, although a client may just have forgotten the length.
 fn is_framed(head: &Parts) -> bool {
     head.version >= Version::HTTP_2
         || head.headers.contains_key(CONTENT_LENGTH)

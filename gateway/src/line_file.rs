@@ -1,8 +1,15 @@
-//! Small files that say what they are: a line `MAGIC VERSION CRC JSON`, with the CRC32C of the JSON in hexadecimal, and whatever follows it.
+//! Small files of one server: a line `MAGIC VERSION OWNER CRC JSON`, and whatever follows it. `OWNER` is the identity of
+//! the server and its timeline, `CRC` the CRC32C of `OWNER JSON` in hexadecimal.
 //!
-//! Always: what is read back is what was written, and anything else is refused.
+//! Such a file names buckets and objects by ids that repeat on another server and after a restore. So only a file of
+//! this server and its present timeline is read. Earlier versions have no owner, and their CRC is of the JSON alone;
+//! they are read by a server that has had no other timeline.
+//!
+//! Always: what is read back is what was written, and anything else is refused. The files are replaced whole, so a
+//! crash leaves the old one or the new one.
 
-use crc_fast::{CrcAlgorithm, checksum};
+use mlgw_common::checksum::crc32c;
+use mlgw_common::{Identity, Lineage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -11,8 +18,10 @@ use serde::de::DeserializeOwned;
 pub(crate) struct Kind {
     /// Its first word.
     pub(crate) magic: &'static str,
-    /// The version that this program writes, and the only one that it reads.
+    /// The version that this program writes.
     pub(crate) version: &'static str,
+    /// Earlier versions, which it reads too.
+    pub(crate) without_owner: &'static [&'static str],
 }
 
 /// Why a line says nothing.
@@ -24,76 +33,135 @@ pub(crate) enum BadLine {
     /// A later program wrote it.
     #[error("the file is of version {0}, which this program does not know")]
     Version(String),
+    /// Another server wrote it, or another timeline of this one.
+    #[error("the file is of {0}, which is not this server on its present timeline")]
+    Foreign(Identity),
+    /// An earlier program wrote it, perhaps on an earlier timeline.
+    #[error("the file has no owner, and this server has begun a new timeline since such files were written")]
+    Unowned,
 }
 
 impl Kind {
-    /// The line that says `what`.
-    pub(crate) fn line(self, what: &impl Serialize) -> Vec<u8> {
+    /// The line that holds `what`, of this owner.
+    pub(crate) fn line(self, owner: &Identity, what: &impl Serialize) -> Vec<u8> {
         let json = serde_json::to_string(what).unwrap_or_default();
-        format!("{} {} {:08x} {json}\n", self.magic, self.version, crc(&json)).into_bytes()
+        let text = format!("{owner} {json}");
+        format!("{} {} {owner} {} {json}\n", self.magic, self.version, crc(&text)).into_bytes()
     }
 
-    /// What the line says that a file begins with, and what follows it.
+    /// What the first line of a file holds, and what follows it.
     ///
     /// # Errors
-    /// It is not what was written.
-    pub(crate) fn read<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<(T, &[u8]), BadLine> {
+    /// It is not what this server wrote on its present timeline.
+    pub(crate) fn read<'b, T: DeserializeOwned>(
+        self,
+        lineage: &Lineage,
+        bytes: &'b [u8],
+    ) -> Result<(T, &'b [u8]), BadLine> {
         let end = bytes.iter().position(|byte| *byte == b'\n').ok_or(BadLine::Damaged)?;
         let line = std::str::from_utf8(&bytes[..end]).map_err(|_| BadLine::Damaged)?;
-        let mut words = line.splitn(4, ' ');
+        let mut words = line.splitn(3, ' ');
         let mut word = || words.next().ok_or(BadLine::Damaged);
         if word()? != self.magic {
             return Err(BadLine::Damaged);
         }
         let version = word()?;
-        if version != self.version {
+        let rest = word()?;
+        let json = if version == self.version {
+            owned(lineage, rest)?
+        } else if self.without_owner.contains(&version) {
+            unowned(lineage, rest)?
+        } else {
             return Err(BadLine::Version(version.to_owned()));
-        }
-        let (sum, json) = (word()?, word()?);
-        if sum != format!("{:08x}", crc(json)) {
-            return Err(BadLine::Damaged);
-        }
+        };
         let what = serde_json::from_str(json).map_err(|_| BadLine::Damaged)?;
         Ok((what, &bytes[end + 1..]))
     }
 
-    /// What the line says that a file is, and nothing else.
+    /// What a file holds that is one line.
     ///
     /// # Errors
-    /// It is not what was written.
-    pub(crate) fn read_alone<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, BadLine> {
-        match self.read(bytes)? {
+    /// As [`Kind::read`].
+    pub(crate) fn read_alone<T: DeserializeOwned>(
+        self,
+        lineage: &Lineage,
+        bytes: &[u8],
+    ) -> Result<T, BadLine> {
+        match self.read(lineage, bytes)? {
             (what, []) => Ok(what),
             _ => Err(BadLine::Damaged),
         }
     }
 }
 
-fn crc(text: &str) -> u64 {
-    checksum(CrcAlgorithm::Crc32Iscsi, text.as_bytes())
+/// The JSON of `OWNER CRC JSON`.
+fn owned<'t>(lineage: &Lineage, text: &'t str) -> Result<&'t str, BadLine> {
+    let (owner, text) = text.split_once(' ').ok_or(BadLine::Damaged)?;
+    let (sum, json) = text.split_once(' ').ok_or(BadLine::Damaged)?;
+    if sum != crc(&format!("{owner} {json}")) {
+        return Err(BadLine::Damaged);
+    }
+    let owner: Identity = owner.parse().map_err(|_| BadLine::Damaged)?;
+    if owner == lineage.own { Ok(json) } else { Err(BadLine::Foreign(owner)) }
+}
+
+/// The JSON of `CRC JSON`.
+fn unowned<'t>(lineage: &Lineage, text: &'t str) -> Result<&'t str, BadLine> {
+    let (sum, json) = text.split_once(' ').ok_or(BadLine::Damaged)?;
+    if sum != crc(json) {
+        return Err(BadLine::Damaged);
+    }
+    if lineage.earlier.is_empty() { Ok(json) } else { Err(BadLine::Unowned) }
+}
+
+fn crc(text: &str) -> String {
+    format!("{:08x}", crc32c(text.as_bytes()))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::{BadLine, Kind};
+    use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 
-    const KIND: Kind = Kind { magic: "mlgw-test", version: "3" };
+    const KIND: Kind = Kind { magic: "mlgw-test", version: "3", without_owner: &["2"] };
+
+    /// A server that has had no other timeline, and the same after a restore.
+    pub(crate) fn lineages() -> (Lineage, Lineage) {
+        let identity =
+            |number| Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(number) };
+        let first = Lineage { own: identity(3), ..Lineage::default() };
+        (first, Lineage { own: identity(4), earlier: vec![Incarnation(3)], marking: false })
+    }
 
     #[test]
     fn what_is_read_is_what_was_written_and_nothing_else_is_taken() {
-        let mut bytes = KIND.line(&("ä\n", 7));
+        let (lineage, _) = lineages();
+        let mut bytes = KIND.line(&lineage.own, &("ä\n", 7));
         bytes.extend_from_slice(b"rest\n");
-        assert_eq!(KIND.read(&bytes), Ok((("ä\n".to_owned(), 7), &b"rest\n"[..])));
+        assert_eq!(KIND.read(&lineage, &bytes), Ok((("ä\n".to_owned(), 7), &b"rest\n"[..])));
         let line = bytes.len() - 5;
         for at in 0..line {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            assert!(KIND.read::<(String, i32)>(&damaged).is_err(), "byte {at}");
-            assert!(KIND.read::<(String, i32)>(&bytes[..at]).is_err(), "cut at {at}");
+            assert!(KIND.read::<(String, i32)>(&lineage, &damaged).is_err(), "byte {at}");
+            assert!(KIND.read::<(String, i32)>(&lineage, &bytes[..at]).is_err(), "cut at {at}");
         }
-        assert_eq!(KIND.read_alone::<(String, i32)>(&bytes), Err(BadLine::Damaged));
-        assert_eq!(KIND.read_alone(&bytes[..line]), Ok(("ä\n".to_owned(), 7)));
-        let newer = Kind { version: "4", ..KIND }.line(&7);
-        assert_eq!(KIND.read::<i32>(&newer), Err(BadLine::Version("4".to_owned())));
+        assert_eq!(KIND.read_alone::<(String, i32)>(&lineage, &bytes), Err(BadLine::Damaged));
+        assert_eq!(KIND.read_alone(&lineage, &bytes[..line]), Ok(("ä\n".to_owned(), 7)));
+        let newer = Kind { version: "4", ..KIND }.line(&lineage.own, &7);
+        assert_eq!(KIND.read_alone::<i32>(&lineage, &newer), Err(BadLine::Version("4".to_owned())));
+    }
+
+    #[test]
+    fn only_the_present_timeline_is_read() {
+        let (first, restored) = lineages();
+        let bytes = KIND.line(&first.own, &7);
+        assert_eq!(KIND.read_alone(&first, &bytes), Ok(7));
+        assert_eq!(KIND.read_alone::<i32>(&restored, &bytes), Err(BadLine::Foreign(first.own)));
+        let older = b"mlgw-test 2 b6547e0b 7\n";
+        assert_eq!(super::crc("7"), "b6547e0b");
+        assert_eq!(KIND.read_alone(&first, older), Ok(7));
+        assert_eq!(KIND.read_alone::<i32>(&restored, older), Err(BadLine::Unowned));
+        assert_eq!(KIND.read_alone::<i32>(&first, b"mlgw-test 2 b6547e0c 7\n"), Err(BadLine::Damaged));
     }
 }

@@ -6,10 +6,10 @@
 //! each share one client address holds a part at most, and one connection a smaller part of the
 //! second; who waits, waits for the narrowest first, so a client's surplus is in nobody's way.
 //!
-//! A request that nobody has signed yet, and that is waited for all the same, takes a turn besides: a form
-//! before its policy was read, and a long head that comes in pieces. Of these there are as many as a quarter
-//! of the places, of all and of each client; one more is refused at once. So half-sent requests of one
-//! address leave three quarters of its places to its signed ones.
+//! A request whose signature is not known yet takes a turn besides its place: a form before its policy was
+//! read, and a long head that comes in pieces. There are as many turns as a quarter of the places, in total
+//! and for each client; one request more is refused at once. Half-sent requests of one address therefore
+//! leave three quarters of its places to its signed ones.
 //!
 //! Who finds nothing waits for a moment and is then told to come again (`SlowDown`); what was
 //! granted is enough to go on to the end, so nobody who was admitted is stuck. All of it is in
@@ -37,9 +37,9 @@ const WAIT: Duration = Duration::from_secs(5);
 /// Of the second share, one connection may hold one part in so many.
 const CONNECTION_PARTS: usize = 8;
 
-/// Of the first share, unproven requests may have one place in so many.
+/// Requests without a verified signature may have one in this many places of the first share.
 const UNPROVEN_PART: usize = 4;
-/// What a form is charged before its policy was read: its fields, and what its parser looks at.
+/// Bytes charged for a form before its policy was read: its fields and the buffer of its parser.
 const FORM_BLOCKS: u32 = (2 * POST_FORM_BYTES_MAX as u64 + BLOCK_BYTES).div_ceil(BLOCK_BYTES) as u32;
 
 /// The memory of a server. Clones share it.
@@ -187,7 +187,7 @@ pub struct Awake {
     _places: [OwnedSemaphorePermit; 2],
 }
 
-/// The turn of a request that nobody has signed yet, while this lives.
+/// The turn of a request whose signature is not known yet, while this lives.
 pub struct Unproven {
     _turns: [OwnedSemaphorePermit; 2],
 }
@@ -229,8 +229,8 @@ impl Account {
         timeout(self.0.memory.0.wait, both).await.map_err(slow_down)?
     }
 
-    /// A turn for a request that is waited for before anybody has signed it. Nobody waits for one: what is
-    /// half-sent would be in the way of what is whole.
+    /// A turn for a request that is still incomplete and whose signature is not known. There is no waiting
+    /// for a turn: half-sent requests must not delay whole ones.
     ///
     /// # Errors
     /// `SlowDown` when all are taken.

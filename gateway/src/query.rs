@@ -1,7 +1,7 @@
-//! The query of a request, taken apart once and looked at by everybody: signatures, the choice of
-//! the operation, the operation itself.
+//! The query of a request, parsed once and used by all: signatures, the choice of the operation, the
+//! operation itself.
 //!
-//! Names are decoded here, so that `%61cl` is `acl` for each of them; whoever needs a value decodes it.
+//! Names are decoded here, so that `%61cl` is `acl` for each of them. Values are decoded where they are used.
 
 use memchr::{memchr2, memchr2_iter};
 use percent_encoding::percent_decode_str;
@@ -74,7 +74,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// A name as it was meant: `+` is a space. Nothing that is looked for has bytes that are not UTF-8.
+/// A decoded name: `+` is a space. No known name has bytes that are not UTF-8.
 fn decode_name(sent: &str) -> Cow<'_, str> {
     if memchr2(b'%', b'+', sent.as_bytes()).is_none() {
         return Cow::Borrowed(sent);

@@ -76,7 +76,7 @@ use watch::Patience;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Memory of each listener beside the one of S3: a place for every connection.
 const ADMIN_MEMORY_BYTES: u64 = 4 * 256 * AWAKE_CONNECTION_BYTES;
-/// How long threads that wait for a disk may take once everything is closed.
+/// How long the exit waits for threads that wait for a disk, after everything is closed.
 const THREADS_PATIENCE: Duration = Duration::from_secs(5);
 /// How long admin requests in flight may take once S3 is drained.
 const ADMIN_DRAIN: Duration = Duration::from_secs(5);
@@ -427,7 +427,7 @@ impl Bound {
     }
 }
 
-/// Places for probes: whoever has one is quick, and its memory is its own.
+/// Places for probes. A probe is short, and its memory is not that of other requests.
 fn spare_places(connections_max: usize, server: &Server) -> Spare {
     let pace = Pace { window: PROBE_TIMEOUT, ..server.patience.pace };
     let patience = Patience {
@@ -514,7 +514,8 @@ fn admin_of(
 }
 
 fn plans_of(engine: &Engine) -> Result<AccessPlans, ServeError> {
-    let plans = AccessPlans::open(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock));
+    let (keeper, clock) = (engine.keeper.clone(), Arc::clone(&engine.clock));
+    let plans = AccessPlans::open(engine.dir.path(), engine.dir.lineage(), keeper, clock);
     plans.map_err(|error| io_error("the access plans")(io::Error::other(error)))
 }
 

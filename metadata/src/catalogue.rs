@@ -238,8 +238,8 @@ impl Catalogue {
         self.inner.body_id().await
     }
 
-    /// The key of upload ids. One that has none yet gets `candidate`, which has to be random; ask before any
-    /// body id.
+    /// The key of upload ids. A catalogue without a key gets `candidate`, which has to be random. Call this
+    /// before any body id is taken.
     ///
     /// # Errors
     /// When the key could not be read or kept.

@@ -163,7 +163,7 @@ impl Offline {
                     return Ok(None);
                 }
             }
-            // Damage that the replay, or the rows, name better where they get as far.
+            // Damage for which the replay or the rows give a better reason, if they get that far.
             Err(error) => tracing::debug!(%error, "log and state were not compared"),
         }
         for (group, opened) in &states {

@@ -33,8 +33,8 @@ pub use fence::FencedRange;
 pub use job::{Job, JobCursor, JobKind, JobOrder, JobParams, JobProgress, JobState, MigrateTo};
 pub use node::Node;
 pub use object::{
-    Checksum, ChecksumAlgorithm, ChecksumKind, EncryptionEnvelope, EtagKind, Imported, ObjectSummary,
-    ObjectVersion, Pair, Retention,
+    Checksum, ChecksumAlgorithm, ChecksumKind, ChecksumNames, EncryptionEnvelope, EtagKind, Imported,
+    ObjectSummary, ObjectVersion, Pair, Retention,
 };
 pub use part::Part;
 pub use partition::Partition;

@@ -175,7 +175,7 @@ impl Checkpoints {
         Some(id)
     }
 
-    /// As [`Checkpoints::stored`], of an object of which only the time is known.
+    /// As [`Checkpoints::stored`], for an object of which only the time of its write is known.
     pub fn listed(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
         self.stored(Moment::at(at_us), bucket, key, bytes)
     }
@@ -369,9 +369,8 @@ impl Checkpoints {
         })
     }
 
-    /// The files of a checkpoint: what follows its prefix, bytes, and when it was written. Nothing if they
-    /// are not remembered: then a listing
-    /// of the prefix tells.
+    /// The files of a checkpoint: key behind its prefix, bytes, and time of the write. None if they are not
+    /// in memory: then a listing of the prefix has them.
     #[must_use]
     pub fn members(&self, id: GroupId) -> Option<impl Iterator<Item = (&str, u64, Moment)>> {
         let names = self.series.get(&id.series)?.find(id)?.names()?;

@@ -115,7 +115,7 @@ impl Learner {
     fn look_ahead(&mut self, evidence: &Evidence<'_>) -> Option<Move> {
         let of = |outcome: Outcome| evidence.ahead[outcome as usize] - self.ahead[outcome as usize];
         let [used, late] = [Outcome::Used, Outcome::Late].map(of);
-        // A request for what is not there is as useless.
+        // A request for an absent key is waste as well.
         let wasted = of(Outcome::Wasted) + of(Outcome::Absent);
         let all = used + late + wasted;
         if all < BLOCKS_MIN {

@@ -72,7 +72,7 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_collectreport(report):
-    # A file that cannot be read has tests that nobody knows the names of.
+    # The names of the tests in a file that cannot be read are not known.
     if report.failed:
         broken.append(report.nodeid)
 

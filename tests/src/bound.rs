@@ -3,7 +3,7 @@
 //! - `read_through`: what is read is what the origin has, asked for as seldom as promised;
 //! - `keeping`: what is kept is what the policy engine says;
 //! - `learning`: what becomes of it is told, and moves bounds;
-//! - `lies`: an origin that claims what is not so, and honest ones with unusual ETags and times;
+//! - `lies`: origins with wrong answers, and correct ones with unusual ETags and times;
 //! - `origin_faults`: an origin that is slow, lies, hangs up or is away;
 //! - `ruling`: rules have their effects;
 //! - `write_through`: what is written is at the origin when it is acknowledged, and is what is read;

@@ -1,8 +1,8 @@
-//! An origin that lies: an S3 store in memory whose answers are wrong in one way at a time, and honest ones
-//! whose ETags or times are unusual.
+//! An origin with wrong answers, for tests: an S3 store in memory that is wrong in one way at a time; and
+//! correct ones whose ETags or times are unusual.
 //!
-//! It speaks as much of S3 as a bound bucket asks for, over HTTP/1.1, a thread for each connection. What it
-//! really has is known to the test that started it. Nothing of it is kept.
+//! It implements as much of S3 as a bound bucket needs, over HTTP/1.1, with a thread for each connection. The
+//! test that started it can read what it really has. Nothing is kept on disk.
 
 mod answers;
 mod http;
@@ -39,7 +39,7 @@ impl Shared {
 }
 
 impl LyingOrigin {
-    /// Starts one with this manner. It tells the truth.
+    /// Starts one with this manner. It answers truthfully.
     pub(crate) fn start(manner: Manner) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let addr = listener.local_addr().expect("bound");
@@ -54,13 +54,13 @@ impl LyingOrigin {
         Self { addr, shared }
     }
 
-    /// From now on it lies so; or not.
+    /// From now on it lies in this way, or not at all.
     pub(crate) fn lie(&self, lie: Option<Lie>) {
         let mut store = self.shared.store();
         (store.lie, store.lies_told) = (lie, 0);
     }
 
-    /// How often it has lied since it was told to.
+    /// How often it has lied since lying was switched on.
     pub(crate) fn lies_told(&self) -> usize {
         self.shared.store().lies_told
     }
@@ -86,7 +86,7 @@ impl LyingOrigin {
         self.shared.store().begin(key, Vec::new())
     }
 
-    /// Requests and bytes of bodies that it answered since it was last asked: `GET bytes=0-9`, and so on.
+    /// Requests and bytes of bodies that it answered since the last call: `GET bytes=0-9`, and so on.
     pub(crate) fn take_log(&self) -> (Vec<String>, u64) {
         let mut store = self.shared.store();
         (std::mem::take(&mut store.log), std::mem::take(&mut store.sent_bytes))

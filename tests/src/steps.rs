@@ -1,5 +1,5 @@
 //! The runner of the steps of `make test`, with stand-ins for two of its steps: which tests run once more,
-//! and what the closing lines say.
+//! and the closing lines.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

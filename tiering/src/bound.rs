@@ -62,10 +62,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const READ_NOTED_EVERY: Duration = Duration::from_mins(1);
 /// Keys of which it is remembered that the origin has none.
 const ABSENT_MAX: usize = 100_000;
-/// Keys of which it is remembered that their bytes were not those of their ETag.
+/// Most keys that are remembered as having had bytes which did not match their ETag.
 const SUSPECTS_MAX: usize = 10_000;
-/// Bodies of which it is remembered that their bytes were compared with their ETag; others are compared
-/// again.
+/// Most bodies that are remembered as verified against their ETag; others are compared again.
 const COMPARED_MAX: usize = 100_000;
 /// Most copies that are looked at between two looks at the clock while a bucket is refreshed.
 const REFRESHED_AT_ONCE: usize = 1000;
@@ -97,9 +96,9 @@ struct Inner {
     contacts: Contacts,
     /// When origins said that there is no such key.
     absent: Cache<(BucketId, ObjectKey), Timestamp>,
-    /// The MD5s of what came last under an ETag that is another one.
+    /// The MD5s of the bytes that came last under an ETag that is another MD5.
     suspects: Cache<(BucketId, ObjectKey), [u8; 16]>,
-    /// Bodies of several blocks that were compared with their ETag, all of them.
+    /// Bodies of several blocks that were compared with their ETag as a whole.
     compared: Cache<BodyId, ()>,
     /// Answers that carry more than the block that was taken from them.
     rests: Rests,
@@ -260,7 +259,7 @@ pub struct Opened {
     read: Timestamp,
     /// Bytes of its end, which were fetched with that.
     tail: fetch::Tail,
-    /// What of the answer is behind its first block.
+    /// The rest of the answer behind its first block.
     rest: Option<Arc<Rest>>,
     /// A block was fetched with that, until its reader has said whether it is kept.
     claim: Mutex<Option<Arc<fill::Claim>>>,

@@ -15,6 +15,7 @@ mod ledger;
 mod let_go;
 mod map;
 mod names;
+mod owner;
 mod pins;
 #[cfg(test)]
 mod tests;
@@ -37,12 +38,13 @@ use ledger::{Ledger, block_bytes, is_small};
 use map::CopyMap;
 use mlgw_common::ids::{BodyId, BucketId, NodeId};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, COPY_BLOCK_BYTES, MIB, PINNED_PERCENT_MAX};
-use mlgw_common::{Clock, ObjectKey, Timestamp};
+use mlgw_common::{Clock, Lineage, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Copy, Extent, ObjectVersion};
 use mlgw_metadata::{CleanIndex, CleanIndexError, Durability};
 use parking_lot::Mutex;
 use pins::Pins;
 use std::collections::VecDeque;
+use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -63,6 +65,8 @@ pub struct CopiesOptions {
     pub dir: PathBuf,
     /// This node.
     pub node: NodeId,
+    /// The identity of this server, and the timelines that it descends from.
+    pub lineage: Lineage,
     /// Bytes that they may take.
     pub capacity_bytes: u64,
     /// Bytes of the file system that they leave to others.
@@ -86,6 +90,9 @@ pub struct CopiesOptions {
 /// Why clean copies were not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenCopiesError {
+    /// Their directory.
+    #[error("the directory of copies: {0}")]
+    Directory(#[from] io::Error),
     /// The index.
     #[error(transparent)]
     Index(#[from] CleanIndexError),
@@ -170,6 +177,7 @@ impl Copies {
         memory: MemoryTier,
         tuned: impl FnOnce(&mut HotOptions),
     ) -> Result<Self, OpenCopiesError> {
+        owner::settle(&options.dir, &options.lineage)?;
         let index = Arc::new(CleanIndex::open(&options.dir, options.memory_bytes)?);
         walk::adopt(&index)?;
         let map = Arc::new(CopyMap::open(index.clone())?);

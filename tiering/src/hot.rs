@@ -134,7 +134,7 @@ pub enum AppendError {
     /// The disk's reserve is reached, or the disk is full: delete something.
     #[error("the disk is full")]
     Full,
-    /// Room is being made, by spilling and compaction: ask again in a moment.
+    /// Spilling and compaction are making room: try again in a moment.
     #[error("room is being made on the disk")]
     NoRoomYet,
     /// The tier is shutting down: ask again after the restart.
@@ -291,7 +291,8 @@ impl HotTier {
         let sweeps = marks::admit_all(&dirs, &*map, &options)?;
         let recovered = recovery::recover(&*map, &disk).await?;
         let leftovers =
-            Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone())).map_err(io)?;
+            Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone()), &options.lineage)
+                .map_err(io)?;
         let away = Arc::new(Away::new(options.away.clone(), map.clone()));
         // Before anything is removed because an upstream has it.
         let upstreams_are_there = away.all_configured(options.start_without_missing)?;

@@ -1,4 +1,4 @@
-//! The formats of the small files of state in a data directory, for whoever checks one without opening it.
+//! The formats of the small state files of a data directory, for a check that does not open them.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ pub const SCRUB: u32 = crate::hot::SCRUB_FORMAT;
 pub const LEFTOVERS: u32 = crate::hot::LEFTOVERS_FORMAT;
 
 /// Checks that a start can use the file of state at `path`: that it is not there, or can be read and is of a
-/// format up to `format`. A damaged one can be used: it is begun anew.
+/// format up to `format`. A damaged one can be used: it starts empty.
 ///
 /// # Errors
 /// What keeps a server from starting.

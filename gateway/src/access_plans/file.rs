@@ -1,13 +1,15 @@
 //! A plan as a file: a line that says whose it is, and the plan's own bytes.
 //!
-//! The [line](crate::line_file) is `mlgw-plan 1 CRC JSON`. Plans have a version and a checksum of their own. Always: what is read back is what was
-//! written, and anything else is refused.
+//! The [line](crate::line_file) is `mlgw-plan 2 OWNER CRC JSON`; version 1 has no owner. Plans have a version
+//! and a checksum of their own. Always: what is read back is what this server wrote on its present timeline,
+//! and anything else is refused.
 
 use crate::line_file::{BadLine, Kind};
+use mlgw_common::{Identity, Lineage};
 use mlgw_policies::plan::{BadPlan, Plan};
 use serde::{Deserialize, Serialize};
 
-const KIND: Kind = Kind { magic: "mlgw-plan", version: "1" };
+const KIND: Kind = Kind { magic: "mlgw-plan", version: "2", without_owner: &["1"] };
 
 /// Whose plan it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,21 +36,22 @@ pub(super) enum BadFile {
 }
 
 /// A file's bytes.
-pub(super) fn written(about: &About, plan: &Plan) -> Vec<u8> {
-    let mut bytes = KIND.line(about);
+pub(super) fn written(owner: &Identity, about: &About, plan: &Plan) -> Vec<u8> {
+    let mut bytes = KIND.line(owner, about);
     bytes.extend_from_slice(&plan.to_bytes());
     bytes
 }
 
 /// What a file's bytes say.
-pub(super) fn read(bytes: &[u8]) -> Result<(About, Plan), BadFile> {
-    let (about, plan) = KIND.read(bytes)?;
+pub(super) fn read(lineage: &Lineage, bytes: &[u8]) -> Result<(About, Plan), BadFile> {
+    let (about, plan) = KIND.read(lineage, bytes)?;
     Ok((about, Plan::from_bytes(plan)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::{About, BadFile, BadLine, read, written};
+    use crate::line_file::tests::lineages;
     use mlgw_policies::plan::{Plan, Reading, Sampler};
 
     fn example() -> (About, Plan) {
@@ -66,26 +69,33 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_nothing_else() {
         let (about, plan) = example();
-        let bytes = written(&about, &plan);
-        assert_eq!(read(&bytes).unwrap(), (about, plan));
+        let (lineage, restored) = lineages();
+        let bytes = written(&lineage.own, &about, &plan);
+        assert_eq!(read(&lineage, &bytes).unwrap(), (about, plan));
+        assert!(matches!(read(&restored, &bytes), Err(BadFile::Line(BadLine::Foreign(_)))));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            assert!(read(&damaged).is_err(), "byte {at}");
-            assert!(read(&bytes[..at]).is_err(), "cut at {at}");
+            assert!(read(&lineage, &damaged).is_err(), "byte {at}");
+            assert!(read(&lineage, &bytes[..at]).is_err(), "cut at {at}");
         }
-        let text = String::from_utf8_lossy(&bytes).replacen("mlgw-plan 1", "mlgw-plan 2", 1);
+        let text = String::from_utf8_lossy(&bytes).replacen("mlgw-plan 2", "mlgw-plan 3", 1);
         assert!(
-            matches!(read(text.as_bytes()), Err(BadFile::Line(BadLine::Version(version))) if version == "2")
+            matches!(read(&lineage, text.as_bytes()), Err(BadFile::Line(BadLine::Version(version))) if version == "3")
         );
     }
 
     #[test]
     fn the_format_is_the_one_that_was_released() {
         let (about, plan) = example();
-        let bytes = written(&about, &plan);
+        let (lineage, restored) = lineages();
+        let bytes = written(&lineage.own, &about, &plan);
         let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
-        let line = r#"mlgw-plan 1 8fdaa7b0 {"workload":"resnet","bucket":"lake","bucket_id":7,"put_ms":1700000000123}"#;
+        let rest = &bytes[end..];
+        let older = [br#"mlgw-plan 1 8fdaa7b0 {"workload":"resnet","bucket":"lake","bucket_id":7,"put_ms":1700000000123}"#, rest];
+        assert_eq!(read(&lineage, &older.concat()).unwrap(), (about, plan));
+        assert!(matches!(read(&restored, &older.concat()), Err(BadFile::Line(BadLine::Unowned))));
+        let line = r#"mlgw-plan 2 0000000000000001-0000000000000002-0000000000000003 c298aeb1 {"workload":"resnet","bucket":"lake","bucket_id":7,"put_ms":1700000000123}"#;
         assert_eq!(std::str::from_utf8(&bytes[..end]).unwrap(), line);
         // The last eight are the checksum, which reading compares.
         let hex: String = bytes[end + 1..bytes.len() - 8].iter().map(|byte| format!("{byte:02x}")).collect();

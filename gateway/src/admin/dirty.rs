@@ -32,7 +32,8 @@ pub struct DirtyInfo {
     pub trouble: Option<String>,
     /// The first keys that the origin claimed to have at the last try and did not show.
     pub unconfirmed: Vec<String>,
-    /// Whether nothing goes on: all that could be sent was, and the origin does not confirm it.
+    /// Whether there is no progress: everything that can be sent was sent, and the origin does not confirm
+    /// it.
     pub stuck: bool,
 }
 

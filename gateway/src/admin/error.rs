@@ -55,7 +55,7 @@ impl IntoResponse for ApiError {
 /// What S3 refuses is refused here under the same code.
 impl From<S3Error> for ApiError {
     fn from(error: S3Error) -> Self {
-        // What a client did wrong is its own affair, and nobody may fill the log with it.
+        // A client's own mistakes are not logged: a client must not be able to fill the log.
         if let Some(cause) = error.cause().filter(|_| error.status().is_server_error()) {
             tracing::error!(%error, cause, "an admin request failed");
         }

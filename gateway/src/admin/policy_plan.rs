@@ -416,12 +416,12 @@ impl Admin {
         new.map(|(one, named)| SuperfluousInfo { stays: both(one.stays, named), ..one }).collect()
     }
 
-    /// Which of those that are to be deleted files name.
+    /// The checkpoints to be deleted that small files name.
     fn named(&self, own: &Checkpoints, spare: &[Spare]) -> Named {
         let deleted = || spare.iter().filter(|one| one.is_deleted);
         let ids: Vec<GroupId> = deleted().map(|one| one.id).collect();
         let goes: BTreeSet<_> = deleted().filter(|one| one.of.stays.is_empty()).map(|one| one.id).collect();
-        // No thread that others wait for comes here.
+        // This runs on a blocking thread, on which no other task depends.
         Handle::current().block_on(named(self, &Endangered::of(own, &ids, |one| goes.contains(&one.id))))
     }
 
@@ -487,7 +487,7 @@ impl Admin {
     }
 }
 
-/// Two reasons in one sentence's half.
+/// Joins two reasons into one clause.
 fn both(one: Option<String>, other: Option<String>) -> Option<String> {
     let all: Vec<String> = one.into_iter().chain(other).collect();
     (!all.is_empty()).then(|| all.join("; "))

@@ -81,11 +81,11 @@ impl Claim<'_> {
 /// another meaning.
 fn check_headers_signed(request: &Request<'_>, signed_headers: &str) -> Result<(), S3Error> {
     let mut seen: Vec<&str> = signed_headers.split(';').collect();
-    // Clients sort them. A search among a thousand names that are in no order would cost as much as it likes.
+    // Clients sort them. A search among a thousand unsorted names would be quadratic.
     if !seen.is_sorted() {
         seen.sort_unstable();
     }
-    // Naming one header over and over would have its value hashed each time.
+    // A header that is named repeatedly would be hashed each time.
     if seen.len() > REQUEST_HEADERS_MAX || seen.windows(2).any(|pair| pair[0] == pair[1]) {
         return Err(S3Error::new(Code::SignatureDoesNotMatch));
     }

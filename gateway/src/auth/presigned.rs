@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The longest that a presigned URL is good for: a week.
 const EXPIRES_SECS_MAX: i64 = 7 * 24 * 60 * 60;
 
-/// What a presigned URL's signature consists of.
+/// The parameters of a presigned URL's signature.
 const PARAMETERS: &[&str] = &[
     "X-Amz-Algorithm",
     "X-Amz-Content-Sha256",
@@ -91,7 +91,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// Refuses a URL that has a parameter of its signature twice: which of them holds is not certain.
+/// Refuses a URL with a repeated parameter of its signature: which one is meant is not certain.
 fn check_once(request: &Request<'_>) -> Result<(), S3Error> {
     for name in PARAMETERS {
         if request.query.iter().filter(|(given, _)| given == name).count() > 1 {
@@ -124,7 +124,7 @@ fn check_period(request: &Request<'_>, date: &AmzDate, expires_secs: i64) -> Res
         return Err(denied.message("Request is not yet valid").field("ServerTime", time::show(now)));
     }
     let end = date.secs + expires_secs;
-    // Not even the second of its making is left to a URL that is good for none.
+    // A URL with a lifetime of 0 has expired, even within the second in which it was made.
     if now > end || expires_secs == 0 {
         return Err(denied
             .message("Request has expired")

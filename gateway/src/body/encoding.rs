@@ -1,5 +1,5 @@
-//! `Content-Encoding` as it is stored: what describes the object, not how it travelled. It is stored as it
-//! was sent.
+//! `Content-Encoding` as it is stored: the codings of the object, without those of the transfer. It is
+//! stored as it was sent.
 
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue};

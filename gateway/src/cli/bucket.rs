@@ -166,22 +166,22 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
 /// How often it is looked whether a bucket is clean.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// So many looks in a row, 10 s, at writes that the origin does not confirm are enough: it is tried three
-/// times by then.
+/// Polls in a row without a confirmation by the origin, after which the wait ends: 10 s, in which the write
+/// is tried three times.
 const STUCK_LOOKS: u32 = 50;
 
-/// Says that an origin does not confirm writes.
+/// The message about an origin that does not confirm writes.
 fn unconfirmed(bucket: &str, left: &DirtyInfo) -> String {
     let trouble = left.trouble.as_deref().unwrap_or("its answers are no proof");
     format!(
-        "The upstream claims to have these keys and does not show them; {} writes to {bucket} stay here and are \
-         served from here: {:?}. {trouble}",
+        "The upstream claims to have these keys and does not show them; {} writes to {bucket} stay here and \
+         are served from here: {:?}. {trouble}",
         left.writes, left.unconfirmed
     )
 }
 
-/// Waits until a bucket is clean, or nothing but somebody's decision is waited for, or the origin confirms
-/// nothing.
+/// Waits until a bucket is clean, until the remaining writes all need a decision of the operator, or until
+/// the origin stops confirming.
 async fn flush(
     client: &Client,
     bucket: &str,
@@ -219,7 +219,7 @@ async fn flush(
             discarded += done.writes;
             continue;
         }
-        // One look may fall between two tries of a write that is being mended.
+        // A single poll may fall between two tries of a write that is about to succeed.
         stuck_looks = if left.stuck { stuck_looks + 1 } else { 0 };
         if stuck_looks == STUCK_LOOKS {
             out.document(&left, |_| String::new())?;

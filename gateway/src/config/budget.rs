@@ -1,12 +1,12 @@
-//! What the server takes of its memory, and what of it is left to requests.
+//! Divides the memory of the server between its fixed parts and requests.
 //!
-//! A process that grows over the limit of its cgroup is killed, so everything that can grow is counted
-//! before it does: caches, buffers of writers, memtables, blocks fetched from origins, connections at rest.
-//! On a small machine the buffers are smaller and there are fewer of them. Requests get a third of the
-//! memory, or less where that is not left; where not even the least is left to them the server does not
-//! start and says how much it needs.
+//! A process that grows over the limit of its cgroup is killed, so everything that can grow is counted before
+//! it does: caches, buffers of writers, memtables, blocks fetched from origins, connections at rest. On a
+//! small machine the buffers are smaller and there are fewer of them. Requests get a third of the memory, or
+//! less if less is left. If less than the minimum is left, the server does not start, and the error states
+//! how much it needs.
 //!
-//! Pure: the same configuration on the same machine comes to the same sums.
+//! Pure: the same configuration on the same machine gives the same division.
 
 use super::{ByteSize, Config, Machine};
 use mlgw_common::limits::{
@@ -16,10 +16,10 @@ use mlgw_common::limits::{
 };
 use mlgw_tiering::upstream::UpstreamKind;
 
-/// Connections at rest may come to a quarter of the memory beyond so much: of 256 MiB that is 5,800 of them.
+/// Idle connections may take a quarter of the memory beyond this: with 256 MiB that is 5,800 of them.
 const CONNECTIONS_FROM_BYTES: u64 = 96 * MIB;
 const CONNECTIONS_PART: u64 = 4;
-/// However little memory there is, so many connections are taken.
+/// Connections that are accepted even with the least memory.
 const CONNECTIONS_MIN: u64 = 256;
 
 /// The memory is less than the server needs.
@@ -113,14 +113,14 @@ impl Config {
         self.memory_budget(machine).sum() + MEMORY_BYTES_MIN <= machine.memory_bytes
     }
 
-    /// Memory that requests in flight may hold: a third, where so much is left.
+    /// Memory that requests in flight may hold: a third of it all, or what is left.
     #[must_use]
     pub fn memory_bytes(&self, machine: &Machine) -> u64 {
         let auto = (machine.memory_bytes / 3).min(self.left_to_requests(machine).max(MEMORY_BYTES_MIN));
         self.limits.memory_bytes.or_else(|| ByteSize(auto)).0
     }
 
-    /// What everything else leaves to requests.
+    /// Memory that is left to requests.
     #[must_use]
     pub fn left_to_requests(&self, machine: &Machine) -> u64 {
         machine.memory_bytes.saturating_sub(self.memory_budget(machine).sum())
@@ -133,7 +133,7 @@ impl Config {
         self.limits.connections.min((share / RESTING_CONNECTION_BYTES).max(CONNECTIONS_MIN))
     }
 
-    /// Size of a memtable of the catalogue's state, of which there are two.
+    /// Size of one of the two memtables of the catalogue's state.
     #[must_use]
     pub fn memtable_bytes(&self, machine: &Machine) -> u64 {
         (machine.memory_bytes / 32).clamp(8 * MIB, 32 * MIB)

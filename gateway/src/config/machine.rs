@@ -60,9 +60,9 @@ impl Config {
         self.bound.dirty_bytes_max.or_else(|| super::ByteSize(auto)).0
     }
 
-    /// Length at which a segment is sealed: on a small disk, or with a small capacity, less than was asked
-    /// for. Else compaction would find no room for what lives in a segment, and what is in open segments
-    /// could not be spilled.
+    /// Length at which a segment is sealed: on a small disk, or with a small capacity, less than was
+    /// configured. Otherwise compaction would find no room for what lives in a segment, and what is in open
+    /// segments could not be spilled.
     #[must_use]
     pub fn hot_segment_bytes(&self, machine: &Machine) -> u64 {
         let disk = machine.disk_bytes.unwrap_or(u64::MAX);

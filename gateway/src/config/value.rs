@@ -25,7 +25,7 @@ pub trait Value: Sized {
     /// The text form.
     fn to_text(&self) -> String;
 
-    /// How the value is written in TOML, for people: without a secret that it is or has in it.
+    /// The value as TOML for display, without any secret that it is or contains.
     fn to_toml(&self) -> String {
         quoted(&hide_url_secrets(&self.to_text()))
     }

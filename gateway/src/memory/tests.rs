@@ -161,7 +161,7 @@ async fn half_sent_forms_of_one_address_leave_most_of_its_places_to_its_signed_r
     for _ in 0..PLACES / 2 - forms.len() {
         signed.push(memory.account(address(1)).wake().await.unwrap());
     }
-    assert!(!memory.is_short(), "nobody of the same address had to wait");
+    assert!(!memory.is_short(), "no request of the same address had to wait");
     assert!(memory.account(address(1)).try_hold(HELD_BLOCKS_MAX).is_some(), "nor for memory");
     assert!(memory.account(address(2)).form().is_ok(), "another address has forms of its own");
     drop(forms);

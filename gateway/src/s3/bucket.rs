@@ -49,7 +49,7 @@ pub fn list(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     Ok(xml(out.finish("ListAllMyBucketsResult")))
 }
 
-/// CreateBucket. The same bucket again is well in us-east-1 and `BucketAlreadyOwnedByYou` elsewhere.
+/// CreateBucket. Repeating it succeeds in us-east-1 and is `BucketAlreadyOwnedByYou` elsewhere.
 ///
 /// # Errors
 /// Those of S3.
@@ -78,8 +78,8 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Uploa
     Ok(response)
 }
 
-/// Whether the owner asks again, in us-east-1, for a bucket as it is: AWS answers 200 there and changes
-/// nothing.
+/// Whether the owner repeats the request for an existing bucket in us-east-1, where AWS answers 200 and
+/// changes nothing.
 fn is_same(gateway: &Gateway, request: &Request<'_>, existing: &Bucket, asked_region: &str) -> bool {
     existing.owner == request.principal.owner
         && existing.binding.is_none()
@@ -87,8 +87,8 @@ fn is_same(gateway: &Gateway, request: &Request<'_>, existing: &Bucket, asked_re
         && asked_region == NAMELESS_REGION
 }
 
-/// The refusal of a CreateBucket whose headers ask for what is not offered: where its owner has the bucket
-/// already and asks for another ACL, ownership or lock, it is `BucketAlreadyExists`.
+/// The refusal of a CreateBucket whose headers request something that is not offered. It is
+/// `BucketAlreadyExists` if the owner already has the bucket and requests another ACL, ownership or lock.
 pub(super) fn refused_again(gateway: &Gateway, request: &Request<'_>, error: S3Error) -> S3Error {
     let header = error.get("Header").unwrap_or_default();
     let of_bucket = header.starts_with("x-amz-grant-")

@@ -74,8 +74,7 @@ pub fn stored(algorithm: Algorithm, kind: ChecksumKind, value: Vec<u8>) -> Check
     Checksum { algorithm: ChecksumAlgorithm::from(algorithm) as i32, kind: kind as i32, value }
 }
 
-/// The checksum that an object gets where its client asks for none, as at AWS. At 4 KiB it takes a tenth of a
-/// microsecond.
+/// The checksum of an object whose client requests none, as at AWS. It costs 0.1 µs at 4 KiB.
 pub const DEFAULT: Algorithm = Algorithm::Crc64Nvme;
 
 /// `terms`, for a body that becomes an object in one of our own buckets.
@@ -84,7 +83,7 @@ pub const fn of_new_object(terms: Terms) -> Terms {
     Terms { otherwise: Some(DEFAULT), ..terms }
 }
 
-/// The refusal of a checksum by another algorithm than that of its upload.
+/// The refusal of a checksum whose algorithm is not that of its upload.
 #[must_use]
 pub fn mismatch(expected: Algorithm, actual: Option<Algorithm>) -> S3Error {
     let actual = actual.map_or("null", Algorithm::name).to_ascii_lowercase();

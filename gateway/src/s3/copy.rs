@@ -63,7 +63,7 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     let given = Description::of(request)?;
     let asked = asked_checksum(request)?.map(|(algorithm, _)| algorithm);
     let from = match from {
-        // One that is to have another checksum is read, and is written anew therefore.
+        // A copy that gets another checksum has to be read and written again.
         Copied::Ours(from)
             if from.bucket.id == bucket.id
                 && from.key == key
@@ -147,8 +147,8 @@ pub(super) async fn described(
     Ok(description)
 }
 
-/// The stored headers of a copy that keeps those of its source. Where a website redirects to belongs to one
-/// object and is not copied; the request may give another.
+/// The stored headers of a copy that keeps those of its source. The website redirect belongs to one object
+/// and is not copied; the request may give another.
 fn kept_headers(source: &[Pair], given: Vec<Pair>) -> Vec<Pair> {
     let is_redirect = |pair: &&Pair| pair.name == WEBSITE_REDIRECT;
     let kept = source.iter().filter(|pair| !is_redirect(pair)).cloned();

@@ -9,20 +9,39 @@ fn operations(support: Support) -> String {
     named.map(|op| op.name()).collect::<Vec<_>>().join(", ")
 }
 
+/// Columns of a line of prose.
+const COLUMNS: usize = 110;
+
+/// `text` in lines of at most [`COLUMNS`], as far as its words allow.
+fn wrapped(text: &str) -> String {
+    let (mut page, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        if column > 0 && column + 1 + word.len() > COLUMNS {
+            page.push('\n');
+            column = 0;
+        } else if column > 0 {
+            page.push(' ');
+            column += 1;
+        }
+        page.push_str(word);
+        column += word.len();
+    }
+    page
+}
+
 fn page() -> String {
-    format!(
-        "# The S3 API, operation by operation and header by header\n\n\
-         Printed from the tables of the program; a test keeps it true. What it means in detail is in \
-         [SEMANTICS.md](SEMANTICS.md).\n\n\
-         ## Operations\n\nOffered: {}.\n\n\
-         Answered as AWS does where no such configuration was set: {}.\n\n\
-         Answered `NotImplemented`, by name: {}.\n\n\
-         ## Request headers\n\n{}",
-        operations(Support::Full),
-        operations(Support::Absent),
-        operations(Support::None),
-        headers::markdown()
-    )
+    let paragraphs = [
+        "Printed from the tables of the program; a test keeps it true. What it means in detail is in \
+         [SEMANTICS.md](SEMANTICS.md)."
+            .to_owned(),
+        "## Operations".to_owned(),
+        format!("Offered: {}.", operations(Support::Full)),
+        format!("Answered as AWS does where no such configuration was set: {}.", operations(Support::Absent)),
+        format!("Answered `NotImplemented`, by name: {}.", operations(Support::None)),
+        "## Request headers".to_owned(),
+    ];
+    let prose: String = paragraphs.iter().map(|paragraph| wrapped(paragraph) + "\n\n").collect();
+    format!("# The S3 API, operation by operation and header by header\n\n{prose}{}", headers::markdown())
 }
 
 #[test]

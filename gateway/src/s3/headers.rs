@@ -1,7 +1,7 @@
 //! What every request header means here: one table, so that none is ignored by accident.
 //!
-//! A client that asks for encryption, a lock or a grant and gets a 200 believes it has it. So each
-//! header that S3 knows is honoured, or asks for what is true anyway, or is refused by its name;
+//! A client that requests encryption, a lock or a grant and gets a 200 believes it has it. So each header
+//! that S3 knows is honoured, or has no effect because its request is already met, or is refused by its name;
 //! an `x-amz-*` or `x-mlgw-*` header that the table does not know is refused too. Headers that are neither
 //! S3's nor ours (proxies, tracing, SDK diagnostics) mean nothing to an object store and pass.
 
@@ -19,8 +19,8 @@ use mlgw_common::limits::{REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX};
 use std::fmt::Write as _;
 use table::{Elsewhere, PREFIXES, ROWS, Row, Rule};
 
-/// Checks that the head of a request is not larger than one may be: its bytes are limited, and the number of
-/// its lines only where they are so short that they take more memory than they have bytes.
+/// Checks the size of a request's head: its bytes, and the number of its lines, which only limits lines so
+/// short that they take more memory than they have bytes.
 ///
 /// # Errors
 /// `RequestHeaderSectionTooLarge`.
@@ -90,7 +90,7 @@ pub fn markdown() -> String {
             row.because
         );
     }
-    page.push_str("| any other `x-amz-*` or `x-mlgw-*` | refused | | we do not know what it asks for |\n");
+    page.push_str("| any other `x-amz-*` or `x-mlgw-*` | refused | | its meaning is not known |\n");
     page
 }
 
@@ -147,9 +147,9 @@ impl Rule {
             Self::Honoured(_, Elsewhere::RefusedOnWrites) => "honoured; refused on other writes".to_owned(),
             Self::Honoured(_, Elsewhere::Refused) => "honoured; elsewhere refused".to_owned(),
             Self::HonouredValues(_, values) => format!("honoured: `{}`; else refused", values.join("`, `")),
-            Self::True => "true anyway".to_owned(),
-            Self::TrueIf(values) => format!("true anyway: `{}`; else refused", values.join("`, `")),
-            Self::StorageClass => "true anyway: `STANDARD`; else refused".to_owned(),
+            Self::True => "no effect".to_owned(),
+            Self::TrueIf(values) => format!("no effect: `{}`; else refused", values.join("`, `")),
+            Self::StorageClass => "no effect: `STANDARD`; else refused".to_owned(),
             Self::Owner => "honoured: the owner's id; else `AccessDenied`".to_owned(),
             Self::Token => "refused with `InvalidToken`".to_owned(),
             Self::Refused => "refused".to_owned(),

@@ -192,9 +192,10 @@ fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: bool) {
 pub(super) fn write_details(out: &mut Xml, object: &ObjectSummary, owner: bool) {
     out.time("LastModified", Timestamp(object.modified_ms)).etag(&object.etag);
     for checksum in &object.checksums {
-        let algorithm = checksums::algorithm(checksum.algorithm());
-        out.text("ChecksumAlgorithm", algorithm.name());
-        out.text("ChecksumType", checksums::kind_name(checksum.kind()));
+        let algorithm = checksums::algorithm(checksum.algorithm()).name();
+        let kind = checksums::kind_name(checksum.kind());
+        out.raw(&["<ChecksumAlgorithm>", algorithm, "</ChecksumAlgorithm>"]);
+        out.raw(&["<ChecksumType>", kind, "</ChecksumType>"]);
     }
     out.value("Size", object.size);
     if owner {

@@ -46,7 +46,7 @@ pub async fn post_object(
     now: Timestamp,
 ) -> S3Result {
     let name = target.bucket.as_deref().unwrap_or_default();
-    // Who sends it is not known before its fields are read, and they may never come.
+    // The sender is not known before the fields are read, and they may never come.
     let unproven = memory.form()?;
     let mut form = Form::open(head, incoming)?;
     let file = form.read_fields().await?;

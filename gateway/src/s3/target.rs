@@ -122,7 +122,7 @@ fn virtual_bucket(head: &Parts, domains: &[String]) -> Option<String> {
 }
 
 /// The bucket that a host name, perhaps with a port, carries below one of `domains`. The dot at the end of a
-/// fully qualified name says nothing.
+/// fully qualified name is ignored.
 pub(crate) fn bucket_of_host<'a>(host: &'a str, domains: &[String]) -> Option<&'a str> {
     let name = host.rsplit_once(':').map_or(host, |(name, _port)| name);
     let name = name.strip_suffix('.').unwrap_or(name);

@@ -1,7 +1,7 @@
-//! Requests that are answered without asking who sent them, because their clients do not sign them for S3.
+//! Requests that are answered without authentication, because their clients do not sign them for S3.
 //!
 //! A browser's preflight carries no signature, and a call of IAM or STS one of another service. None of the
-//! answers depends on which buckets exist: whoever has no key learns no name.
+//! answers depends on which buckets exist, so a client without a key learns no name.
 
 use super::Gateway;
 use super::error::{Code, S3Error};
@@ -29,7 +29,7 @@ pub(super) fn takes(head: &Parts, target: &Target, query: &Query<'_>) -> bool {
     head.method == Method::OPTIONS || (target.level() == Level::Service && calls_another_service(head, query))
 }
 
-/// The answer to a request that [`takes`] is true of.
+/// The answer to a request for which [`takes`] is true.
 ///
 /// # Errors
 /// A preflight is never granted, and a call that cannot be named is `NotImplemented`.
@@ -40,7 +40,8 @@ pub(super) async fn answer(head: &Parts, query: &Query<'_>, incoming: &mut Optio
     named_call(head, query, incoming).await
 }
 
-/// `AccessDenied` for a request without a signature. It names the region, as clients look for it that way.
+/// `AccessDenied` for a request without a signature. It names the region, because clients discover it this
+/// way.
 pub(super) fn denied(gateway: &Gateway, target: &Target) -> S3Error {
     let error = S3Error::new(Code::AccessDenied);
     match target.bucket {
@@ -49,7 +50,7 @@ pub(super) fn denied(gateway: &Gateway, target: &Target) -> S3Error {
     }
 }
 
-/// The answer to a preflight. No bucket has CORS rules, so that it is never granted.
+/// The answer to a preflight. No bucket has CORS rules, so none is granted.
 fn preflight(head: &Parts) -> S3Error {
     let bad = |why| S3Error::new(Code::BadRequest).message(why);
     if !head.headers.contains_key(header::ORIGIN) {

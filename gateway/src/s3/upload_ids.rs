@@ -1,10 +1,10 @@
-//! Upload ids: what clients are given for the body id of a multipart upload.
+//! Upload ids: the form in which clients get the body id of a multipart upload.
 //!
-//! Body ids are numbers, and some clients parse an id that looks like one. So an upload id is a letter and
-//! the body id encrypted: one block of AES-128, whose key is in the catalogue and hence the same on every
-//! member and after a restore. Half of the block is zeros, by which an id that was made up is told from one
-//! that was given. Uploads that were begun before there was a key keep the ids they had: sixteen digits of
-//! the body id.
+//! Body ids are numbers, and some clients parse ids that look like numbers. Therefore an upload id is a
+//! letter and the body id encrypted: one block of AES-128, whose key is in the catalogue and hence the same
+//! on every member and after a restore. Half of the block is zeros, which distinguishes an id that was issued
+//! from an invented one. Uploads that were begun before there was a key keep the ids they had: sixteen digits
+//! of the body id.
 //!
 //! Always: a body id has one upload id, and an upload id that was given names its body for as long as the
 //! catalogue exists. Nothing is kept here, so nothing is lost when power fails.
@@ -18,7 +18,7 @@ use mlgw_common::limits::UPLOAD_KEY_BYTES;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::meta::UploadKey;
 
-/// What no number begins with, in any notation.
+/// The first letter of an id; no number begins with it in any notation.
 const LETTER: char = 'u';
 const BLOCK_BYTES: usize = 16;
 /// Digits of an id from before there was a key.

@@ -1,7 +1,7 @@
 //! Header values out of text.
 //!
-//! Always: what an answer carries, every client can read. It is ASCII, but for stored headers that are
-//! ISO-8859-1; no value is raw UTF-8, and no text, whoever wrote it, makes an answer fail.
+//! Always: every client can read the values of an answer. They are ASCII, except stored headers in
+//! ISO-8859-1; no value is raw UTF-8, and no stored text makes an answer fail.
 
 use http::{HeaderName, HeaderValue, header};
 use mlgw_common::header_text::{disposition, latin1, metadata_to_wire, percent_encoded};

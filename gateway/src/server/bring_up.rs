@@ -17,7 +17,7 @@ use crate::policies::{self, Policies, Watched, learning, system};
 use crate::s3::upload_ids::UploadIds;
 use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
-use mlgw_common::{Clock, NodeId, SystemClock};
+use mlgw_common::{Clock, Lineage, NodeId, SystemClock};
 use mlgw_metadata::identity::Expected;
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
 use mlgw_tiering::bound::{Bound, Freshness};
@@ -80,7 +80,7 @@ impl Engine {
         let files =
             FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
-        // First, for it counts which body ids were given before there was a key.
+        // First, because it notes which body ids were given out before there was a key.
         let upload_ids = UploadIds::open(&catalogue).await?;
         let upstreams = upstreams(config, &dir)?;
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
@@ -105,11 +105,13 @@ impl Engine {
         let keeper = Keeper::new(keeper_blocks_max(&machine), Arc::clone(&program.borrow()), &*clock);
         keeper.follow(program);
         // What reads a checkpoint of which the deletion waits is told of it again.
-        let standing = Standing::open(dir.path()).map_err(super::io_error("the deletions that wait"))?;
+        let standing =
+            Standing::open(dir.path(), dir.lineage()).map_err(super::io_error("the deletions that wait"))?;
         watch_doomed(&standing, &keeper, &[]);
         let diary = Diary::open(dir.path(), keeper.clone(), config.policy.remember_bytes.0);
         let diary = diary.map_err(super::io_error("diary"))?;
-        let bound = bound(config, (&machine, files), &tiers, &upstreams, &decisions, &keeper).await?;
+        let bound =
+            bound(config, dir.lineage(), (&machine, files), &tiers, &upstreams, &decisions, &keeper).await?;
         let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
         tokio::spawn(learning::run(policy(), keeper.clone(), Arc::clone(&clock), every));
         tokio::spawn(system::run(policy(), tiers.clone(), bound.clone(), Arc::clone(&clock)));
@@ -167,7 +169,7 @@ impl Engine {
     }
 }
 
-/// Refuses what cannot work, and warns of what may end in the kernel killing the process.
+/// Refuses a configuration that cannot work, and warns of one that may make the kernel kill the process.
 fn check_memory(config: &Config, machine: &Machine) -> Result<(), ServeError> {
     config.check_memory(machine)?;
     let (requests, left) = (config.memory_bytes(machine), config.left_to_requests(machine));
@@ -221,6 +223,7 @@ fn upstreams(config: &Config, dir: &DataDir) -> Result<Upstreams, ServeError> {
 /// The upstreams that buckets can be bound to, and copies of what they have; nothing where there is none.
 async fn bound(
     config: &Config,
+    lineage: Lineage,
     (machine, files): (&Machine, FileBudget),
     tiers: &Tiers,
     upstreams: &Upstreams,
@@ -241,6 +244,7 @@ async fn bound(
     let options = CopiesOptions {
         dir: config.copies_dir(),
         node: NodeId(1),
+        lineage,
         capacity_bytes: config.copies_capacity_bytes(machine),
         // What is kept of others never takes the room that our own need.
         reserve_bytes: 2 * config.hot_reserve_bytes(machine),

@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 /// What an HTTP/2 connection begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// What a connection at rest keeps of a head that comes in pieces. Few heads are longer.
+/// Bytes of an incomplete head that an idle connection holds. Few heads are longer.
 const RESTING_HEAD_BYTES_MAX: usize = 8 << 10;
 /// Silence after which a connection rests. Clients with work send their next request sooner.
 const REST_AFTER: Duration = Duration::from_secs(1);
@@ -50,8 +50,8 @@ const DRAIN_LINGER: Duration = Duration::from_secs(1);
 /// A silent HTTP/2 client is asked for a sign of life this often, and given as long again.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// Header lines and bytes of a head that are read so that it can be refused with all that belongs to a
-/// refusal. What is taken is less, see [`crate::s3::headers::check_size`].
+/// Header lines and bytes of a head that are read in order to refuse it with a complete answer. The limits of
+/// accepted heads are lower, see [`crate::s3::headers::check_size`].
 const WIDE_HEAD_LINES: usize = 2 * REQUEST_HEADERS_MAX;
 const WIDE_HEAD_BYTES: usize = 2 * REQUEST_HEAD_BYTES_MAX;
 /// What such a head is charged: its bytes, and for each line 64 bytes while it is parsed and 110 in the map
@@ -102,7 +102,7 @@ const _: () = assert!(WIDE.is_covered() && NARROW.is_covered() && SINGLE.is_cove
 #[derive(Clone)]
 pub struct Server {
     http1: Arc<http1::Builder>,
-    /// For a connection on which a head came that is too much for the other one.
+    /// For a connection with a head that is too large for the other one.
     wide: Arc<http1::Builder>,
     /// What clients may take.
     pub patience: Patience,
@@ -169,7 +169,7 @@ fn on_the_wire<B: Body>(mut answer: Response<B>, is_head: bool, in_flight: InFli
         return answer.map(|_| Flying::new(None, in_flight));
     }
     let length = answer.body().size_hint().exact();
-    // What is not known of a HEAD's answer is not said: an empty body there is one that was left out.
+    // An empty body of a HEAD's answer was left out, so its length is not known.
     if let Some(bytes) = length.filter(|bytes| if is_head { *bytes > 0 } else { *bytes == 0 }) {
         answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(bytes));
     }
@@ -179,7 +179,7 @@ fn on_the_wire<B: Body>(mut answer: Response<B>, is_head: bool, in_flight: InFli
 /// What has come of the next request of a connection at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beginning {
-    /// So little that the connection waits for more at rest.
+    /// So little that the connection may stay idle.
     Short,
     /// A whole head, or what can be none.
     Head,
@@ -228,7 +228,7 @@ enum Ended<I> {
     Rests(Io<I>),
     /// hyper did not take a head; what it has read of it is put back.
     Refused(Io<I>, S3Error),
-    /// We have ended it; its client may not have read the last answer yet.
+    /// The server has ended it; the client may not have read the last answer yet.
     Lingers(Io<I>),
 }
 
@@ -236,8 +236,8 @@ impl Server {
     /// A server whose clients have this much time.
     #[must_use]
     pub fn new(patience: Patience) -> Self {
-        // hyper takes at most 100 header lines. Said to it, the same limit would cost every request 2,000
-        // instructions, and a larger one as many times more; so those connections pay that need it.
+        // By default hyper takes at most 100 header lines. Any explicit limit costs every request 2,000
+        // instructions, and a larger limit more, so it is set only on connections that need it.
         let mut wide = http1_builder();
         wide.max_headers(WIDE_HEAD_LINES).max_buf_size(WIDE_HEAD_BYTES);
         Self { http1: Arc::new(http1_builder()), wide: Arc::new(wide), patience }
@@ -438,7 +438,7 @@ impl Line {
             }
             (None, None) => {
                 if self.withheld.release() {
-                    // A client that does not take a few hundred bytes within the second is gone.
+                    // A client that does not accept a few hundred bytes within a second is considered gone.
                     let _ = tokio::time::timeout(REST_AFTER, io.flush()).await;
                 }
                 if io.has_ended() { Ended::Closed } else { Ended::Lingers(io) }
@@ -500,7 +500,7 @@ impl Line {
                         return Ended::Closed;
                     }
                 }
-                // Idle, it keeps a place that others wait for.
+                // It is idle and holds a place that others wait for.
                 _ = looks.tick() => if self.is_overdue() || self.is_in_the_way() && self.rests() {
                     return Ended::Closed;
                 }
@@ -560,8 +560,8 @@ impl Line {
         self.seat.activity.quiet_for().is_some_and(|quiet| quiet >= REST_AFTER)
     }
 
-    /// Whether the connection is at no request while others wait for its place. A part of the next head is
-    /// taken along when it rests.
+    /// Whether the connection has no request in flight while others wait for its place. A part of the next
+    /// head is kept when it becomes idle.
     fn is_in_the_way(&self) -> bool {
         self.account.memory().is_short() && self.seat.activity.owes_nothing() && self.interim.is_flushed()
     }

@@ -1,9 +1,10 @@
-//! The limit of open files, and who gets how much of it.
+//! Divides the limit of open files between connections and files.
 //!
-//! Connections and files take descriptors from one limit of the system. When connections could take all of
-//! it, a PUT would find no descriptor for its segment and the listeners none for an answer of refusal. So
-//! half of a small limit is kept for files and for the other listeners, and connections get the rest, which
-//! may be less than `limits.connections`. A start with a limit that is too small for that is refused.
+//! Connections and files take descriptors from one limit of the system. If connections could take all of
+//! them, a PUT would find no descriptor for its segment, and a listener none to refuse a connection.
+//! Therefore half of a small limit is kept for files and for the other listeners, and connections get the
+//! rest, which may be less than `limits.connections`. A start with a limit that is too small for that is
+//! refused.
 
 use mlgw_common::limits::{FILES_KEPT_MAX, FILES_MIN, OPEN_FILES_MAX};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -20,7 +21,7 @@ pub struct TooFewFiles {
     wanted: u64,
 }
 
-/// How the descriptors of the process are divided.
+/// The division of the process's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileBudget {
     /// The limit.
@@ -29,11 +30,11 @@ pub struct FileBudget {
     pub connections: u64,
     /// S3 connections that are being refused at once.
     pub refusals: usize,
-    /// Connections of each other listener that are.
+    /// Connections of each other listener that are being refused at once.
     pub side_refusals: usize,
     /// Connections of each other listener.
     pub side_connections: usize,
-    /// Further ones of each that has probes.
+    /// Further connections of each listener with probes.
     pub probe_connections: usize,
     /// Segment files that are kept open for reading, of our own objects and as many of copies.
     pub segment_files: usize,

@@ -1,11 +1,12 @@
 //! Refuses requests of HTTP/1 whose framing is not certain, before the HTTP library reads them.
 //!
-//! The library is lenient where two readers may differ about where a request ends: it takes a bare LF for the
-//! end of a line, `Content-Length` beside `Transfer-Encoding`, and a coding in front of `chunked`. A proxy in
-//! front of the server may read such bytes as other requests. So the bytes of a connection pass through here:
-//! what is certain passes unchanged, anything else ends the connection with an answer that says why.
+//! The library is lenient where two parsers may disagree about the end of a request: it accepts a bare LF as
+//! the end of a line, `Content-Length` beside `Transfer-Encoding`, and a coding in front of `chunked`. A
+//! proxy in front of the server may parse such bytes as different requests (request smuggling). Therefore the
+//! bytes of a connection pass through here: unambiguous framing passes unchanged, anything else ends the
+//! connection with an answer that names the reason.
 //!
-//! Only line ends and the two framing headers are looked at; everything else is left to the library.
+//! Only line ends and the two framing headers are examined; everything else is left to the library.
 
 use crate::s3::error::{Code, S3Error};
 use memchr::memchr;
@@ -14,10 +15,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How much of a line is kept when it comes in pieces: more than a framing header that means anything.
+/// Bytes of a line that are kept when it comes in pieces: more than any valid framing header.
 const LINE_KEPT_BYTES: usize = 128;
 
-/// What makes the end of a request uncertain.
+/// The reason why the end of a request is uncertain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Uncertain {
     /// A line ends with LF alone.
@@ -49,11 +50,11 @@ enum Place {
     RequestLine,
     /// In the header lines.
     Header,
-    /// In a body with so many bytes to come.
+    /// In a body; the number of bytes that are still to come.
     Body(u64),
     /// In the line that begins a chunk.
     ChunkLine,
-    /// In a chunk, with so many bytes to come, its CR LF not counted.
+    /// In a chunk; the number of its bytes that are still to come, without its CR LF.
     Chunk(u64),
     /// In the line end behind a chunk.
     ChunkEnd,
@@ -65,7 +66,7 @@ enum Place {
 #[derive(Debug)]
 pub(super) struct Framing {
     place: Place,
-    /// The begin of a line whose end has not come yet.
+    /// The beginning of a line whose end has not come yet.
     line: Vec<u8>,
     /// Of that line.
     line_bytes: usize,
@@ -95,7 +96,7 @@ impl Framing {
     /// Follows `bytes`.
     ///
     /// # Errors
-    /// What is uncertain, and how many of the bytes come before the line that is: they may be read.
+    /// The reason, and how many of the bytes come before the uncertain line: those may be passed on.
     pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<(), (usize, Uncertain)> {
         let mut at = 0;
         while at < bytes.len() {
@@ -149,7 +150,7 @@ impl Framing {
         if self.is_in_head() { Uncertain::BareLineFeed } else { Uncertain::Chunk }
     }
 
-    /// Keeps a piece of a line, as far as it may mean something.
+    /// Keeps a piece of a line, as far as it may be significant.
     fn keep(&mut self, piece: &[u8]) {
         let room = LINE_KEPT_BYTES.saturating_sub(self.line.len());
         self.line.extend_from_slice(&piece[..piece.len().min(room)]);
@@ -286,8 +287,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Framed<I> {
         Pin::new(&mut self.get_mut().inner).poll_flush(cx)
     }
 
-    /// Between two requests the library shuts a connection down when a read fails. The refusal is still to be
-    /// sent then.
+    /// Between two requests the library shuts a connection down when a read fails. The refusal still has to
+    /// be sent then.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.refused().is_some() {

@@ -1,9 +1,9 @@
 //! Lingers on a connection that the server ends, so that its client can read the last answer.
 //!
-//! A socket that is closed with unread bytes, or to which bytes come after that, answers them with a reset,
-//! and the client's system may then throw away an answer that its program has not read yet. So the server
-//! first says that it sends no more, then reads and drops what still comes until the client has closed its
-//! side too. That is bounded in time, by silence and in all; a byte costs no memory.
+//! A socket that is closed with unread bytes, or that receives bytes after its close, answers with a reset,
+//! and the client's system may then discard an answer that its program has not read yet. Therefore the server
+//! first shuts down its sending side, then reads and drops what still comes until the client closes its side
+//! too. Both the silence and the total time are bounded; no memory is used.
 
 use super::scratch::{SCRATCH_BYTES, read_some};
 use std::io;

@@ -37,7 +37,7 @@ const BACKLOG: u32 = 4096;
 /// How long a connection beyond the limit waits for another to close: a client that closes one and
 /// opens the next is not to be refused because its end is seen a moment later.
 const REFUSAL_GRACE: Duration = Duration::from_millis(200);
-/// Pause between two looks for a connection that can make room.
+/// Pause between two searches for a connection that can make room.
 const ROOM_PAUSE: Duration = Duration::from_millis(10);
 /// Pause after an accept that failed because the process or the system is short of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -194,8 +194,8 @@ impl Door {
         }
     }
 
-    /// Gives a connection a place, or a refusal. Where there is no place it waits a moment for those before it, so
-    /// that a burst is not cut off before idle connections have made room for it.
+    /// Gives a connection a place, or a refusal. Where there is no place it waits a moment for those before
+    /// it, so that a burst is not cut off before idle connections have made room for it.
     async fn place<H, F, B>(&self, places: &Places, stream: TcpStream, address: SocketAddr, handler: &H)
     where
         H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,

@@ -1,10 +1,10 @@
 //! `node.json`: the format of a data directory and the identity of the server that owns it.
 //!
 //! Format 2 has the identity: cluster, node, incarnation, and the incarnations that this one descends from.
-//! Format 1 had a node only; the first start of this version gives such a directory the rest. While `marking` is
-//! set, parts of the directory may still lack the identity: a first start or a restore has not ended. The file is
-//! replaced whole and synced, so a crash leaves the old description or the new one, and a start that was cut
-//! short goes on under the identity that was written.
+//! Format 1 had a node only; the first start of this version gives such a directory the rest. While `marking`
+//! is set, parts of the directory may still lack the identity: a first start or a restore has not ended. The
+//! file is replaced whole and synced, so a crash leaves the old description or the new one, and a start that
+//! was cut short goes on under the identity that was written.
 
 use super::data_dir::DataDirError;
 use crate::credentials::SealerError;

@@ -22,7 +22,7 @@ pub(super) async fn say(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error,
 
 /// Writes the answer and leaves the client time to read it.
 async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) {
-    // As long as those of requests, and not one of them but by a chance of one in 2^72.
+    // As long as the ids of requests; random, so it equals one of those with a chance of 1 in 2^72.
     let id = random::<9>().map(|id| hex::text(&id).to_uppercase()).unwrap_or_default();
     let body = error.to_xml(true, "", &id);
     let again = match error.code() {

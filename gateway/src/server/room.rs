@@ -1,11 +1,11 @@
 //! Makes room among the connections of a listener that has as many as it may.
 //!
-//! A connection on which no request ever came whole costs its client nothing, so whoever wants to keep
-//! others out opens many of them. Where there is no room for one more, the oldest such connection is closed
-//! for it: nothing is lost, as nothing was asked. Next are connections that are at rest after requests, the
-//! one that rests longest first, and those whose answer only waits for a body that nobody needs. Connections
-//! with another request under way are never closed here. The listeners for people and probes do this;
-//! clients of S3 keep connections that they have used, and are refused at the limit instead.
+//! A connection without a complete request costs its client nothing, so an attacker opens many of them. When
+//! the limit is reached, the oldest such connection is closed to admit a new one; nothing is lost, because it
+//! carried no request. Next are connections that are idle after requests, the longest idle first, and those
+//! whose answer is only waiting for the rest of an unneeded body. Connections with any other request in
+//! flight are never closed here. Only the listeners for operators and probes do this. S3 clients keep
+//! connections that they have used; at the limit new ones are refused instead.
 //!
 //! Decisions look at [`Activity`] only; a crash leaves nothing behind.
 

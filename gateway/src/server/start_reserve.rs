@@ -1,10 +1,10 @@
-//! Space and inodes that a start can have on a full disk, so that one can delete.
+//! A reserve of space and inodes for a start on a full disk, so that objects can be deleted.
 //!
 //! Opening the catalogue writes files: a disk without a free byte or inode would keep the server from
-//! starting, and nothing could be deleted through it. `start-reserve/` holds files of preallocated nothing. A
-//! start that finds too little removes them, once it holds the directory's lock; a running server makes them
-//! again when there is plenty of room, and never takes from them. Power loss leaves some of the files, which
-//! is a smaller reserve until the next round makes the rest.
+//! starting, and nothing could be deleted through it. `start-reserve/` holds preallocated files without
+//! content. A start that finds too little space removes them while it holds the directory's lock. A running
+//! server makes them again when there is plenty of room, and never uses them itself. After power loss some of
+//! the files may be missing: the reserve is smaller until the next check makes the rest.
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -19,7 +19,7 @@ const DIR: &str = "start-reserve";
 const FILES: u64 = 64;
 /// Its bytes, at most: what the catalogue's log is flushed to at a start, and the next log.
 const BYTES_MAX: u64 = 24 << 20;
-/// Its bytes, at least; a disk that has not even these is left without one.
+/// Its bytes, at least; a disk without room for these has no reserve.
 const BYTES_MIN: u64 = 2 << 20;
 /// Its share of the file system, at most.
 const SHARE_MAX: u64 = 8;
@@ -27,7 +27,7 @@ const SHARE_MAX: u64 = 8;
 const START_BYTES: u64 = 32 << 20;
 /// Free inodes below which a start takes it.
 const START_INODES: u64 = FILES;
-/// How often a running server looks whether it can be made.
+/// How often a running server checks whether it can be made.
 const ROUND: Duration = Duration::from_secs(30);
 
 /// What a file system has.
@@ -52,8 +52,8 @@ impl Free {
         self.bytes < START_BYTES || self.inodes.is_some_and(|inodes| inodes < START_INODES)
     }
 
-    /// Bytes of the reserve to be made beside `kept_bytes` that stay free for the catalogue; none when there
-    /// is no room.
+    /// Bytes of the reserve to make, such that `kept_bytes` stay free for the catalogue; none when there is
+    /// no room.
     fn affords(self, kept_bytes: u64) -> Option<u64> {
         let wanted = BYTES_MAX.min(self.total_bytes / SHARE_MAX).min(kept_bytes);
         let spare = self.bytes.saturating_sub(kept_bytes) / 2;
@@ -69,7 +69,8 @@ pub(super) fn take_if_short(dir: &Path) {
     if !Free::of(dir).is_ok_and(Free::is_short) || !reserve.is_dir() {
         return;
     }
-    tracing::warn!(dir = %dir.display(), "the disk is full: the start reserve is given back; delete something");
+    let dir = dir.display();
+    tracing::warn!(%dir, "the disk is full: the start reserve is given back; delete something");
     for entry in fs::read_dir(&reserve).into_iter().flatten().flatten() {
         if let Err(error) = fs::remove_file(entry.path()) {
             tracing::warn!(%error, file = %entry.path().display(), "not given back");

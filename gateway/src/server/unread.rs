@@ -1,4 +1,4 @@
-//! The part of a request's body that its handler has not read when its answer is ready.
+//! Handles the part of a request's body that its handler has not read when its answer is ready.
 //!
 //! On HTTP/1 that part stands between the answer and the next request of the connection, so the answer may
 //! promise another request only once the part was read. A small rest is read before the answer is sent, for
@@ -10,8 +10,8 @@
 //! On HTTP/2 other requests go on beside it. A rest is still read for a while, also after the answer: a
 //! client whose stream is reset while it sends often reports that instead of the answer.
 //!
-//! The rest comes from where the handler dropped it, however that handler keeps its body, so the rule holds
-//! for every request of every listener. Nothing of it outlives the process.
+//! The rest is taken over when the handler drops its body, however the handler keeps it, so the rule holds
+//! for every request of every listener. Nothing here outlives the process.
 
 use super::room::Seat;
 use super::watch::InFlight;
@@ -74,7 +74,7 @@ pub struct Rest<B> {
     pub(super) _request: Option<InFlight>,
 }
 
-/// How a request came: what decides about its rest, beside the rest itself.
+/// The facts of a request that decide about its rest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Framing {
     /// Of the request.
@@ -83,7 +83,7 @@ pub(super) struct Framing {
     pub(super) expects: bool,
 }
 
-/// What is done about a rest.
+/// The treatment of a rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
     /// It is read before the answer is sent.
@@ -138,7 +138,7 @@ where
 {
     let rest = slot.0.lock().take();
     let Some(rest) = rest else {
-        // Read to its end; or kept by a task that outlives the handler, and then nobody knows of its end.
+        // Read to its end, or held by a task that outlives the handler, whose end is not known here.
         let is_kept = Arc::strong_count(&slot.0) > 1;
         return Next::Send(if is_kept { closing(answer, framing.version) } else { answer });
     };
@@ -219,7 +219,7 @@ where
     closing(answer, version)
 }
 
-/// The answer, with the word that no other follows it.
+/// The answer, with `Connection: close`.
 fn closing<R>(mut answer: Response<R>, version: Version) -> Response<R> {
     if version <= Version::HTTP_11 {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -126,8 +126,8 @@ impl Activity {
         self.finishing.store(waits, Relaxed);
     }
 
-    /// For how long the connection has had nothing that a client would miss: it is at rest, or its answer
-    /// waits for a body that nobody needs any more.
+    /// For how long closing the connection would have lost nothing: it is idle, or its answer is waiting for
+    /// the rest of an unneeded body.
     #[must_use]
     pub fn spare_for(&self) -> Option<Duration> {
         self.quiet_for().or_else(|| self.finishing.load(Relaxed).then_some(Duration::ZERO))
@@ -146,8 +146,8 @@ impl Activity {
         self.in_flight.load(Relaxed) == 0 && none(&self.head_since_ms) && none(&self.write_waits_since_ms)
     }
 
-    /// Whether nobody waits for us: no request is in flight and no answer is on its way. A part of the next
-    /// head may have come.
+    /// Whether no request is in flight and no answer is being sent. A part of the next head may have
+    /// come.
     #[must_use]
     pub fn owes_nothing(&self) -> bool {
         self.in_flight.load(Relaxed) == 0 && self.write_waits_since_ms.load(Relaxed) == 0

@@ -1,10 +1,10 @@
-//! Holds back what hyper answers by itself: a bare status line to a head that it does not take.
+//! Holds back the answers that hyper makes by itself: a bare status line to a head that it refuses.
 //!
-//! A client of S3 reads an `<Error>` document with a request id, and a head of too many lines for hyper may
-//! be one that we do take. hyper has no hook for either. It writes its answer, flushes and reports an error,
-//! all in one poll; so an answer that looks like one of its own is held back until the end of the poll. If
-//! hyper has reported an error by then, whoever serves the connection answers instead
-//! ([`Withheld::take_refusal`]). If not, the bytes were part of somebody's answer and go out as they are
+//! An S3 client expects an `<Error>` document with a request id, and a head with too many lines for hyper may
+//! be one that this server accepts. hyper has no hook for either. It writes its answer, flushes and reports
+//! an error, all in one poll. Therefore an answer that looks like one of hyper's own is held back until the
+//! end of the poll. If hyper has reported an error by then, the connection's task answers instead
+//! ([`Withheld::take_refusal`]). If not, the bytes belong to a handler's answer and are sent as they are
 //! ([`Withheld::release`]).
 //!
 //! Always: bytes that are held back are sent before any that follow, unless they were taken as a refusal.
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a refusal of hyper's begins and ends with, and what it has in between. It has no body.
+/// The beginning, the end and the header lines of a refusal by hyper. It has no body.
 const BEGIN: &[u8] = b"HTTP/1.1 4";
 const WITHIN: &[u8] = b"connection: close\r\n";
 const END: &[u8] = b"\r\n\r\n";
@@ -158,7 +158,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Withholding<I> {
         Pin::new(&mut this.inner).poll_flush(cx)
     }
 
-    /// hyper ends a connection behind its refusal; the answer that is given instead still has to go out.
+    /// hyper ends a connection after its refusal; the answer that replaces it still has to be sent.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.withheld.is(HELD) {

@@ -57,7 +57,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         let what = format!("{} has lost its log; see `mlgw store check`", dir.display());
         return Err(OpenError::Store(what));
     }
-    // Before any group, so that a log that is missing later was lost.
+    // Before any group, so a log that is missing later is known to be lost.
     files::make_dir(&dir.join("log")).map_err(io)?;
     let mut states = Vec::new();
     for id in 0..options.groups.max(existing_groups(dir)).max(1) {
@@ -124,9 +124,9 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     Ok(inner)
 }
 
-/// Refuses log and states that are not this server's, or do not fit each other, before anything is applied and
-/// before the log is opened: opening removes tables that the log does not name any more, and a repair may need
-/// those.
+/// Refuses log and states that are not this server's, or do not fit each other, before anything is applied
+/// and before the log is opened: opening removes tables that the log does not name any more, and a repair may
+/// need those.
 fn admit(
     dir: &Path,
     expected: Option<&Expected>,
@@ -156,8 +156,8 @@ fn admit(
     Err(OpenError::Mismatch { path: dir.to_owned(), source })
 }
 
-/// Has log and state carry this server's timeline, durably. The first start of a timeline that descends from
-/// another skips the ids that the other one may have handed out since.
+/// Writes this server's timeline into log and state, durably. The first start of a timeline that descends
+/// from another skips the ids that the other one may have handed out since.
 async fn begin_incarnation(inner: &Inner, lineage: &Lineage) -> Result<(), OpenError> {
     let own = Timeline { cluster: lineage.own.cluster.0, incarnation: lineage.own.incarnation.0 };
     let found = StateFacts::read(&inner.groups[0].state()).map_err(store)?.timeline;

@@ -33,7 +33,8 @@ pub(super) fn open(from: &Path, to: &Path, findings: &mut Vec<Finding>) -> std::
     }
 }
 
-/// The identity that the log of the closed catalogue in `dir` names; none where it does not read or names none.
+/// The identity that the log of the closed catalogue in `dir` names; none where it does not read or names
+/// none.
 /// `scratch` is an empty directory; it is removed.
 #[must_use]
 pub fn log_identity(dir: &Path, scratch: &Path) -> Option<Identity> {
@@ -43,8 +44,8 @@ pub fn log_identity(dir: &Path, scratch: &Path) -> Option<Identity> {
     SavedLog::open(&copy).ok()?.facts(0).ok()?.identity
 }
 
-/// Entries that the log of the closed catalogue in `dir` has had, over all groups. `scratch` is an empty directory; it
-/// is removed.
+/// Entries that the log of the closed catalogue in `dir` has had, over all groups. `scratch` is an empty
+/// directory; it is removed.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -34,7 +34,8 @@ pub struct SegmentRecord {
     /// need not read them.
     #[prost(uint64, tag = "8")]
     pub marked: u64,
-    /// A random number that was minted with it, which seeds the checksums of its records; 0: format 1, without one.
+    /// A random number that was minted with it, which seeds the checksums of its records; 0: format 1,
+    /// without one.
     #[prost(fixed64, tag = "9")]
     pub stamp: u64,
 }

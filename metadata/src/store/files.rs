@@ -60,7 +60,7 @@ pub(crate) fn remove_dir(dir: &Path) -> io::Result<()> {
 /// Checks that everything in a store's directory that RocksDB opens is a regular file.
 ///
 /// # Errors
-/// Names the first entry that is something else, or says why the directory cannot be read.
+/// Names the first entry that is something else, or the reason why the directory cannot be read.
 pub(crate) fn only_regular(dir: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -73,7 +73,7 @@ pub(crate) fn only_regular(dir: &Path) -> io::Result<()> {
         }
         let path = entry.path();
         match regular::check(&path) {
-            // Removed since it was listed, or a link to nothing: whoever opens it says so.
+            // Removed since it was listed, or a dangling link: opening it reports that.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             checked => checked
                 .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?,

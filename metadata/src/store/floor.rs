@@ -1,11 +1,12 @@
 //! The floor of the log: how many of its entries were synced, at the least.
 //!
-//! A log that was emptied, removed or replaced looks like that of a quiet server. The floor, which is kept outside of
-//! the log, tells them apart: a log that ends below it has lost entries that may have been acknowledged. It never
-//! names more than the log has synced.
+//! A log that was emptied, removed or replaced looks like that of a quiet server. The floor is kept outside
+//! of the log: a log that ends below it has lost entries that may have been acknowledged. The floor never
+//! exceeds what the log has synced.
 //!
-//! The file `floor` has two slots of one sector, written in turns and synced, at most once a second. A crash leaves the
-//! newer slot whole or torn; the older one is whole then. Slots of other timelines count for nothing.
+//! The file `floor` has two slots of one sector, written in turns and synced, at most once a second. A crash
+//! leaves the newer slot whole or torn; the older one is whole then. Slots of other timelines count for
+//! nothing.
 
 use crate::view::StoreError;
 use mlgw_common::checksum::crc32c;
@@ -120,7 +121,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_torn_slot_leaves_the_other(entries in proptest::collection::vec(1u64..1 << 50, 2..6), cut in 0usize..40) {
+        fn a_torn_slot_leaves_the_other(
+            entries in proptest::collection::vec(1u64..1 << 50, 2..6), cut in 0usize..40,
+        ) {
             let dir = tempfile::tempdir().unwrap();
             let mut entries = entries;
             entries.sort_unstable();

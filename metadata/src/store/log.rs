@@ -252,7 +252,7 @@ impl LogStore {
         Ok(last)
     }
 
-    /// What a start checks of the log before it believes it.
+    /// What a start checks of the log before it trusts it.
     pub(crate) fn facts(&self, groups: u32) -> Result<LogFacts, StoreError> {
         LogFacts::read(&self.store.db, groups)
     }

@@ -1,4 +1,4 @@
-//! The facts of a log by which a start recognises it: whose it is, how far it reaches, where it begins.
+//! The facts of a log that a start checks: its server, its first entry and its end.
 //!
 //! Reading them costs a few point reads and two seeks per group, whatever the length of the log.
 

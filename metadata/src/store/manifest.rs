@@ -34,7 +34,7 @@ pub(super) fn cut_torn_end(dir: &Path) -> io::Result<()> {
     };
     let name = current.trim_end();
     if !name.starts_with("MANIFEST-") {
-        // RocksDB says better what is wrong with it.
+        // RocksDB reports better what is wrong with it.
         return Ok(());
     }
     let path = dir.join(name);

@@ -37,7 +37,7 @@ impl SavedLog {
         Ok(value.map(|bytes| crate::schema::decode(&bytes)).transpose()?)
     }
 
-    /// What a start checks of the log before it believes it.
+    /// What a start checks of the log before it trusts it.
     pub(crate) fn facts(&self, groups: u32) -> Result<LogFacts, StoreError> {
         LogFacts::read(&self.db, groups)
     }

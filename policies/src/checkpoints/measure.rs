@@ -1,10 +1,9 @@
 //! Measures in names: how good a checkpoint is, by its name or by that of one of its files.
 //!
-//! A rule may say which measure counts. Where it keeps none of the best, each measure that names carry has
-//! its best checkpoint stay: what a person
-//! puts into a name, a person chooses by. Always: a number that may be a step, a count or a part is no
-//! measure; of a measure of which it is not known
-//! whether a low or a high one is good, both ends stay.
+//! A rule may state which measure counts. Where it states none, the best checkpoint by each measure in the
+//! names stays, because people choose by what they put into names. Always: a number that may be a step, a
+//! count or a part is no measure; if it is not known whether low or high values are good, the checkpoints at
+//! both ends stay.
 
 use super::step::{MEASURES_OF_MANY, is_measure, last_word, next_number, word_of_number};
 
@@ -17,7 +16,7 @@ pub(super) enum Good {
     Either,
 }
 
-/// Measures of which the lowest is the best one, and those of which the highest is.
+/// Measures whose lowest value is the best, and those whose highest value is.
 const LOW: [&str; 8] = ["loss", "error", "err", "wer", "cer", "ppl", "perplexity", "rmse"];
 const HIGH: [&str; 9] = ["acc", "accuracy", "auc", "f1", "map", "iou", "dice", "bleu", "psnr"];
 /// Words that count how far a training is.

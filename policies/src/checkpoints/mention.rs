@@ -1,4 +1,4 @@
-//! Small files that name checkpoints: `best`, `deployed.json`, `PRODUCTION` and whatever else people write.
+//! Small files that name checkpoints: `best`, `deployed.json`, `PRODUCTION` and the like.
 //!
 //! A checkpoint that such a file names may be in use, so it is not deleted. The file has any form: what
 //! counts is the name of the checkpoint's folder
@@ -10,7 +10,7 @@ use super::pointer::{OF_ALL, POINTER_NAME};
 use crate::key::name_of;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Larger files name nothing. Lists, notes and configurations are smaller.
+/// Larger files are not read. Lists, notes and configurations are smaller.
 pub const MENTION_BYTES_MAX: u64 = 64 << 10;
 
 /// A checkpoint that may be named.
@@ -40,7 +40,7 @@ impl Mentionable<'_> {
     }
 }
 
-/// Checkpoints that are looked for, by their words. They are numbered as they were given.
+/// Checkpoints to search for, by their words. They are numbered in the order given.
 #[derive(Debug, Default)]
 pub struct Mentionables<'k> {
     all: Vec<Mentionable<'k>>,

@@ -1,11 +1,15 @@
-//! Why a checkpoint is not deleted, though a rule lets it go.
+//! Why a checkpoint is not deleted, although a rule would delete it.
 //!
-//! Names and listings tell much and not all: files of ranks, runs side by side and uploads that broke off can look like something else. Always: of a run
-//! nothing is deleted unless its steps are told apart, and unless one that is newer, whole beyond doubt and no smaller stays; and nothing that may be a run
-//! with steps of its own, a setting, or a part of another checkpoint. Newer is what has the higher step and
-//! of which all was written later: a run that went back
-//! counts on from a lower one, and what it writes then is worth more than what it gave up; and one whose files are partly older was written anew and broken off. Runs that are called alike may be parts of one, as those of ranks, stages, or an actor and its
-//! critic: a step that several of them have goes only if all of these have the same newer one ([`are_beside`]).
+//! Names and listings show much but not all: files of ranks, parallel runs and interrupted uploads can look
+//! like something else. Always: nothing of a run is deleted unless its steps are distinguishable, and unless
+//! a newer checkpoint stays that is whole beyond doubt and no smaller. Nothing is deleted that may be a run
+//! with steps of its own, a setting, or a part of another checkpoint.
+//!
+//! Newer means that the step is higher and that all of it was written later. A run that went back counts on
+//! from a lower step, and what it writes then is worth more than what it abandoned. A checkpoint with some
+//! older files was written again and broken off. Runs with similar names may be parts of one, as those of
+//! ranks, stages, or an actor and its critic: a step that several of them have is deleted only if all of them
+//! have the same newer one ([`are_beside`]).
 
 use super::beside::are_beside;
 use super::group::{File, Group, Habits};
@@ -64,7 +68,7 @@ impl MustStay {
             Self::Unknown => "it is not known any more",
             Self::SameStep => "another of its run has the same step, as files of ranks or of two runs have",
             Self::InDoubt => {
-                "its name has numbers or words that may tell runs or parts apart, not only steps"
+                "its name has numbers or words that may distinguish runs or parts, not only steps"
             }
             Self::HoldsSteps => "it holds steps of its own, as the folder of a run does",
             Self::Together => "files of its run came within a minute of each other, as those of ranks do",
@@ -89,14 +93,14 @@ impl MustStay {
         why.to_owned()
     }
 
-    /// All of these in a sentence's half.
+    /// All of these, joined into one clause.
     #[must_use]
     pub fn all(doubts: &[Self]) -> String {
         doubts.iter().map(|doubt| doubt.why()).collect::<Vec<_>>().join("; ")
     }
 }
 
-/// The doubts about checkpoints, asked for one after another. What all of a run share is found once.
+/// The doubts about checkpoints, one checkpoint after another. What all of a run share is computed once.
 pub struct Doubts<'a> {
     known: &'a Checkpoints,
     runs: HashMap<SeriesId, OfRun<'a>>,
@@ -105,7 +109,7 @@ pub struct Doubts<'a> {
 /// What all checkpoints of a run share.
 struct OfRun<'a> {
     holds_steps: bool,
-    /// The name of one of them may tell runs or parts apart.
+    /// The name of one of them may distinguish runs or parts.
     in_doubt: bool,
     /// It has too few steps to be a series.
     two_alone: bool,
@@ -212,8 +216,8 @@ impl Checkpoints {
     }
 }
 
-/// Whether a run has fewer whole checkpoints than make a series. One of which nothing says when it is whole
-/// counts from its first file with tensors.
+/// Whether a run has fewer whole checkpoints than make a series. A checkpoint without a sign of when it is
+/// whole counts from its first file with tensors.
 fn is_two_alone(series: &Series) -> bool {
     let is_whole = |one: &&Group| matches!(one.lack(&series.habits), None | Some(Lack::Open));
     let steps: BTreeSet<_> = series.groups.values().filter(is_whole).map(|one| one.step).collect();

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub struct Keep {
     /// So many of the newest complete ones; at least one.
     pub last: u32,
-    /// So many of those with the best measure. With 0 the best one by each measure that names carry.
+    /// How many of those with the best measure stay. With 0 the best one by each measure in the names stays.
     pub best: u32,
     /// Whether a low measure is a good one.
     pub lowest_is_best: bool,
@@ -114,7 +114,7 @@ fn best_by_name(generations: &[Generation<'_>], (good, values): (Good, Vec<(f64,
     signs.iter().flat_map(|sign| lowest(generations, 1, signed(*sign))).collect()
 }
 
-/// So many checkpoints with the lowest measures.
+/// The given number of checkpoints with the lowest measures.
 fn lowest(generations: &[Generation<'_>], count: u32, mut measures: Vec<(f64, usize)>) -> Vec<usize> {
     measures.retain(|(measure, _)| !measure.is_nan());
     // Of equal ones the newer is as good and closer to what comes next.

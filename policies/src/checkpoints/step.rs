@@ -67,7 +67,7 @@ const SETTINGS: [&str; 13] = [
     "save",
     "logging",
 ];
-/// Of the words for steps, those in the plural: `steps-1000` is trained for so many, and need not be the
+/// The plural words for steps: `steps-1000` may mean a training of 1,000 steps, not the state after the
 /// thousandth.
 const SETTINGS_IN_PLURAL: [&str; 1] = ["steps"];
 /// Words whose numbers say how good a checkpoint is, or how far it is in another way.

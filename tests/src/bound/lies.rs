@@ -1,5 +1,5 @@
-//! Origins that lie: no acknowledged write is lost to one, no wrong byte is served from one; and honest
-//! ones whose ETags are no MD5s or whose listings tell whole seconds.
+//! Origins with wrong answers: no acknowledged write is lost, no wrong byte is served. Correct origins whose
+//! ETags are no MD5s, or whose listings have whole seconds, work.
 
 use bytes::Bytes;
 use http::Method;
@@ -35,7 +35,7 @@ impl Bench {
         let setup = setup.with_upstream("far", origin.addr, "lake", "1s").with("upstream.far.etag", etag);
         let gateway = setup.start();
         for (bucket, mode) in [(READ, "read-through"), (THROUGH, "write-through"), (BACK, "write-back")] {
-            // Origins are asked anew for whatever is read.
+            // Every read asks the origin.
             let bind = ["bucket", "bind", bucket, "--upstream", "far", "--prefix", PREFIX, "--ttl", "0s"];
             let (said, status) = setup.command(&[&bind[..], &["--mode", mode]].concat());
             assert_eq!(status, Some(0), "{said}");
@@ -138,7 +138,7 @@ fn what_is_deleted_stays_so_until_the_origin_really_has_it_no_more() {
         for (n, lie) in lies(&[On::Delete]).into_iter().enumerate() {
             let key = n.to_string();
             bench.origin.put(&format!("{PREFIX}{key}"), bytes(1, 100));
-            // So that it is known here whatever times tell.
+            // So that the object is known here, whatever its times are.
             client.get(BACK, &key).await.expect("read");
             bench.origin.lie(Some(lie));
             client.delete(BACK, &key).await.expect("acknowledged");
@@ -257,6 +257,22 @@ fn a_length_that_is_not_the_known_one_is_an_error_though_the_etag_is_no_md5() {
                 bench.origin.lie(None);
                 assert!(client.get(READ, &key).await.expect("read").body == body, "{lie:?}");
             }
+        }
+    });
+}
+
+#[test]
+fn a_length_that_an_origin_takes_back_is_not_believed_any_more() {
+    let bench = Bench::new(Manner::Versions);
+    runtime().block_on(async {
+        let client = bench.client();
+        for key in ["1", "2", "3"] {
+            let body = bytes(4, 20 * MIB);
+            bench.origin.put(&format!("{PREFIX}{key}"), body.clone());
+            bench.origin.lie(Some(Lie::LongTotal));
+            assert!(client.get(READ, key).await.is_err(), "it is shorter than its length");
+            bench.origin.lie(None);
+            assert!(client.get(READ, key).await.expect("read").body == body, "{key}");
         }
     });
 }

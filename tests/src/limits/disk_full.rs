@@ -102,7 +102,7 @@ fn deletes_give_the_space_back_while_the_server_runs() {
     server.stop();
 }
 
-/// What takes the rest of a disk: all its bytes, or all its inodes.
+/// Files that fill the rest of a disk: all its bytes, or all its inodes.
 const EATERS: [(&str, &str); 2] = [("bytes", "size=256m"), ("inodes", "size=256m,nr_inodes=2000")];
 
 #[test]

@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-/// Sends a signed GET with so many more lines whose values have so many bytes; the status and the document.
+/// Sends a signed GET with additional lines of a given value length; returns the status and the document.
 async fn answer(server: &Server, client: &Client, lines: usize, bytes: usize) -> (u16, String) {
     let stream = tokio::net::TcpStream::connect(server.s3).await.expect("connected");
     let connected = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;

@@ -1,5 +1,5 @@
-//! Bodies without a length over HTTP/2: they end with their stream, so that they are whole, and are held to the
-//! same limits as any other.
+//! Bodies without a length over HTTP/2: they end with their stream, so that they are whole, and are held to
+//! the same limits as any other.
 
 use std::io;
 use std::net::SocketAddr;

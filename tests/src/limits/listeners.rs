@@ -1,5 +1,4 @@
-//! What strangers may do to the listeners: silent connections, half-sent requests, more connections than
-//! files.
+//! Hostile load on the listeners: silent connections, half-sent requests, more connections than files.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

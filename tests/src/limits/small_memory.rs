@@ -65,7 +65,7 @@ fn less_than_the_least_memory_is_refused_by_name() {
 #[test]
 fn half_sent_forms_of_an_address_do_not_starve_its_signed_requests() {
     let dir = tempfile::tempdir().expect("a directory");
-    // 128 connections at work, of which an address may have half.
+    // 128 active connections; one address may have half of them.
     let server = Setup::new(dir.path().join("mlgw-data")).with("limits.memory_bytes", "16MiB").start();
     super::memory::raise_open_files();
     runtime().block_on(async {
@@ -81,7 +81,7 @@ fn half_sent_forms_of_an_address_do_not_starve_its_signed_requests() {
         let mut forms = Vec::new();
         for number in 0..FORMS {
             let mut form = tokio::net::TcpStream::connect(server.s3).await.expect("connected");
-            // Half-sent heads as well: they too are nobody's.
+            // Half-sent heads as well: they are unsigned too.
             let sent: &[u8] = if number % 4 == 0 { &head.as_bytes()[..60] } else { &half };
             drop(form.write_all(sent).await);
             forms.push(form);

@@ -1,4 +1,4 @@
-//! Every lie that is told, one at a time.
+//! Every kind of wrong answer, one at a time.
 
 /// What an origin lies about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub(crate) enum Lie {
     ReadNoLength,
     /// An object of 2^63 bytes.
     Huge,
+    /// A total that is five bytes too large.
+    LongTotal,
     /// A length that is none.
     BadLength,
     /// Some bytes now and then.
@@ -78,6 +80,7 @@ impl Lie {
             | Self::ReadNoEtag
             | Self::ReadNoLength
             | Self::Huge
+            | Self::LongTotal
             | Self::BadLength
             | Self::Drip => On::Get,
             Self::BeginLost => On::Begin,

@@ -93,6 +93,11 @@ fn lied(lie: Lie, object: &Stored, range: Range<u64>, is_part: bool) -> Answer {
             let part = told(object, all, range.clone(), true);
             without(part, "content-range").with("content-range", value)
         }
+        Lie::LongTotal => {
+            let value = format!("bytes {}-{}/{}", range.start, range.end - 1, size + 5);
+            let part = told(object, all, range.clone(), true);
+            without(part, "content-range").with("content-range", value)
+        }
         Lie::BadLength => right(all).with("content-length", "many"),
         Lie::Drip => Answer { sending: Sending::Drip, ..right(all) },
         lie => no_success(lie),

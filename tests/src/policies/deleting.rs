@@ -386,7 +386,7 @@ fn what_may_be_a_setting_or_the_best_is_not_deleted() {
     assert_eq!(listed(&client), stays);
     let said = bench.say(&["policy", "plan"]);
     for (name, why) in [
-        ("a/steps-1000/", "its name has numbers or words that may tell runs or parts apart, not only steps"),
+        ("a/steps-1000/", "its name has numbers or words that may distinguish runs or parts, not only steps"),
         ("b/ckpt10/", "only two are there that are called so, and the numbers may be settings, not steps"),
     ] {
         let line = format!("s3://lake/{name} (2 objects, 2.0 KiB) is due to be deleted at ");

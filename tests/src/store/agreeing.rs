@@ -1,5 +1,5 @@
-//! A start and `store check` agree: where a check finds nothing a start serves everything, and what a start
-//! refuses a check finds.
+//! A start and `store check` agree: if a check finds nothing, a start serves everything; if a start refuses,
+//! a check finds the reason.
 //!
 //! Every file of a data directory is replaced by a directory, a named pipe and an empty file, and loses its
 //! end. Nothing may hang, whatever is in a file's place.
@@ -118,7 +118,7 @@ fn a_start_and_a_check_agree_on_whatever_is_in_a_files_place() {
                 fate.befall(&dir.join(&victim));
                 let case = format!("{base}: {} {fate:?}", victim.display());
                 if victim == Path::new("LOCK") {
-                    // A check that cannot hold the lock says so, and that is all.
+                    // A check that cannot take the lock reports only that.
                     let refused = super::store(&["check", text(&dir)]);
                     let starts = serves(&dir, &made.objects);
                     if refused.status.code() == Some(0) && starts.is_err() {

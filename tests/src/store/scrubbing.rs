@@ -115,7 +115,7 @@ fn a_pass_is_held_back_and_goes_on_after_a_kill_where_it_was() {
     });
     let show = || tier(&setup, &["show", "hot"]).0["scrub"].clone();
     let number = |shown: &Value, name: &str| shown[name].as_u64().unwrap_or_else(|| panic!("{shown:#}"));
-    // Before the pass: how long the command takes to end counts, too, or the pass would seem faster than it
+    // Before the pass: the time until the command ends counts too, or the pass would seem faster than it
     // is.
     let begun = Instant::now();
     tier(&setup, &["scrub", "hot"]);

@@ -15,8 +15,8 @@ use mlgw_metadata::schema::ObjectVersion;
 use mlgw_policies::engine::{Next, Outcome};
 
 impl BoundBucket {
-    /// Begins to fetch what is next after a read of an object of `size` bytes. Of who finds what he reads
-    /// here (`is_here`) nothing is guessed: only keys that are known are fetched.
+    /// Begins to fetch what comes next after a read of an object of `size` bytes. For a reader that finds its
+    /// object here (`is_here`), nothing is guessed: only known keys are fetched.
     pub(super) fn fetch_ahead(&self, keeper: &Keeper, all: Vec<Next>, is_here: bool, size: u64) {
         for next in all {
             let place = self.inner.ahead.clone().try_acquire_owned().ok();
@@ -70,7 +70,7 @@ impl BoundBucket {
         }
     }
 
-    /// What an object is like of which a block is to be fetched; about as large as one of `size` bytes.
+    /// The facts of an object whose block is to be fetched, assumed to have `size` bytes.
     async fn object_ahead(
         &self,
         key: &ObjectKey,
@@ -86,7 +86,8 @@ impl BoundBucket {
                 let part = if is_small { Part::Whole } else { block };
                 let opened = self.contact(key, Some(part), known).await;
                 if opened.as_ref().is_err_and(|error| matches!(error, OriginError::NoSuchKey)) {
-                    // Nobody asked but us: who does, soon after it was written there, is to find it.
+                    // Only this server asked: a client that asks soon after the object was written there has
+                    // to find it.
                     self.inner.absent.remove(&(self.id, key.clone()));
                 }
                 let opened = opened?;

@@ -28,7 +28,7 @@ pub(super) struct Begun {
     pub(super) tail: Tail,
     /// The block that is being fetched with it, of which its readers are to say whether it is kept.
     pub(super) claim: Option<Arc<Claim>>,
-    /// What of the answer is behind that block.
+    /// The rest of the answer behind that block.
     pub(super) rest: Option<Arc<Rest>>,
 }
 
@@ -289,9 +289,14 @@ impl BoundBucket {
             tracing::debug!(origin = self.origin.name(), %error, "a block was not fetched");
         }
         match &fetched {
-            Err(OriginError::Changed | OriginError::NoSuchKey) => self.inner.copies.forget(self.id, key),
-            // Perhaps the object is not what its origin said that it is.
-            Err(OriginError::OutOfRange(_) | OriginError::Nonsense(_)) => self.doubt(key),
+            // The object may not be what its origin stated. A 304 would confirm its ETag only, so nothing of it
+            // is kept and the next read asks for everything.
+            Err(
+                OriginError::Changed
+                | OriginError::NoSuchKey
+                | OriginError::OutOfRange(_)
+                | OriginError::Nonsense(_),
+            ) => self.inner.copies.forget(self.id, key),
             _ => {}
         }
         let is_whole = fetched.is_ok();
@@ -327,8 +332,8 @@ impl BoundBucket {
         }
     }
 
-    /// Fetches a block. Where it is all of an object whose MD5 is known, it has that; a block of which no
-    /// reader has seen anything is fetched once more when it has not.
+    /// Fetches a block. A block that is the whole of an object with a known MD5 is compared with it. If it
+    /// differs and no reader has seen any of it, it is fetched once more.
     async fn fetch_right_bytes(
         &self,
         key: &ObjectKey,
@@ -396,7 +401,7 @@ impl Fetching<'_> {
             Some(begun) => begun.running(next - 1).await,
             None => None,
         };
-        // An answer that has ended is not gone on with.
+        // An answer that has ended is not continued.
         holding = holding.filter(|_| running.is_some());
         loop {
             let at = self.fill.at();
@@ -410,7 +415,7 @@ impl Fetching<'_> {
                 }
                 return Ok(());
             }
-            // What goes on with a range is not the answer that others wait for.
+            // An answer to a range is not the one that others wait for.
             holding = None;
             let error = poured.err();
             let ended = OriginError::Unreachable("it ended early".into());
@@ -431,7 +436,7 @@ impl Fetching<'_> {
         self.pour(Running::new(got)).await
     }
 
-    /// Takes what comes until the block is whole; the rest of the answer.
+    /// Reads until the block is whole; returns the rest of the answer.
     async fn pour(&mut self, mut running: Running) -> Result<Running, OriginError> {
         while self.fill.at() < self.fill.range.end {
             let mut piece = match running.left_over.is_empty() {
@@ -452,7 +457,7 @@ impl Fetching<'_> {
     }
 }
 
-/// What a block is begun with.
+/// The source that a block begins with.
 struct Begin {
     /// The answer that begins with it, or nothing where that is still at a block before.
     got: Option<Got>,

@@ -94,13 +94,13 @@ pub(super) enum Next {
 }
 
 impl Fill {
-    /// A block whose bytes from `held_from` on nobody reads before [`Fill::finish`] says that all are right.
+    /// A block whose bytes from `held_from` on are withheld until [`Fill::finish`] confirms all of them.
     pub(super) fn new(range: Range<u64>, held_from: u64, memory: OwnedSemaphorePermit) -> Self {
         let state = State { _memory: Some(memory), ..State::default() };
         Self { range, held_from, state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// Forgets all that came, if nobody can have read any of it.
+    /// Drops all bytes that came, unless a reader may have seen some.
     pub(super) fn restart(&self) -> bool {
         if self.held_from > self.range.start {
             return false;

@@ -1,4 +1,4 @@
-//! Comparing what an origin sends with the ETag and the length that it states.
+//! Compares the bytes from an origin with the ETag and the length that it states.
 //!
 //! Always: of an object whose ETag is an MD5 no reader gets the last bytes before all of it was compared,
 //! if all of it is read or it has one block only; what does not fit is not kept. A range of a larger
@@ -12,11 +12,11 @@ use mlgw_common::limits::{COPY_BLOCK_BYTES, FETCH_SMALL_BYTES_MAX};
 use mlgw_metadata::schema::{Copy, ObjectVersion};
 use std::ops::Range;
 
-/// Bytes that a reader does not get before all were compared; all of a small object, whose answer can be an
-/// error then.
+/// Bytes that are withheld from a reader until all were compared. A small object is withheld whole, so that
+/// its answer can be an error.
 const HELD_BACK_BYTES: u64 = FETCH_SMALL_BYTES_MAX;
 
-/// From which byte on a block is held back until it was compared; its end where it is not compared by itself.
+/// The byte from which on a block is withheld until it was compared; its end if it is not compared by itself.
 pub(super) fn held_from(object: &ObjectVersion, block: &Range<u64>) -> u64 {
     match is_compared_by_block(object) {
         true => block.end.saturating_sub(HELD_BACK_BYTES).max(block.start),
@@ -62,13 +62,6 @@ impl BoundBucket {
         };
         tracing::warn!(origin = self.origin.name(), %key, why, "an origin sent wrong bytes");
         Err(OriginError::WrongBytes(why))
-    }
-
-    /// Has the origin be asked anew what an object is like, when it is opened next.
-    pub(super) fn doubt(&self, key: &ObjectKey) {
-        if let Some(copy) = self.inner.copies.find(self.id, key) {
-            self.inner.copies.note(self.id, key, Copy { validated_ms: 0, ..copy });
-        }
     }
 
     /// Checks that an answer does not state another length under the ETag that is known. The origin is

@@ -41,9 +41,9 @@ pub struct BoundReader {
     turn: Turn,
     /// Who says what is kept of it; nobody for reads of the server itself.
     reading: Option<Reading>,
-    /// What all of the bytes are compared with, where that is not done block by block or was not done before.
+    /// The MD5 that all bytes are compared with, unless that is done block by block or was done before.
     check: Option<Md5Check>,
-    /// What of the answer that was opened is behind its first block: it goes on while this is held.
+    /// The rest of the opened answer behind its first block; it continues while this is held.
     _rest: Option<Arc<Rest>>,
 }
 
@@ -116,7 +116,7 @@ impl BoundReader {
         }
     }
 
-    /// Compares bytes that are about to be handed out. The last ones are not when all of them are not right.
+    /// Compares bytes that are about to be handed out. The last ones are withheld if the whole is not right.
     async fn compare(&mut self, piece: &Bytes) -> Result<(), OriginError> {
         let Some(mut check) = self.check.take() else { return Ok(()) };
         check.add(piece);

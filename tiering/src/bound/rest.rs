@@ -1,10 +1,9 @@
 //! The rest of an answer that carries more than the block that was taken from it.
 //!
-//! Who wants an object whole asks for it whole, because only such an answer has its checksums. When the
-//! object has more than one block, the blocks behind the first come from the same answer, one after the
-//! other, so that no byte is fetched twice and no connection is cut. Always: blocks are assigned to the
-//! rest in order and without a gap; whichever block is not is fetched by a range. The answer ends with the
-//! last reader of it.
+//! A read of a whole object requests it whole, because only such an answer has its checksums. If the object
+//! has more than one block, the blocks behind the first come from the same answer, one after the other, so
+//! that no byte is fetched twice and no connection is cut. Always: blocks are assigned to the rest in order
+//! and without a gap; any other block is fetched by a range. The answer ends with its last reader.
 
 use crate::origin::Got;
 use bytes::Bytes;
@@ -21,7 +20,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// An answer of which nothing came yet.
+    /// An answer without any bytes so far.
     pub(super) const fn new(got: Got) -> Self {
         Self { got, left_over: Bytes::new() }
     }
@@ -34,7 +33,7 @@ pub(super) struct Rest {
 }
 
 struct State {
-    /// The first block that is assigned to nobody.
+    /// The first block that is not assigned.
     unassigned: u64,
     /// The block that the answer is at.
     at: u64,
@@ -87,12 +86,12 @@ impl Rest {
     }
 }
 
-/// The rests that somebody reads, by body.
+/// The rests that have a reader, by body.
 #[derive(Default)]
 pub(super) struct Rests(Mutex<HashMap<BodyId, Weak<Rest>>>);
 
 impl Rests {
-    /// Adds the rest of an answer. One that nobody reads any more is forgotten.
+    /// Adds the rest of an answer. Rests without a reader are dropped.
     pub(super) fn add(&self, body: BodyId, rest: &Arc<Rest>) {
         let mut rests = self.0.lock();
         rests.retain(|_, rest| rest.strong_count() > 0);
@@ -106,7 +105,7 @@ impl Rests {
     }
 }
 
-/// Gives the answer on, or ends it when the block that it is at was given up.
+/// Passes the answer on, or ends it when its current block was abandoned.
 pub(super) struct Holding {
     rest: Arc<Rest>,
     next: u64,

@@ -46,6 +46,7 @@ async fn open(
     let options = CopiesOptions {
         dir: dir.to_owned(),
         node: NodeId(1),
+        lineage: mlgw_common::Lineage::default(),
         capacity_bytes,
         reserve_bytes: 0,
         memory_bytes: 1 << 20,

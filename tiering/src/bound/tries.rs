@@ -1,8 +1,8 @@
-//! When bytes that break off are asked for again: a pure decision.
+//! When an interrupted read is resumed: a pure decision.
 
 use crate::origin::OriginError;
 
-/// How often bytes are asked for without progress.
+/// How often a read is tried without progress.
 const TRIES: u32 = 3;
 /// Progress after which a timeout is forgiven. An origin that drips makes less before it is given up each
 /// time.
@@ -35,7 +35,7 @@ mod tests {
     use super::{FORGIVEN_BYTES, Tries};
     use crate::origin::OriginError;
 
-    /// How often a read goes on that makes so much progress each time.
+    /// How often a read is resumed that makes this much progress each time.
     fn goes_on(error: &OriginError, progress: u64) -> usize {
         let mut tries = Tries::default();
         (0..50).take_while(|n| tries.may_go_on(error, 0, progress * (n + 1))).count()

@@ -77,7 +77,7 @@ impl BoundBucket {
                 if object.size > FETCH_SMALL_BYTES_MAX {
                     place = Some(self.place(places).await?);
                 }
-                // Blocks of a large object are fetched side by side.
+                // Blocks of a large object are fetched in parallel.
                 let is_small = object.size <= COPY_BLOCK_BYTES;
                 let part = if is_small { Part::Whole } else { Part::From(0) };
                 let opened = self.contact(key, Some(part), known).await?;

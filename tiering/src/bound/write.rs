@@ -1,7 +1,7 @@
 //! Writes through to the origin: acknowledged when it has them.
 //!
 //! Always: what is known of a key does not hold from the moment a write of it begins, and is forgotten before the write is
-//! acknowledged, so that who asks then asks the origin. A write whose answer proves nothing is acknowledged
+//! acknowledged, so that a later read asks the origin. A write whose answer proves nothing is acknowledged
 //! after a HEAD that shows it. A write that was given up, or came to no known end, may have been done.
 
 use super::BoundBucket;
@@ -46,7 +46,7 @@ impl BoundBucket {
         })
     }
 
-    /// Looks whether the origin shows what it said that it has.
+    /// Checks whether the origin shows what it claimed to have stored.
     ///
     /// # Errors
     /// [`OriginError::Unconfirmed`] where it does not, or cannot be asked.
@@ -109,7 +109,7 @@ impl BoundBucket {
         self.origin.tags(&self.there(key)).await
     }
 
-    /// Gives an object these tags and no others. Of what is known of it their number changes by that.
+    /// Replaces the tags of an object. Of what is known here only their number changes.
     ///
     /// # Errors
     /// Those of the origin.
@@ -289,7 +289,7 @@ impl Expected<'_> {
         if self.mark.is_some() && mark != self.mark {
             return Some("another mark or none".to_owned());
         }
-        // With its mark it is this very write, whatever the ETag is called.
+        // With the mark it is this very write, whatever its ETag is.
         let is_other = self.mark.is_none() && found.etag != self.etag;
         is_other.then(|| format!("the ETag {:?} instead of {:?}", found.etag, self.etag))
     }

@@ -87,6 +87,7 @@ impl Bench {
         let options = CopiesOptions {
             dir: room.path().to_owned(),
             node: NodeId(1),
+            lineage: mlgw_common::Lineage::default(),
             capacity_bytes,
             reserve_bytes: 0,
             memory_bytes: 1 << 20,

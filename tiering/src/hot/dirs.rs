@@ -86,7 +86,7 @@ impl SegmentDirs {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// Opens the file of a segment, and sees that it is the one that its record means.
+    /// Opens the file of a segment, and checks that it is the one that its record means.
     ///
     /// # Errors
     /// Of kind `NotFound` when it is nowhere, and `InvalidData` when it is of another server or timeline.

@@ -1,9 +1,9 @@
 //! The first 64 bytes of a segment file: which segment this is, and which server wrote it.
 //!
-//! Pure functions on bytes. The header is written and synced before the segment takes a record
-//! and never changes. Records do not need it to verify: their checksums are seeded with what the
-//! catalogue has of the segment. The header decides whether a file is the one that a record means, before the
-//! first read of it and before anything is done to it. Every byte is described in docs/formats-segment.md.
+//! Pure functions on bytes. The header is written and synced before the segment takes a record and never
+//! changes. Records verify without it: their checksums are seeded from the catalogue's record of the segment.
+//! The header decides whether a file is the one that a record means, before the first read of it and before
+//! it is removed. Every byte is described in docs/formats-segment.md.
 //!
 //! Version 2 carries the segment's stamp and its owner. A segment without a stamp has a header of version 1.
 
@@ -22,8 +22,8 @@ const UNSTAMPED_VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"mlgw-seg";
 const CRC_AT: usize = SEGMENT_HEADER_BYTES as usize - 4;
-/// Format 1 took the time of the header after that of the record: up to so much later, as the command was synced in
-/// between, and a little earlier where a clock was put right.
+/// Format 1 read the clock once for the record and once more for the header: later, because the command was
+/// synced in between, or a little earlier if the clock was adjusted.
 const UNSTAMPED_LATER_MS_MAX: i64 = 60_000;
 const UNSTAMPED_EARLIER_MS_MAX: i64 = 1_000;
 
@@ -238,7 +238,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_written_header_is_read_back(
-            id: u64, generation: u32, class in 0i32..4, created: i64, stamp: u64, cluster: u64, incarnation: u64,
+            id: u64, generation: u32, class in 0i32..4, created: i64,
+            stamp: u64, cluster: u64, incarnation: u64,
         ) {
             let class = SegmentClass::try_from(class).unwrap();
             let seed = SegmentSeed { generation: Generation(generation), stamp: SegmentStamp(stamp) };

@@ -1,6 +1,6 @@
-//! Segments that a task is working on.
+//! Claims of segments by background tasks.
 //!
-//! Compaction and placing run side by side. Each claims a segment before it works on it, so that the two
+//! Compaction and placing run in parallel. Each claims a segment before it works on it, so that the two
 //! never work on the same one. A claim ends when its owner drops it; nothing of it survives the process.
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ struct Held {
     by: Hand,
     /// Bytes of the hot tier that become free when the work is done.
     frees_bytes: u64,
-    /// Whether the work waits for readers, nobody knows how long.
+    /// Whether the work waits for readers, for an unknown time.
     is_parked: bool,
 }
 
@@ -39,8 +39,8 @@ pub(super) struct Claim {
 }
 
 impl InHand {
-    /// Claims a segment, unless somebody has it. `frees_bytes` of the hot tier are free when the work is
-    /// done.
+    /// Claims a segment, unless it is claimed already. `frees_bytes` of the hot tier are free when the work
+    /// is done.
     pub(super) fn claim(self: &Arc<Self>, segment: SegmentId, by: Hand, frees_bytes: u64) -> Option<Claim> {
         use std::collections::hash_map::Entry;
         match self.0.lock().entry(segment) {
@@ -67,7 +67,8 @@ impl InHand {
         self.0.lock().get(&segment).is_some_and(|held| held.is_parked)
     }
 
-    /// Bytes of the hot tier that are free when all work under way is done, but for what waits for readers.
+    /// Bytes of the hot tier that are free when all work in progress is done, without work that waits for
+    /// readers.
     pub(super) fn frees_bytes(&self) -> u64 {
         self.0.lock().values().filter(|held| !held.is_parked).map(|held| held.frees_bytes).sum()
     }

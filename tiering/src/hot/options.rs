@@ -62,8 +62,8 @@ pub struct HotOptions {
     pub append_cause: Cause,
     /// Whether chunks can be had again from elsewhere: then nothing waits for a sync, and they may go one by one, out of the middle of a segment.
     pub disposable: bool,
-    /// The server whose directories they are. One of cluster 0 marks nothing and checks nothing: tests, and copies
-    /// that can be had again.
+    /// The server whose directories they are. With cluster 0 nothing is marked or checked: tests, and copies
+    /// that can be fetched again.
     pub lineage: Lineage,
     /// Bodies that may have a segment to themselves at a time.
     pub own_segments_max: usize,

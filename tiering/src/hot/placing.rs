@@ -179,8 +179,8 @@ impl Placing {
         *self.settings.lock() = settings;
     }
 
-    /// Has a round begin at once, or after the one under way. Returns the number of rounds that have ended
-    /// when it has.
+    /// Begins a pass at once, or after the current one. Returns the number of passes that have ended when
+    /// that one has.
     pub(super) fn go_on(&self) -> u64 {
         // In this order: the round that is woken may begin at once.
         let round = self.begun.load(Relaxed) + 1;

@@ -1,9 +1,10 @@
-//! Room for appends that find none: who frees it, how long they wait for it, and when they are refused.
+//! Handles appends that find no room: wakes what frees it, bounds the wait, and decides when to refuse.
 //!
-//! An append that does not fit wakes compaction and spilling, and waits. A look at all segments, made after
-//! it came, says whether what it lacks becomes free within seconds ([`shortage`]). If two looks say that it
-//! does not, the tier is full; if it takes longer than the caller waits, the client is asked to come again.
-//! Appends that wait hold no lock and no room, and there is one look at a time, however many wait.
+//! An append that does not fit wakes compaction and spilling, and waits. A scan of all segments after its
+//! arrival decides whether what it lacks becomes free within seconds ([`shortage`]). If two scans find that
+//! it does not, the tier is full; if it takes longer than the caller waits, the refusal is temporary
+//! (`SlowDown`). Waiting appends hold no lock and no room, and there is one scan at a time, however many
+//! wait.
 
 pub(super) mod shortage;
 
@@ -19,12 +20,12 @@ use super::space::Space;
 use super::{AppendError, Inner};
 use shortage::{Given, Progress, Prospects};
 
-/// The least time between two looks.
+/// The least time between two scans.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
-/// Looks take at most this share of the time: a look at a million segments takes long.
+/// Scans take at most this share of the time: a scan of a million segments takes long.
 const LOOK_SHARE: u32 = 4;
 
-/// What the latest look found.
+/// The result of the latest scan.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     /// Its number, from 1.
@@ -32,7 +33,7 @@ struct Found {
     prospects: Prospects,
 }
 
-/// What appends that wait share with the task that looks.
+/// Shared by waiting appends and the task that scans.
 #[derive(Debug, Default)]
 pub(super) struct Relief {
     wanted: Notify,
@@ -40,13 +41,13 @@ pub(super) struct Relief {
     waiting: AtomicUsize,
     /// The most bytes that one of them waits for; 0 when none waits.
     wanted_bytes: AtomicU64,
-    /// Looks that have begun.
+    /// Scans that have begun.
     begun: AtomicU64,
     found: watch::Sender<Found>,
 }
 
 impl Relief {
-    /// Waits until `bytes` more fit, and `may_take` says so.
+    /// Waits until `bytes` more fit and `may_take` allows it.
     ///
     /// # Errors
     /// [`AppendError::Full`] when they will not, [`AppendError::NoRoomYet`] when they do not by then.
@@ -62,7 +63,7 @@ impl Relief {
         let mut found = self.found.subscribe();
         let mut refused_by = None;
         loop {
-            // Registered before the room is looked at: what becomes free in between is not missed.
+            // Registered before the room is checked: what becomes free in between is not missed.
             let mut freed = std::pin::pin!(space.freed_some());
             freed.as_mut().enable();
             self.wanted_bytes.fetch_max(bytes.max(1), Relaxed);
@@ -72,7 +73,7 @@ impl Relief {
             }
             let Found { look, prospects } = *found.borrow_and_update();
             if look > before && !fits && !prospects.will_have(space.lacking_bytes(bytes)) {
-                // What one look missed between two hands, the next one sees.
+                // A segment between two claims is missed by one scan and found by the next.
                 if *refused_by.get_or_insert(look) < look {
                     return Err(AppendError::Full);
                 }
@@ -96,7 +97,7 @@ impl Relief {
         }
     }
 
-    /// Asks for a look, or ends the task when the tier is gone.
+    /// Requests a scan, or ends the task when the tier is gone.
     pub(super) fn wake(&self) {
         self.wanted.notify_one();
     }
@@ -115,14 +116,14 @@ impl<'r> Waits<'r> {
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        // One that comes at this moment says again what it wants when it is woken by the next look.
+        // An append that comes at this moment states its need again when the next scan wakes it.
         if self.0.waiting.fetch_sub(1, AcqRel) == 1 {
             self.0.wanted_bytes.store(0, Relaxed);
         }
     }
 }
 
-/// Looks when somebody waits, until the tier is dropped.
+/// Runs while appends wait, until the tier is dropped.
 pub(super) async fn run(tier: Weak<Inner>, relief: Arc<Relief>) {
     let mut progress = Progress::default();
     loop {
@@ -139,8 +140,8 @@ pub(super) async fn run(tier: Weak<Inner>, relief: Arc<Relief>) {
                 prospects.is_stalled = progress.is_stalled(Instant::now(), inner.shared.space.freed_bytes());
                 relief.found.send_replace(Found { look: number, prospects });
             }
-            // Whoever waits is asked to come again.
-            Err(error) => tracing::warn!(%error, "cannot tell what room there will be"),
+            // Waiting appends are refused as temporary.
+            Err(error) => tracing::warn!(%error, "the room that will become free is not known"),
         }
         drop(inner);
         tokio::time::sleep(LOOK_PAUSE.max(began.elapsed() * LOOK_SHARE)).await;
@@ -162,7 +163,7 @@ fn prospects(inner: &Inner, facts: &[SegmentFacts], in_hand_bytes: u64) -> Prosp
         is_in_hand: &|segment| inner.in_hand.holds(segment),
         is_kept: &|segment| kept.contains(&segment),
         held_back: &inner.compaction.held_back(),
-        // Nobody knows how much an upstream takes.
+        // The room of an upstream is not known.
         below_room_bytes: if inner.away.target().is_some() { u64::MAX } else { cold_room_bytes },
         moved_room_bytes: inner.shared.space.moved_room_bytes(),
     };

@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mlgw_common::regular;
 use serde::de::DeserializeOwned;
@@ -40,10 +40,24 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<
     match serde_json::from_slice(&text) {
         Ok(content) => Ok(Some(content)),
         Err(error) => {
-            tracing::error!(path = %path.display(), %error, "a damaged file of state; begun anew");
+            tracing::error!(path = %path.display(), %error, "a damaged state file; it starts empty");
             Ok(None)
         }
     }
+}
+
+/// Gives the file at `path` a name under which nothing reads it, and returns that.
+///
+/// # Errors
+/// When it cannot be renamed.
+pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let names = (1_u64..).map(|number| PathBuf::from(format!("{}.set-aside-{number}", path.display())));
+    let Some(aside) = names.into_iter().find(|aside| !aside.exists()) else {
+        return Err(io::Error::from(io::ErrorKind::AlreadyExists));
+    };
+    std::fs::rename(path, &aside)?;
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
+    Ok(aside)
 }
 
 /// The text of the file at `path`, if there is one, of a format up to `format` as far as it says.

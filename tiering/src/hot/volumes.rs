@@ -52,8 +52,8 @@ impl Found {
 }
 
 impl Volumes {
-    /// Takes the directories of `of`, of which `hot` and `cold` are open; removes what moves and removals that were
-    /// cut short have left, from those that may be swept: `sweeps` has one word for each directory.
+    /// Takes the directories of `of`, opened as `hot` and `cold`. Removes what interrupted moves and removals
+    /// have left in those that may be swept: `sweeps` has one flag for each directory.
     pub(super) fn open(
         of: Listing<'_>,
         hot: Arc<Disk>,

@@ -187,7 +187,7 @@ impl Writer {
         (self.took, self.served) = (begin.elapsed(), batch.len());
         match synced {
             Ok(end) => {
-                // What the floor of the log takes beyond what was admitted.
+                // Bytes of the floor of the log, beyond what was admitted.
                 shared.space.grew(end - segment.synced_bytes - bytes as u64);
                 segment.floor = floor;
                 segment.synced_bytes = end;
@@ -310,8 +310,9 @@ enum Failed {
     NoSegment(AppendError),
 }
 
-/// Writes the records of a batch behind the segment's synced length and returns where they end. The first of them
-/// carries the floor of the log, if that rose since the segment's last batch: the sync of the batch makes it durable.
+/// Writes the records of a batch behind the segment's synced length and returns where they end. The first of
+/// them carries the floor of the log, if that rose since the segment's last batch: the sync of the batch
+/// makes it durable.
 fn write_batch(
     disk: &Disk,
     segment: &mut OpenFile,

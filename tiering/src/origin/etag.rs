@@ -1,8 +1,8 @@
-//! The worth of an origin's ETag: the MD5 of the bytes, an opaque name of a version, or a weak one. Pure.
+//! Classifies an origin's ETag: the MD5 of the bytes, an opaque name of a version, or a weak one. Pure.
 //!
 //! An ETag is an MD5 where it is 32 hexadecimal digits, unless the answer names an encryption whose ETags are
-//! none (`aws:kms`, `aws:kms:dsse`, a customer key) or the upstream is configured so. Always: what is no MD5
-//! is never compared with bytes, and what is one is never trusted without.
+//! none (`aws:kms`, `aws:kms:dsse`, a customer key) or the upstream is configured so. Always: bytes are
+//! compared with an ETag exactly if it is an MD5.
 
 use super::OriginError;
 use crate::upstream::EtagTrust;
@@ -114,7 +114,7 @@ pub(super) fn judge_written(
     }
 }
 
-/// What to do about an origin whose ETags look like MD5s and are none.
+/// Advice for an origin whose ETags look like MD5s but are not.
 #[must_use]
 pub fn hint(upstream: &str) -> String {
     format!("if its ETags are no MD5s, set upstream.{upstream}.etag = \"opaque\"")

@@ -1,7 +1,7 @@
 //! The least rate at which an origin may answer: a pure decision.
 //!
-//! An origin that sends a few bytes now and then would hold a reader for hours though it is never silent.
-//! Only time in which the origin is waited for counts, so a slow client costs it nothing.
+//! An origin that sends a few bytes now and then would block a reader for hours although it is never silent.
+//! Only time spent waiting for the origin counts, so a slow client is not held against it.
 
 use mlgw_common::limits::ORIGIN_RATE_MIN;
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl LeastRate {
         Self { window, waited: Duration::ZERO, came: 0 }
     }
 
-    /// So many bytes came after a wait. Says whether that is fast enough.
+    /// Counts bytes that came after a wait. Returns whether that is fast enough.
     pub(super) fn note(&mut self, waited: Duration, bytes: u64) -> bool {
         self.waited += waited;
         self.came += bytes;
@@ -40,7 +40,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// How many pieces of so many bytes, one a second, are taken.
+    /// The number of pieces of a given size, one a second, that are accepted.
     fn taken(bytes: u64) -> usize {
         let mut rate = LeastRate::over(3 * SECOND);
         (0..100).take_while(|_| rate.note(SECOND, bytes)).count()

@@ -223,7 +223,7 @@ struct Asked<'a> {
     again: Again,
     /// Whether it may take long.
     long: bool,
-    /// The statuses that mean that it was done.
+    /// The statuses that mean success.
     success: &'static [StatusCode],
 }
 

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use mlgw_common::histogram::Durations;
-use mlgw_common::{Clock, SegmentId, SystemClock};
+use mlgw_common::{Clock, Lineage, SegmentId, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
 use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_tiering::hot::{Scrub, ScrubOptions, SegmentDirs};
@@ -89,9 +89,11 @@ impl Api {
             writeback: WriteBack::open(means).unwrap(),
             upstreams: mlgw_tiering::hot::Upstreams::default(),
             traces: AccessTraces::new(dir.path(), keeper.clone(), clock.clone()),
-            plans: AccessPlans::open(dir.path(), keeper.clone(), clock.clone()).unwrap(),
+            plans: AccessPlans::open(dir.path(), Lineage::default(), keeper.clone(), clock.clone()).unwrap(),
             policy_plans: crate::admin::PolicyPlans::default(),
-            standing: Arc::new(crate::policies::acting::Standing::open(dir.path()).unwrap()),
+            standing: Arc::new(
+                crate::policies::acting::Standing::open(dir.path(), Lineage::default()).unwrap(),
+            ),
             keeper,
             decisions,
             keyring,

@@ -8,7 +8,7 @@ mod file;
 
 use crate::credentials::sealer::write_private;
 use crate::line_file::BadLine;
-use mlgw_common::regular;
+use mlgw_common::{Lineage, regular};
 use mlgw_policies::at_rest::{Areas, Doomed, Note, Superfluous, Unheld};
 use mlgw_policies::checkpoints::{MustStay, Spacings};
 use mlgw_policies::language::{ActionKind, Word as _};
@@ -50,6 +50,7 @@ impl Outcome {
 /// See the module.
 pub struct Standing {
     dir: PathBuf,
+    lineage: Lineage,
     doomed: Mutex<Doomed>,
     counts: Mutex<BTreeMap<(ActionKind, Outcome), u64>>,
     areas: Mutex<Arc<Areas>>,
@@ -62,18 +63,20 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// What stands in a data directory. Blocks.
+    /// What stands in the data directory of a server. Blocks.
     ///
     /// # Errors
     /// Those of the disk.
-    pub fn open(data_dir: &Path) -> io::Result<Self> {
+    pub fn open(data_dir: &Path, lineage: Lineage) -> io::Result<Self> {
         let lost = "deletions of checkpoints that waited are passed over; they wait anew";
-        let notes = found(&data_dir.join(FILE_NAME), file::read, lost)?;
+        let notes = found(&data_dir.join(FILE_NAME), |bytes| file::read(&lineage, bytes), lost)?;
         let lost =
             "how far checkpoints are from each other is passed over; it is told by those that are there";
-        let spacings = found(&data_dir.join(SPACINGS_NAME), file::read_spacings, lost)?;
+        let read = |bytes: &[u8]| file::read_spacings(&lineage, bytes);
+        let spacings = found(&data_dir.join(SPACINGS_NAME), read, lost)?;
         Ok(Self {
             dir: data_dir.to_owned(),
+            lineage,
             doomed: Mutex::new(Doomed::of(notes.into_iter())),
             counts: Mutex::default(),
             areas: Mutex::default(),
@@ -99,7 +102,7 @@ impl Standing {
         let mut doomed = held.clone();
         let due = doomed.round(now_ms, superfluous);
         if doomed != *held {
-            let bytes = file::written(doomed.notes());
+            let bytes = file::written(&self.lineage.own, doomed.notes());
             write_private(&self.dir, &self.dir.join(FILE_NAME), &bytes)?;
             *held = doomed;
         }
@@ -121,7 +124,7 @@ impl Standing {
     pub(super) fn keep_spacings(&self, spacings: Spacings) -> io::Result<()> {
         let mut held = self.spacings.lock();
         if *held != spacings {
-            let bytes = file::written_spacings(&spacings);
+            let bytes = file::written_spacings(&self.lineage.own, &spacings);
             write_private(&self.dir, &self.dir.join(SPACINGS_NAME), &bytes)?;
             *held = spacings;
         }
@@ -188,7 +191,11 @@ impl Standing {
 }
 
 /// What a file says; nothing if it is not there, or says nothing: then it is told what is lost.
-fn found<T: Default>(path: &Path, read: fn(&[u8]) -> Result<T, BadLine>, lost: &str) -> io::Result<T> {
+fn found<T: Default>(
+    path: &Path,
+    read: impl FnOnce(&[u8]) -> Result<T, BadLine>,
+    lost: &str,
+) -> io::Result<T> {
     match regular::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
         bytes => Ok(read(&bytes?).unwrap_or_else(|why| {
@@ -200,7 +207,8 @@ fn found<T: Default>(path: &Path, read: fn(&[u8]) -> Result<T, BadLine>, lost: &
 
 #[cfg(test)]
 mod tests {
-    use super::{FILE_NAME, Outcome, SPACINGS_NAME, Spacings, Standing};
+    use super::{FILE_NAME, Lineage, Outcome, SPACINGS_NAME, Spacings, Standing};
+    use crate::line_file::tests::lineages;
     use mlgw_policies::at_rest::Superfluous;
     use mlgw_policies::language::ActionKind;
     use std::fs;
@@ -223,7 +231,7 @@ mod tests {
     #[test]
     fn what_was_noted_waits_on_after_a_start_and_a_damaged_file_begins_anew() {
         let room = tempfile::tempdir().unwrap();
-        let open = || Standing::open(room.path()).unwrap();
+        let open = || Standing::open(room.path(), Lineage::default()).unwrap();
         assert!(open().note(100, &[superfluous("a/"), superfluous("b/")]).unwrap().is_empty());
         assert_eq!(open().notes().len(), 2);
         assert_eq!(open().note(110, &[superfluous("b/")]).unwrap()[0].prefix, "b/");
@@ -236,9 +244,27 @@ mod tests {
     }
 
     #[test]
+    fn what_another_timeline_noted_is_not_deleted() {
+        let room = tempfile::tempdir().unwrap();
+        let (first, restored) = lineages();
+        let open = |lineage: &Lineage| Standing::open(room.path(), lineage.clone()).unwrap();
+        let spacings: Spacings = [((3, "run/step-#/".to_owned()), 100)].into_iter().collect();
+        open(&first).note(100, &[superfluous("a/")]).unwrap();
+        open(&first).keep_spacings(spacings.clone()).unwrap();
+        assert_eq!((open(&first).notes().len(), open(&first).spacings()), (1, spacings));
+        // The bucket's id may be that of another bucket now.
+        assert_eq!((open(&restored).notes().len(), open(&restored).spacings()), (0, Spacings::default()));
+        assert!(
+            open(&restored).note(110, &[superfluous("a/")]).unwrap().is_empty(),
+            "it waits its grace anew"
+        );
+        assert_eq!(open(&restored).notes()[0].due_ms, 120);
+    }
+
+    #[test]
     fn how_far_checkpoints_are_apart_is_known_after_a_start() {
         let room = tempfile::tempdir().unwrap();
-        let open = || Standing::open(room.path()).unwrap();
+        let open = || Standing::open(room.path(), Lineage::default()).unwrap();
         let spacings: Spacings = [((3, "run/step-#/".to_owned()), 100)].into_iter().collect();
         open().keep_spacings(spacings.clone()).unwrap();
         assert_eq!(open().spacings(), spacings);
@@ -249,7 +275,7 @@ mod tests {
     #[test]
     fn what_came_of_everything_is_counted_from_nothing_on() {
         let room = tempfile::tempdir().unwrap();
-        let standing = Standing::open(room.path()).unwrap();
+        let standing = Standing::open(room.path(), Lineage::default()).unwrap();
         assert_eq!(standing.counts().len(), 21);
         standing.count(ActionKind::Evict, Outcome::Done, 3);
         let counted: Vec<_> = standing.counts().into_iter().filter(|count| count.2 > 0).collect();

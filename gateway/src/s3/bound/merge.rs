@@ -3,8 +3,8 @@
 //! What is dirty is looked at before the origin is asked: what became clean meanwhile is there then, and nothing is missed. Pages go on behind
 //! the last name that was shown, for a token of the origin knows nothing of names here.
 //!
-//! A page is full unless it is the last: where deletes take lines off the origin's pages, further ones are
-//! asked for.
+//! A page is full unless it is the last: where deletes remove lines from the origin's pages, further pages
+//! are requested.
 
 use super::list::item;
 use super::onward::LAST_CHARACTER;

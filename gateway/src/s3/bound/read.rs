@@ -211,7 +211,7 @@ fn head_of(
 }
 
 /// What a request is about to read, before anything is known of the object. Checksums come with the whole
-/// only; whoever does not ask for them has the blocks of a large object fetched side by side.
+/// only; without them the blocks of a large object are fetched in parallel.
 fn part_of(request: &Request<'_>) -> Part {
     let range = request.head.headers.get(header::RANGE).and_then(|range| range.to_str().ok());
     let wants_checksums = request.head.headers.contains_key("x-amz-checksum-mode");

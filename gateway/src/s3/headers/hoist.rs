@@ -5,8 +5,8 @@
 //! put back, so that the table and the operations see one kind of header only.
 //!
 //! Checksums are the exception. An SDK presigns before there is a body and puts the checksum of no bytes into
-//! the URL; S3 ignores it there, and so it is here. A checksum in a header or trailer of the request is
-//! checked as ever.
+//! the URL; S3 ignores it there, and so does this server. A checksum in a header or trailer of
+//! the request is checked as usual.
 
 use crate::query::Query;
 use crate::s3::error::{Code, S3Error};
@@ -33,8 +33,8 @@ fn is_header(name: &str) -> bool {
         && !is_checksum(name)
 }
 
-/// Whether a parameter says what checksum the body has, or what kind of one. `x-amz-checksum-mode` says
-/// nothing of a body; it asks for the checksums of an object.
+/// Whether a parameter states the checksum of the body, or its algorithm. `x-amz-checksum-mode` does not
+/// concern the body; it requests the checksums of an object.
 fn is_checksum(name: &str) -> bool {
     let is_value = begins_with(name, "x-amz-checksum-") && !name.eq_ignore_ascii_case("x-amz-checksum-mode");
     is_value || name.eq_ignore_ascii_case("x-amz-sdk-checksum-algorithm")

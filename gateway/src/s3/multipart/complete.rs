@@ -252,8 +252,8 @@ fn check_type(request: &Request<'_>, kind: ChecksumKind) -> Result<(), S3Error> 
     match request.header("x-amz-checksum-type")?.map(str::trim) {
         Some(stated) if !stated.eq_ignore_ascii_case(expected) => {
             let why = format!(
-                "The upload was created using the {expected} checksum mode. The complete request must use the \
-                 same checksum mode."
+                "The upload was created using the {expected} checksum mode. The complete request must use \
+                 the same checksum mode."
             );
             Err(S3Error::new(Code::BadDigest).message(why))
         }
@@ -312,7 +312,7 @@ fn combine(
             let all: Vec<u8> = values.iter().flat_map(|(value, _)| value.iter().copied()).collect();
             Some(algorithm.of(&all))
         }
-        // The hash of a whole is not made of the hashes of its parts.
+        // A full-object hash cannot be derived from the hashes of the parts.
         ChecksumKind::FullObject if !algorithm.is_crc() => return Ok(None),
         ChecksumKind::FullObject => crc_of_all(algorithm, &values),
     };

@@ -1,6 +1,6 @@
 //! ListMultipartUploads: pages of uploads, by key and then in the order in which they were begun.
 //!
-//! Upload ids tell no order, so a marker is decrypted and compared by the body id.
+//! Upload ids have no order, so a marker is decrypted and compared by its body id.
 
 use super::write_checksum;
 use crate::s3::error::S3Error;

@@ -1,4 +1,4 @@
-//! The check that no query parameter is ignored where something could change.
+//! Checks that no query parameter is ignored by an operation that changes something.
 //!
 //! A request that names a sub-resource must never fall through to the plain operation: `DELETE ?acl` would
 //! delete the object. So on PUT, POST and DELETE every parameter is the operation's own, one that belongs to
@@ -11,7 +11,7 @@ use crate::query::Query;
 use crate::s3::error::{Code, S3Error};
 use http::Method;
 
-/// Parameters of SigV2's query signatures, which other requests may carry in vain.
+/// Parameters of SigV2's query signatures. Other requests may carry them without effect.
 const OF_SIGV2: &[&str] = &["AWSAccessKeyId", "Expires", "Signature"];
 
 /// Headers that choose another operation than the plain one: in a query they count only as part of a
@@ -32,13 +32,17 @@ pub fn check_query(
     if operation == Operation::Unknown {
         return Err(S3Error::new(Code::MethodNotAllowed).field("Method", method.as_str()));
     }
-    // What is not offered is refused by its name, whatever else the query says.
+    // An operation that is not offered is refused by its name, whatever else is in the query.
     if query.is_empty() || operation.support() == Support::None {
         return check_complete(operation, query);
     }
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let presigned = query.has("X-Amz-Signature") || query.has("Signature");
     for (at, (name, value)) in query.iter().enumerate() {
+        // What may stand in any query needs no further look on a read: no operation is chosen by it.
+        if reads && passes(name) {
+            continue;
+        }
         if is_own(method, level, operation, name) {
             if !reads && query.iter().take(at).any(|(earlier, _)| earlier == name) {
                 return Err(S3Error::invalid_argument(format!("{name} is given twice."), name, value));
@@ -68,8 +72,8 @@ fn chosen_by(method: &Method, level: Level, operation: Operation) -> impl Iterat
     rows.iter().filter(move |row| row.1 == operation).filter_map(|row| row.0.parameter())
 }
 
-/// What else an operation that changes something takes. Reads need no list: they ignore what they do not
-/// know.
+/// Further parameters of an operation that changes something. Reads need no list: they ignore unknown
+/// parameters.
 const fn also(operation: Operation) -> &'static [&'static str] {
     use Operation as O;
     match operation {
@@ -79,8 +83,8 @@ const fn also(operation: Operation) -> &'static [&'static str] {
     }
 }
 
-/// Whether a parameter may stand in any query: headers of presigned URLs, signatures, what SDKs note of
-/// themselves (`x-id`), and overrides of an answer's headers.
+/// Whether a parameter may be in any query: headers of presigned URLs, signatures, the names that SDKs add
+/// (`x-id`), and overrides of an answer's headers.
 fn passes(name: &str) -> bool {
     let begins = |with: &str| name.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
     begins("x-") || name.starts_with("response-") || OF_SIGV2.contains(&name)

@@ -5,7 +5,7 @@ use Level::{Bucket, Object, Service};
 use Operation as O;
 use When::{Header, Query, QueryAndCopySource, QueryIs};
 
-/// What requests of one method at one level ask for.
+/// The operations of one method at one level.
 pub(super) struct Table {
     pub(super) method: &'static str,
     pub(super) level: Level,
@@ -15,7 +15,7 @@ pub(super) struct Table {
     pub(super) rows: &'static [(When, Operation)],
 }
 
-/// What makes a row match.
+/// The condition of a row.
 #[derive(Clone, Copy)]
 pub(super) enum When {
     /// The query has this name (with any value, or none).

@@ -1,9 +1,9 @@
-//! Bounds how many lines of one kind the log gets: an outsider must not fill a disk with it.
+//! Bounds the log lines of one kind: an outsider must not be able to fill a disk with them.
 //!
-//! A kind of line is the place in the source that writes it, so every line is bounded, also one of a library
-//! and one that is added later. A kind may have [`BURST_LINES`] at once and one a second in the long run.
-//! Lines beyond that are counted, and a line each minute says how many of which kind were left out. Lines of
-//! `debug` and below are for somebody who looks for a fault and asked for all of them.
+//! A kind is a place in the source that writes a line, so every line is bounded, also one of a library and
+//! one that is added later. A kind may write [`BURST_LINES`] at once and one a second in the long run. Lines
+//! beyond that are counted, and once a minute one line per kind states how many were left out. Lines of
+//! `debug` and below are not bounded: they were requested to look for a fault.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -16,11 +16,11 @@ use tracing_subscriber::layer::Context;
 
 /// Lines of one kind at once.
 const BURST_LINES: u64 = 50;
-/// What a line takes of its kind's time in the long run.
+/// The time that a line uses up of its kind's budget: one line a second in the long run.
 const LINE_MS: u64 = 1000;
 /// How often the lines that were left out are counted in the log.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
-/// Kinds of lines that have a bound of their own, which people set: the slow-request log.
+/// Kinds of lines with a configured bound of their own: the slow-request log.
 const BOUNDED_ELSEWHERE: &[&str] = &["mlgw::metrics::slow_log"];
 
 /// Decides which lines are written. Clones share the counts.
@@ -82,7 +82,7 @@ impl Flood {
         admitted
     }
 
-    /// The kinds of which lines were left out since the last call, and how many.
+    /// The kinds that had lines left out since the last call, and how many.
     fn take_left_out(&self) -> Vec<(String, u64)> {
         let mut kinds = self.0.kinds.lock();
         let left_out = kinds.values_mut().filter(|kind| kind.left_out > 0);

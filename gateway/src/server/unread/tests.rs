@@ -33,7 +33,7 @@ fn only_a_small_rest_that_is_sure_to_come_is_waited_for() {
     }
 }
 
-/// A body of which a handler reads `read` pieces of `sent` and then answers.
+/// A body whose handler reads `read` of its `sent` pieces and then answers.
 struct Case {
     sent: usize,
     read: usize,

@@ -476,7 +476,7 @@ fn the_sequence_tells_which_was_written_later_and_a_tie_keeps() {
         assert_eq!(doubts(&known, &name(350)), [], "{at_us}");
         assert_eq!(doubts(&known, &name(100)), [], "{at_us}");
     }
-    // Nobody knows which was later.
+    // Which was later is not known.
     let mut known = Checkpoints::new(Limits::default());
     for step in [100, 350, 500] {
         known.listed(7, 1, &name(step), 9);

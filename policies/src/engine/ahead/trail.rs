@@ -22,7 +22,7 @@ const SAID_MAX: usize = 512;
 const OVERTAKEN: u64 = 8;
 /// A row is one from so many objects on that were near the last, and what is remembered of it at most.
 const ROW_MIN: u32 = 3;
-/// Differences that are seen in a row, whatever was seen before it, until a step is believed.
+/// Equal differences in a row that are needed before a step is assumed.
 const DIFFERENCES_MIN: u32 = 2;
 const ROW_MAX: u32 = 16;
 /// Numbers of which two alone are in a row lie no further apart.
@@ -221,9 +221,10 @@ impl Trail {
         self.numbers.push_back(number);
     }
 
-    /// Another row begins, perhaps the next folder's. Whoever went through the last one in order is
-    /// believed to do so again after two differences, and folders are believed to be equally long: numbers
-    /// often go on from one to the next, and what would come in this one is in the next.
+    /// Another row begins, perhaps that of the next folder. A reader that read the last row in order is
+    /// assumed to do so again after two equal differences, and folders are assumed to be equally long:
+    /// numbers often continue from one folder to the next, and keys past the end of this folder are in the
+    /// next one.
     fn begin_row(&mut self, row: u64, number: u64) {
         let span = self.end.checked_sub(self.first).filter(|_| self.end != u64::MAX);
         self.near = self.near.min(ROW_MIN - DIFFERENCES_MIN);
@@ -365,7 +366,7 @@ impl Trail {
             }
             Outcome::Declined => {}
             Outcome::Absent => {
-                // A request for nothing: too many of them end reading ahead, as what nobody reads does.
+                // A request for an absent key: too many of them end reading ahead, as unread blocks do.
                 self.count(blocks, blocks);
                 let name = Numbered::of(key);
                 if let Some(number) = name.number().filter(|_| name.row() == self.row) {

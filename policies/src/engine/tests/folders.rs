@@ -1,4 +1,4 @@
-//! Reading ahead over folders: a key that is not there is asked for now and then, and no more.
+//! Reading ahead over folders: absent keys are requested rarely.
 
 use crate::access::{Access, Caller, Op};
 use crate::engine::{Ahead, Beyond, Engine, Options, Outcome};

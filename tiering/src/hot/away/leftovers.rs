@@ -11,7 +11,7 @@ use std::io;
 use std::path::PathBuf;
 
 use mlgw_common::ids::SegmentId;
-use mlgw_common::{Incarnation, Timestamp};
+use mlgw_common::{Identity, Incarnation, Lineage, Timestamp};
 use mlgw_metadata::schema::{Replica, SegmentRecord};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ use super::{Upstreams, object_of};
 use crate::upstream::{ObjectId, UpstreamError};
 
 /// The format of the file.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 /// How long an upload is left that may be gone on with, in milliseconds. Its parts cost storage.
 const LEFT_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -75,6 +75,9 @@ impl Unfinished {
 #[derive(Serialize, Deserialize)]
 struct Listed {
     format: u32,
+    /// The server and the timeline that the list is of; lists of format 1 have none.
+    #[serde(default)]
+    owner: Option<Identity>,
     objects: BTreeSet<Noted>,
     /// By upstream, segment and copy.
     #[serde(default)]
@@ -85,24 +88,37 @@ struct Listed {
 pub(in crate::hot) struct Leftovers {
     /// None where there are no upstreams.
     path: Option<PathBuf>,
+    owner: Identity,
     noted: BTreeSet<Noted>,
     /// Of those that are noted.
     uploads: BTreeMap<Noted, Unfinished>,
 }
 
 impl Leftovers {
-    /// Reads the list; there is none before the first move.
+    /// Reads the list; there is none before the first move. A list of another server or of another timeline
+    /// is set aside: its numbers of segments are not those of this one.
     ///
     /// # Errors
     /// When the file cannot be read, or is of a newer format.
-    pub(in crate::hot) fn open(path: Option<PathBuf>) -> io::Result<Self> {
-        let listed = match &path {
+    pub(in crate::hot) fn open(path: Option<PathBuf>, lineage: &Lineage) -> io::Result<Self> {
+        let mut listed = match &path {
             Some(file) => state_file::read::<Listed>(file, FORMAT)?,
             None => None,
         };
+        let is_own = |of: &Listed| match &of.owner {
+            Some(owner) => *owner == lineage.own,
+            None => lineage.earlier.is_empty(),
+        };
+        if let (Some(file), Some(other)) = (&path, listed.take_if(|of| !is_own(of))) {
+            let aside = state_file::set_aside(file)?;
+            tracing::warn!(
+                objects = other.objects.len(), list = %aside.display(),
+                "the list of objects to be removed from upstreams is not of this timeline: it is set aside"
+            );
+        }
         let (noted, uploads) = listed.map(|listed| (listed.objects, listed.uploads)).unwrap_or_default();
         let uploads = uploads.into_iter().filter(|(of, _)| noted.contains(of)).collect();
-        Ok(Self { path, noted, uploads })
+        Ok(Self { path, owner: lineage.own, noted, uploads })
     }
 
     /// Notes an object, before anything of it is sent or its record names something else. Blocks for a sync.
@@ -237,7 +253,8 @@ impl Leftovers {
     fn write(&self) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let uploads = self.uploads.iter().map(|(of, upload)| (of.clone(), upload.clone())).collect();
-        let listed = Listed { format: FORMAT, objects: self.noted.clone(), uploads };
+        let objects = self.noted.clone();
+        let listed = Listed { format: FORMAT, owner: Some(self.owner), objects, uploads };
         state_file::replace(path, &listed)
     }
 }

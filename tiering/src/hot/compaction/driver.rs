@@ -25,7 +25,7 @@ use crate::hot::pace::Pace;
 use crate::hot::placing::driver::sweep_objects;
 use crate::hot::{Inner, relief};
 
-/// After how long a round that nobody asked for ends, and the next one looks at all segments anew.
+/// How long a pass that was not requested may take before the next one examines all segments again.
 const TURN: Duration = Duration::from_secs(5);
 /// How long a round waits for segments that it gave up to be sealed.
 const SEAL_CHECK: Duration = Duration::from_millis(10);
@@ -52,7 +52,7 @@ pub(in crate::hot) async fn run(tier: Weak<Inner>, compaction: Arc<super::Compac
     }
 }
 
-/// A job whose segment somebody reads.
+/// A job whose segment has readers.
 struct Parked {
     job: Job,
     why: Why,

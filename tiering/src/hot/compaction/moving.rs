@@ -186,7 +186,7 @@ async fn move_those(
     let file = match inner.volumes.dirs().open_own(segment, &place) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
-            tracing::error!(%segment, %error, "the file of a segment with live data is missing or another one");
+            tracing::error!(%segment, %error, "a segment with live data has no file, or another one");
             return Ok(());
         }
         Err(error) => return Err(error.into()),

@@ -1,7 +1,7 @@
 //! Carries moves out: chooses, and brings one segment after the other to its new place.
 //!
 //! A move that fails is given up and chosen again with a later round, as every step may be repeated. One whose old
-//! file somebody copies is parked. A segment that compaction has in hand is left for a later round.
+//! file is being copied is parked. A segment that compaction has claimed is left for a later pass.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -38,7 +38,7 @@ use crate::hot::record::Owner;
 use crate::hot::{Inner, Wanted};
 use crate::upstream::ObjectId;
 
-/// After how long a round ends, and the next one looks at all segments anew.
+/// How long a pass may take before the next one examines all segments again.
 pub(super) const TURN: Duration = Duration::from_secs(5);
 /// How soon a wait ends when the tier stops.
 pub(super) const STOP_CHECK: Duration = Duration::from_millis(50);
@@ -62,7 +62,7 @@ struct Occasion {
     bytes: u64,
 }
 
-/// A job whose old file somebody copies.
+/// A job whose old file is being copied.
 struct Parked {
     job: Job,
     occasion: Occasion,
@@ -211,7 +211,7 @@ impl Placer {
         inner.placing.draining_segments.store(self.parked.len() as u64, Relaxed);
         self.refusals = 0;
         if order.is_some() && is_left_out {
-            // Compaction is at it, and done in a moment.
+            // Compaction has claimed it, and is done in a moment.
             tokio::time::sleep(STOP_CHECK).await;
             return Ok(true);
         }
@@ -435,7 +435,7 @@ fn aim(inner: &Inner) -> Aim {
     Aim {
         has_cold: !inner.volumes.cold.is_empty(),
         has_upstream: inner.away.target().is_some(),
-        // What an append waits for comes before the marks.
+        // Room that an append waits for comes before the watermarks.
         hot_excess_bytes: hot.excess_bytes(settings).max(inner.relief.lacking_bytes(space)),
         cold_excess_bytes: Fill { used_bytes, room_bytes }.excess_bytes(settings),
         hot_room_bytes: hot.room_bytes,

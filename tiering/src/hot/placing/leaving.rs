@@ -99,7 +99,7 @@ impl Placer {
             }
         }
         if is_left_out {
-            // Compaction is at it, and done in a moment.
+            // Compaction has claimed it, and is done in a moment.
             tokio::time::sleep(STOP_CHECK).await;
             return Ok(false);
         }

@@ -1,9 +1,9 @@
-//! Reads of files, so that one that never answers takes neither the disk nor the threads from all others.
+//! Reads of files, such that a file that never answers blocks neither the disk nor the threads for others.
 //!
 //! A dying disk or a network file system that is gone can hold a read for ever. A read that takes long counts
 //! as slow. Slow reads of one file hold a bounded number of places at the disk; further ones give theirs back
-//! while they wait. A file with too many slow reads is refused until some of them return, and whoever waits
-//! for one is answered with an error after a while. A healthy file is never slowed down. All of this is in
+//! while they wait. A file with too many slow reads is refused until some of them return, and a request
+//! that waits for one gets an error after a while. A healthy file is never slowed down. All of this is in
 //! memory.
 
 use std::collections::{BTreeMap, HashMap};
@@ -125,7 +125,7 @@ impl Reads {
         let read = self.begin(segment)?;
         let (number, Patience { slow, give_up }) = (read.number, self.patience);
         let mut done = tokio::task::spawn_blocking(move || {
-            // Under way until the thread is done, whoever waits for it.
+            // In flight until the thread is done, whether a request still waits for it or not.
             let _read = read;
             work()
         });

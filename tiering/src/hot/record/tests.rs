@@ -134,10 +134,12 @@ fn lengths_that_lie_are_refused() {
 proptest! {
     #[test]
     fn what_is_written_is_read(
-        segment: u64, generation: u32, stamp: u64, offset in 64u64..1 << 40, bucket: u64, body: u64, part in 0u32..=10_000,
-        body_offset: u64, written: i64, key in "\\PC{1,200}", length in 1usize..200_000, fill: u8,
+        segment: u64, generation: u32, stamp: u64, offset in 64u64..1 << 40, bucket: u64, body: u64,
+        part in 0u32..=10_000, body_offset: u64, written: i64, key in "\\PC{1,200}",
+        length in 1usize..200_000, fill: u8,
     ) {
-        let place = Place { segment: SegmentId(segment), seed: SegmentSeed { generation: Generation(generation), stamp: SegmentStamp(stamp) }, offset };
+        let seed = SegmentSeed { generation: Generation(generation), stamp: SegmentStamp(stamp) };
+        let place = Place { segment: SegmentId(segment), seed, offset };
         let owner = Owner {
             bucket: BucketId(bucket), key: ObjectKey::new(&key).unwrap(), body: BodyId(body),
             part: PartNumber::new(part), offset: body_offset, written: Timestamp(written),

@@ -1,8 +1,8 @@
 //! Whether a shortage of room in the hot tier passes within seconds: a pure decision.
 //!
 //! It passes while spilling and compaction can free what an append lacks, and do free something. Otherwise
-//! the tier is full, and only a delete or a larger disk helps. In doubt it passes: the client asks again, and
-//! the next look knows more.
+//! the tier is full, and only a delete or a larger disk helps. In doubt it passes: the client tries again,
+//! and the next scan decides.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::hot::compaction::choose::{HeldBack, PRESSED_DEAD_PERCENT, SegmentFact
 /// How long nothing may become free, with appends waiting, before the work under way counts as failing. A
 /// copy of the largest segment (256 MiB) to a disk of 20 MB/s takes half of it.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
-/// Looks further apart than this belong to different shortages.
+/// Scans further apart than this belong to different shortages.
 const SAME_SHORTAGE: Duration = Duration::from_secs(10);
 
 /// What can make room in the hot tier.
@@ -26,7 +26,7 @@ pub(in crate::hot) struct Prospects {
     pub(in crate::hot) spillable_bytes: u64,
     /// Dead bytes that compaction can free.
     pub(in crate::hot) dead_bytes: u64,
-    /// Whether nothing became free for so long that the work must be failing.
+    /// Whether nothing became free for so long that the work is considered failing.
     pub(in crate::hot) is_stalled: bool,
 }
 
@@ -95,8 +95,8 @@ struct Seen {
 }
 
 impl Progress {
-    /// Takes a look into account, with all bytes that were ever freed; says whether nothing became free for
-    /// too long.
+    /// Takes a scan into account, with all bytes that were ever freed. Returns whether nothing became free
+    /// for too long.
     pub(in crate::hot) fn is_stalled(&mut self, now: Instant, freed_bytes: u64) -> bool {
         let goes_on = self.last.filter(|last| {
             now.saturating_duration_since(last.looked) < SAME_SHORTAGE && last.freed_bytes == freed_bytes

@@ -1,4 +1,4 @@
-//! Appends that find no room: what is made for them, and when they are refused.
+//! Appends that find no room: when room is made for them, and when they are refused.
 
 use super::bench::{Bench, Tuned};
 use super::placing::{reads_back, segments_in};

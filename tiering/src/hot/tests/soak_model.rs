@@ -1,7 +1,7 @@
-//! A soak in memory: overwrites into a small hot tier, with spilling and compaction beside each other.
+//! A simulated soak: overwrites into a small hot tier, with spilling and compaction in parallel.
 //!
 //! The decisions are the real ones: what compaction empties, what is spilled, and whether an append without
-//! room waits or is refused. The world around them is simple: keys that are overwritten at random, segments
+//! room waits or is refused. The model around them is simple: keys that are overwritten at random, segments
 //! that fill and die, a disk on which compaction and copies have fixed rates, and clients that wait. Time
 //! goes in ticks, so every run of a seed is the same. With a cold tier that has room no write is refused, and
 //! none waits too long; the control does one thing after the other, as an older version did, and must run out

@@ -1,4 +1,4 @@
-//! What of a successful answer means that an operation was done. Pure but for the answer that it passes on.
+//! Decides whether a 2xx answer proves that an operation was done. Pure but for the answer that it passes on.
 //!
 //! Always: the status class alone proves nothing. A proxy's page, a 202 of a queue and an `<Error>` behind
 //! a 200 are 2xx as well.
@@ -9,9 +9,9 @@ use http::{Response, StatusCode};
 
 /// Of reads. A part is a success only where its Content-Range fits, which is checked elsewhere.
 pub(super) const READ: &[StatusCode] = &[StatusCode::OK, StatusCode::PARTIAL_CONTENT];
-/// Of what makes something.
+/// Of operations that create something.
 pub(super) const WRITTEN: &[StatusCode] = &[StatusCode::OK];
-/// Of what has nothing to answer: deletes, and what sets tags.
+/// Of operations without a document: deletes and tagging.
 pub(super) const EMPTY: &[StatusCode] = &[StatusCode::OK, StatusCode::NO_CONTENT];
 
 /// Passes an answer on that has one of the statuses of `success`.

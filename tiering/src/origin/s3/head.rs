@@ -73,7 +73,7 @@ pub(super) fn described(
     Ok((object, range))
 }
 
-/// Whether an object may have so many bytes.
+/// Whether an object may have this size.
 pub(super) fn check_size(size: u64) -> Result<(), OriginError> {
     match size <= OBJECT_BYTES_MAX {
         true => Ok(()),

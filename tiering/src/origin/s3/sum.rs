@@ -1,6 +1,6 @@
 //! The MD5 of bytes on their way to an origin, to compare with the ETag of its answer.
 //!
-//! It is computed only where it is not known already: a Content-MD5 was verified by whoever states it.
+//! It is computed only where it is not known already: a Content-MD5 was verified when the body came in.
 
 use crate::origin::Streamed;
 use crate::origin::digest::md5_sum;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The MD5 of what is sent.
 pub(super) enum Sum {
-    /// Nobody will compare it.
+    /// It will not be compared.
     Unneeded,
     /// It is known.
     Known(Md5Sum),

@@ -125,7 +125,7 @@ impl Transport {
     }
 }
 
-/// The bytes of an answer, which must come at the least rate at least.
+/// The bytes of an answer, which have to come at the minimum rate or faster.
 struct Frames {
     frames: BodyStream<Incoming>,
     timeout: Duration,

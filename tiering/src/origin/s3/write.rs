@@ -1,7 +1,7 @@
 //! Writes, copies, deletes and tags at an S3 origin.
 //!
 //! Always: a 200 whose document is an error, as copies answer that took long, is an error; bytes that were
-//! sent are acknowledged by an ETag that is their MD5, or else are said to be unproven; a delete has no
+//! sent are acknowledged by an ETag that is their MD5, or else are reported as unproven; a delete has no
 //! document.
 
 use super::outgoing::{Outgoing, broken};

@@ -80,8 +80,8 @@ pub(super) fn page(document: &[u8]) -> Result<ListPage, OriginError> {
     Ok(ListPage { lines, next })
 }
 
-/// Checks that a document is of the kind that was asked for: a proxy's page is well-formed XML at times,
-/// and has nothing in it. Some stores end the name of the root with `Response`.
+/// Checks that a document is of the requested kind: a proxy's page may be well-formed XML, but has none of
+/// the content. Some stores end the name of the root with `Response`.
 pub(super) fn check_root(text: &str, expected: &str) -> Result<(), OriginError> {
     let is_kind =
         |root: &str| root.strip_suffix("Response").is_some_and(|kind| expected == format!("{kind}Result"));

@@ -1,4 +1,4 @@
-//! No query makes a plain operation of a request that names something else.
+//! No query that names something else leads to the plain operation.
 
 use super::check_query;
 use crate::query::Query;

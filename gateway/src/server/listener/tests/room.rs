@@ -1,4 +1,4 @@
-//! Crowds of connections that keep others out, and how these come in all the same.
+//! Many connections that occupy a listener, and how others are admitted all the same.
 
 use super::{LONG, Memory, PATIENT, Running, read_until, send, start, start_as, start_with};
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,11 +8,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const OK: &str = "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nok";
-/// What a client sends that keeps a connection without ever making a request.
+/// What a client sends to hold a connection without ever completing a request.
 const SILENT: [&str; 5] =
     ["", "\r\n", "GET / HT", "GET / HTTP/1.1\r\nhost: h\r\nx: y\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"];
 
-/// A request that is refused and of which the body never comes.
+/// A request that is refused and whose body never comes.
 const HALF: &str = "PUT /refuse HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\n";
 
 async fn crowd(server: &Running, count: usize, texts: &[&str]) -> Vec<TcpStream> {
