@@ -161,7 +161,8 @@ fn of_a_server_and_a_clone_of_its_directory_the_one_that_started_first_destroys_
         until("the clone finds out", || owner(&clone) == "superseded");
     });
     assert_eq!(owner(&original), "own");
-    (server.stop(), cloned.stop());
+    server.stop();
+    cloned.stop();
 }
 
 #[test]
@@ -250,7 +251,8 @@ fn once_a_restored_copy_has_adopted_the_prefix_its_original_destroys_nothing() {
     let server = original.start();
     until("the mark was compared", || owner(&original) == "superseded");
     runtime().block_on(reads_back(&copy.client(), &objects));
-    (server.stop(), copy.stop());
+    server.stop();
+    copy.stop();
 }
 
 #[test]
@@ -279,7 +281,8 @@ fn the_prefix_of_another_server_is_left_alone() {
         until("the original finds out", || owner(&original) == "foreign");
         reads_back(&other.client(), &theirs).await;
     });
-    (server.stop(), other.stop());
+    server.stop();
+    other.stop();
 }
 
 #[test]
