@@ -21,6 +21,7 @@ pub mod lockstep;
 pub mod memory;
 pub mod metrics;
 pub mod policies;
+pub mod proofs;
 pub mod query;
 pub mod quota;
 pub mod rehearsal;

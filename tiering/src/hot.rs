@@ -96,7 +96,7 @@ pub use replace::StoredChunk;
 pub use salvage::{Salvage, Salvaged, salvage};
 pub use scan::Scanned;
 pub(crate) use scrub::SCRUB_FORMAT;
-pub use scrub::{BadBlock, Scrub, ScrubOptions, ScrubStatus};
+pub use scrub::{BadBlock, Compared, Proofs, SHARES, Scrub, ScrubOptions, ScrubStatus};
 pub use space::BALLAST_FILE_NAME;
 pub use zstd::compress;
 

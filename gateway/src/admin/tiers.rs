@@ -79,6 +79,9 @@ pub struct ScrubInfo {
     pub passes: u64,
     /// When the newest of them did.
     pub ended: Option<String>,
+    /// Objects that all passes have compared with their checksums.
+    #[serde(default)]
+    pub compared_objects: u64,
 }
 
 /// A stretch of an object that is damaged on the disk: reads of it fail, reads of the rest do not.
@@ -280,6 +283,7 @@ impl Admin {
                 total_bytes: segments.iter().map(|segment| segment.length).sum(),
                 passes: status.passes,
                 ended: (status.passes > 0).then(|| at(status.ended_ms)),
+                compared_objects: status.compared_objects,
             }),
             bad: bad.into_iter().map(|bad| told(bad, &names)).collect(),
             ..TierDetail::default()

@@ -72,6 +72,8 @@ pub struct BodyReader {
     /// found through its map wherever they are moved.
     segments: Option<SegmentPin>,
     turn: Turn,
+    /// Whether it reads from disks of this machine only.
+    from_disks: bool,
 }
 
 impl BodyReader {
@@ -100,6 +102,7 @@ impl BodyReader {
             is_sure: false,
             segments: None,
             turn: Turn::default(),
+            from_disks: false,
         };
         reader.queue(0, object.extents.iter().cloned());
         reader
@@ -109,6 +112,13 @@ impl BodyReader {
     #[must_use]
     pub fn in_pieces_of(mut self, blocks: usize) -> Self {
         self.piece_bytes = PIECE_BYTES.min(BLOCK_BYTES * blocks.max(1) as u64);
+        self
+    }
+
+    /// The same reader, which reads from disks of this machine only: past the memory tier, and not from upstreams.
+    #[must_use]
+    pub fn from_disks(mut self) -> Self {
+        self.from_disks = true;
         self
     }
 
@@ -136,7 +146,7 @@ impl BodyReader {
                 continue;
             }
             self.look_ahead(&extent, &piece);
-            let bytes = match self.tiers.read(&extent, self.body, first, piece.clone(), self.turn).await {
+            let bytes = match self.read(&extent, first, piece.clone()).await {
                 Err(mlgw_tiering::ReadError::Gone { .. }) => {
                     self.look_again()?;
                     continue;
@@ -151,6 +161,22 @@ impl BodyReader {
             return Ok(Some(bytes));
         }
         Err(ReadError::Missing(self.at))
+    }
+
+    async fn read(
+        &self,
+        extent: &Extent,
+        first: u64,
+        piece: Range<u64>,
+    ) -> Result<Bytes, mlgw_tiering::ReadError> {
+        if !self.from_disks {
+            return self.tiers.read(extent, self.body, first, piece, self.turn).await;
+        }
+        let segment = extent.segment_id();
+        if self.tiers.hot.is_far(segment) {
+            return Err(mlgw_tiering::ReadError::Gone { segment });
+        }
+        self.tiers.hot.read(extent, self.body, piece, self.turn).await
     }
 
     /// The extent in front with its first byte in the body, and what of it to read next.

@@ -14,6 +14,7 @@ use crate::credentials::{Keyring, RootCredentials, Secret};
 use crate::diary::Diary;
 use crate::policies::acting::{Standing, watch_doomed};
 use crate::policies::{self, Policies, Watched, learning, system};
+use crate::proofs::StoredProofs;
 use crate::s3::upload_ids::UploadIds;
 use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
@@ -98,8 +99,8 @@ impl Engine {
         let hot = HotTier::open(options, catalogue.clone()).await?;
         // Log, state and directories carry the identity now.
         dir.marked()?;
-        let scrub = Arc::new(scrub(config, &dir, &clock, &catalogue, &hot)?);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
+        let scrub = Arc::new(scrub(config, &dir, &clock, &catalogue, &tiers)?);
         let policies = policies(config, &machine, &clock, &catalogue).await?;
         let program = policies.program();
         let keeper = Keeper::new(keeper_blocks_max(&machine), Arc::clone(&program.borrow()), &*clock);
@@ -190,7 +191,7 @@ fn scrub(
     dir: &DataDir,
     clock: &Arc<dyn Clock>,
     catalogue: &Catalogue,
-    hot: &HotTier,
+    tiers: &Tiers,
 ) -> Result<Scrub, ServeError> {
     let options = ScrubOptions {
         segments: Place::of(config).segments,
@@ -198,8 +199,9 @@ fn scrub(
         bytes_per_second: config.hot.scrub_bytes_per_second.0,
         walk_every: SCRUB_WALK_EVERY,
         clock: Arc::clone(clock),
+        proofs: Some(Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone()))),
     };
-    Scrub::start(options, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))
+    Scrub::start(options, catalogue.clone(), tiers.hot.clone()).map_err(super::io_error("scrubbing"))
 }
 
 /// What is written to the disk of the hot tier, and what of it is left to the server itself.

@@ -326,7 +326,7 @@ fn in_the_prefix_of_another() -> Vec<Story> {
     std::fs::create_dir(&store).expect("made");
     let spills = |setup: Setup| {
         let setup = setup.with("upstream.far.kind", "fs").with("upstream.far.bucket", store.display());
-        setup.with("upstream.far.credentials", "anonymous").with("cold.upstream", "far")
+        setup.with("upstream.far.credentials", "none").with("cold.upstream", "far")
     };
     let owned = |server: &Server, is_not: f64| {
         let labels = [("upstream", "far")];

@@ -4,9 +4,13 @@
 use super::directories::{BUCKET, setup};
 use super::{StopOnDrop, assert_sound, runtime};
 use crate::observability::scrape::Scrape;
-use crate::s3::whole;
+use crate::s3::{Client, whole};
 use crate::server::{Server, Setup};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http::Method;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,6 +95,67 @@ fn a_bad_block_is_found_listed_and_refused_and_only_that() {
     let (after, status) = tier(&setup, &["scrub", "hot", "--wait"]);
     assert_eq!((status, &after["bad"]), (0, &json!([])), "{after:#}");
     assert!(quarantined(&server) < 0.5);
+    server.stop();
+}
+
+/// Puts an object in parts, each with the checksums that `headers` of the upload and `of_part` give.
+async fn put_parts(
+    client: &Client,
+    key: &str,
+    headers: &[(&'static str, String)],
+    of_part: impl Fn(&[u8]) -> Vec<(&'static str, String)>,
+    parts: &[Vec<u8>],
+) {
+    let at = format!("/{BUCKET}/{key}");
+    let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
+    let begun =
+        client.call(Method::POST, &format!("{at}?uploads="), headers, whole("")).await.expect("begun");
+    let begun = text(&begun.body);
+    let id = begun.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).expect("an id").0;
+    let mut document = "<CompleteMultipartUpload>".to_owned();
+    for (number, part) in (1..).zip(parts) {
+        let url = format!("{at}?partNumber={number}&uploadId={id}");
+        let sums = of_part(part);
+        let put = client.call(Method::PUT, &url, &sums, whole(part.clone())).await.expect("a part");
+        let sum = sums.iter().map(|(_, sum)| format!("<ChecksumSHA256>{sum}</ChecksumSHA256>"));
+        let (etag, sum) = (put.etag(), sum.collect::<String>());
+        document += &format!("<Part><PartNumber>{number}</PartNumber><ETag>\"{etag}\"</ETag>{sum}</Part>");
+    }
+    document += "</CompleteMultipartUpload>";
+    let done = client.call(Method::POST, &format!("{at}?uploadId={id}"), &[], whole(document)).await;
+    let done = text(&done.expect("completed").body);
+    assert!(done.contains("CompleteMultipartUploadResult"), "{done}");
+}
+
+#[test]
+fn objects_of_every_kind_have_their_checksum_in_fifty_passes() {
+    let room = tempfile::tempdir().expect("a directory");
+    let setup = setup(&room.path().join("data")).with("hot.scrub_bytes_per_second", "0");
+    let server = setup.start();
+    let sha256 = |bytes: &[u8]| BASE64_STANDARD.encode(Sha256::digest(bytes));
+    let parts = [vec![1; 5 << 20], vec![2; 6_000_001], vec![3; 7]];
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        for (key, body) in [("empty", vec![]), ("small", vec![7; 10]), ("large", vec![8; 20 << 20])] {
+            client.put(BUCKET, key, whole(body)).await.expect("stored");
+        }
+        let named = [("x-amz-checksum-sha256", sha256(b"named"))];
+        client.call(Method::PUT, &format!("/{BUCKET}/named"), &named, whole("named")).await.expect("stored");
+        put_parts(&client, "parts", &[], |_| vec![], &parts).await;
+        let composite = [("x-amz-checksum-algorithm", "SHA256".to_owned())];
+        let of_part = |part: &[u8]| vec![("x-amz-checksum-sha256", sha256(part))];
+        put_parts(&client, "composite", &composite, of_part, &parts).await;
+        let copied = [("x-amz-copy-source", format!("/{BUCKET}/composite"))];
+        client.call(Method::PUT, &format!("/{BUCKET}/copy"), &copied, whole("")).await.expect("copied");
+    });
+    let mut found = json!(null);
+    for _ in 0..50 {
+        let (pass, status) = tier(&setup, &["scrub", "hot", "--wait"]);
+        assert_eq!((status, &pass["bad"]), (0, &json!([])), "{pass:#}");
+        found = pass;
+    }
+    assert_eq!(found["scrub"]["compared_objects"], 7, "{found:#}");
     server.stop();
 }
 

@@ -5,12 +5,14 @@
 //! them: what does is a bad block. Bad blocks are quarantined: listed, with the object and the range
 //! that they are of, until nothing refers to them any more. Reads of other ranges go on; a read of
 //! theirs answers an error, as every read is verified by itself. A read that meets one has its
-//! segment looked at at once. With one tier there is no other copy to mend them from.
+//! segment looked at at once. After the segments a pass compares some objects with their checksums
+//! ([`objects`]). With one tier there is no other copy to mend them from.
 //!
 //! How far a pass is and what is bad are in a file of this node, replaced whole and synced, so
 //! after power loss a pass goes on with the segment it was at. The file says what this disk has:
 //! the catalogue is about what exists.
 
+mod objects;
 mod progress;
 mod quarantine;
 
@@ -28,6 +30,7 @@ use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{SegmentRecord, SegmentState};
 use parking_lot::{Condvar, Mutex};
 
+pub use objects::{Compared, Proofs, SHARES};
 pub(crate) use progress::FORMAT as SCRUB_FORMAT;
 pub use progress::ScrubStatus;
 pub use quarantine::BadBlock;
@@ -37,6 +40,7 @@ use super::catalogue::UPSTREAM;
 use super::dirs::SegmentDirs;
 use super::pace::Pace;
 use super::scan::Scan;
+use objects::ObjectPlace;
 
 /// How long after the beginning of a pass the next one begins.
 const PASS_EVERY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -58,6 +62,8 @@ pub struct ScrubOptions {
     pub walk_every: Duration,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
+    /// What compares objects with their checksums; none where only segments are read.
+    pub proofs: Option<Arc<dyn Proofs>>,
 }
 
 /// Scrubs until it is dropped.
@@ -85,6 +91,7 @@ struct State {
 /// What is to be done next.
 enum Next {
     Segment(SegmentRecord),
+    Objects(ObjectPlace),
     Suspects(BTreeSet<u64>),
     Forget,
     /// The pass is at its end.
@@ -161,8 +168,9 @@ impl State {
     fn begin(&mut self, now: Timestamp) {
         let status = &mut self.status;
         (status.running, status.began_ms, status.after, status.read_bytes) = (true, now.as_millis(), 0, 0);
+        status.objects = Some(ObjectPlace::default());
         // What was bad may be deleted, or moved, by now.
-        status.suspects.extend(status.bad.iter().map(|bad| bad.segment));
+        status.suspects.extend(status.bad.iter().filter(|bad| !bad.whole).map(|bad| bad.segment));
     }
 }
 
@@ -172,6 +180,7 @@ impl Shared {
             let done = match self.next() {
                 Next::Stop => return,
                 Next::Segment(record) => self.segment(&record),
+                Next::Objects(place) => self.objects(&place),
                 Next::Suspects(segments) => self.look_closely(&segments),
                 Next::Forget => {
                     self.forget();
@@ -213,7 +222,10 @@ impl Shared {
             }
             match record {
                 Some(record) => return Next::Segment(record),
-                None if state.status.running => return Next::End,
+                None if state.status.running => match &state.status.objects {
+                    Some(place) => return Next::Objects(place.clone()),
+                    None => return Next::End,
+                },
                 None => drop(self.changed.wait_for(&mut state, GLANCE)),
             }
         }
@@ -251,6 +263,13 @@ impl Shared {
         if !whole {
             state.status.suspects.insert(record.id);
         }
+        Ok(())
+    }
+
+    /// Compares some objects with their checksums.
+    fn objects(&self, place: &ObjectPlace) -> io::Result<()> {
+        let next = self.compare_some(place)?;
+        self.state.lock().status.objects = next;
         Ok(())
     }
 

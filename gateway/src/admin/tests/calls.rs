@@ -40,6 +40,7 @@ fn scrub_options(dir: &std::path::Path, clock: Arc<dyn Clock>) -> ScrubOptions {
         bytes_per_second: 0,
         walk_every: std::time::Duration::from_secs(60),
         clock,
+        proofs: None,
     }
 }
 

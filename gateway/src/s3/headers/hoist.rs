@@ -5,11 +5,14 @@
 //! put back, so that the table and the operations see one kind of header only.
 //!
 //! Checksums are the exception. An SDK presigns before there is a body and puts the checksum of no bytes into
-//! the URL; S3 ignores it there, and so does this server. A checksum in a header or trailer of
-//! the request is checked as usual.
+//! the URL. S3 ignores checksums there, and so does mlgw, but for one that somebody computed over real bytes: it
+//! can only be meant to be compared. It counts where the request itself has no checksum.
 
+use crate::body::checksum::Algorithm;
 use crate::query::Query;
 use crate::s3::error::{Code, S3Error};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 
@@ -31,6 +34,23 @@ fn is_header(name: &str) -> bool {
         && begins_with(name, "x-amz-")
         && !OF_SIGNATURES.iter().any(|own| name.eq_ignore_ascii_case(own))
         && !is_checksum(name)
+}
+
+/// The checksum of real bytes that a parameter states, as a header.
+fn stated(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
+    let algorithm = Algorithm::from_header(name)?;
+    let text: Vec<u8> = percent_decode_str(value).collect();
+    let sum = BASE64_STANDARD.decode(&text).ok().filter(|sum| sum.len() == algorithm.value_bytes())?;
+    if sum == algorithm.of(b"") {
+        return None;
+    }
+    Some((HeaderName::from_static(algorithm.header()), HeaderValue::from_bytes(&text).ok()?))
+}
+
+/// Whether a request has a checksum outside its query.
+fn has_checksum(headers: &HeaderMap) -> bool {
+    let mut names = headers.keys().map(HeaderName::as_str);
+    headers.contains_key("x-amz-trailer") || names.any(|name| Algorithm::from_header(name).is_some())
 }
 
 /// Whether a parameter states the checksum of the body, or its algorithm. `x-amz-checksum-mode` does not
@@ -56,6 +76,7 @@ pub fn hoist(headers: &mut HeaderMap, query: &Query<'_>) -> Result<bool, S3Error
     let mut found = Vec::new();
     for (name, value) in query.iter() {
         if !is_header(name) {
+            found.extend(stated(name, value).filter(|_| !has_checksum(headers)));
             continue;
         }
         let value: Vec<u8> = percent_decode_str(&value.replace('+', " ")).collect();
@@ -106,7 +127,30 @@ mod tests {
     }
 
     #[test]
-    fn checksums_are_ignored_in_whatever_form() {
+    fn a_checksum_of_real_bytes_is_compared_unless_the_request_has_another() {
+        let query =
+            "X-Amz-Signature=ab&X-Amz-Checksum-Crc32=y%2FQ5Jg%3D%3D&x-amz-sdk-checksum-algorithm=CRC32";
+        let mut headers = HeaderMap::new();
+        assert_eq!(hoist(&mut headers, &Query::parse(query)), Ok(true));
+        assert_eq!((headers.len(), &headers["x-amz-checksum-crc32"]), (1, &"y/Q5Jg==".parse().unwrap()));
+        for (name, value) in [("x-amz-checksum-sha1", "x"), ("x-amz-trailer", "x-amz-checksum-crc32c")] {
+            let mut headers = HeaderMap::from_iter([(
+                http::HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )]);
+            assert_eq!(hoist(&mut headers, &Query::parse(query)), Ok(false));
+        }
+    }
+
+    #[test]
+    fn checksums_of_no_bytes_and_nonsense_are_ignored_in_whatever_form() {
+        for algorithm in crate::body::checksum::Algorithm::ALL {
+            use base64::Engine as _;
+            let empty = base64::prelude::BASE64_STANDARD.encode(algorithm.of(b""));
+            let empty = empty.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+            let query = format!("X-Amz-Signature=ab&{}={empty}", algorithm.header());
+            assert_eq!(hoist(&mut HeaderMap::new(), &Query::parse(&query)), Ok(false), "{query}");
+        }
         let mut headers = HeaderMap::new();
         headers.insert("x-amz-checksum-crc32", HeaderValue::from_static("y/Q5Jg=="));
         let query = "X-Amz-Signature=ab&x-amz-checksum-crc32=AAAAAA%3D%3D&X-Amz-Checksum-Sha256=no\

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::objects::ObjectPlace;
 use super::quarantine::BadBlock;
 use crate::hot::state_file;
 
@@ -23,6 +24,12 @@ pub struct ScrubStatus {
     pub began_ms: i64,
     /// The last segment that it has done.
     pub after: u64,
+    /// Where it is among the objects, once the segments are done; none when it has compared its share.
+    #[serde(default)]
+    pub(super) objects: Option<ObjectPlace>,
+    /// Objects that all passes have compared with their checksums.
+    #[serde(default)]
+    pub compared_objects: u64,
     /// Bytes that it has read.
     pub read_bytes: u64,
     /// Passes that came to their end.
@@ -36,6 +43,11 @@ pub struct ScrubStatus {
 }
 
 impl ScrubStatus {
+    /// The bodies that are listed because they do not have their checksum.
+    pub(super) fn whole_objects(&self) -> BTreeSet<u64> {
+        self.bad.iter().filter(|bad| bad.whole).map(|bad| bad.body).collect()
+    }
+
     /// Replaces the file at `path`.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         state_file::replace(path, &Self { format: FORMAT, ..self.clone() })

@@ -46,12 +46,19 @@ pub struct BadBlock {
     pub last: u64,
     /// What is wrong.
     pub what: String,
+    /// Whether all of the object is meant, which does not have its checksum although each of its blocks has.
+    #[serde(default)]
+    pub whole: bool,
 }
 
 impl BadBlock {
     /// Whether an object still has it; true when that cannot be read.
     fn is_referred_to(&self, catalogue: &Catalogue) -> bool {
         let Ok(key) = ObjectKey::new(&self.key) else { return false };
+        if self.whole {
+            let object = catalogue.object(BucketId(self.bucket), &key);
+            return object.map_or(true, |found| found.is_some_and(|found| found.body_id == self.body));
+        }
         let owner = ChunkOwner {
             bucket: BucketId(self.bucket),
             key,
@@ -91,7 +98,7 @@ impl Shared {
         for BadBlock { segment, offset, key, first, last, what, .. } in new.into_iter().take(LOGGED_MAX) {
             tracing::error!(segment, offset, key, first, last, what, "a stored block is bad: quarantined");
         }
-        let others = known.into_iter().filter(|bad| !segments.contains(&bad.segment));
+        let others = known.into_iter().filter(|bad| bad.whole || !segments.contains(&bad.segment));
         state.status.bad = others.chain(found).take(QUARANTINED_MAX).collect();
         Ok(())
     }
@@ -120,6 +127,7 @@ impl Shared {
             first: offset + first,
             last: offset + first + bytes.max(1) - 1,
             what,
+            whole: false,
         };
         let all = |what: String| vec![bad(0, 0, extent.logical_bytes, what)];
         let Some(location) = Location::of(extent) else { return all("an impossible extent".to_owned()) };

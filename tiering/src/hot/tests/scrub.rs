@@ -2,18 +2,29 @@
 
 use super::bench::{Bench, clock};
 use super::*;
-use crate::hot::{Scrub, ScrubOptions, ScrubStatus, SegmentDirs, segment_file_name};
+use crate::hot::{
+    Compared, Proofs, SHARES, Scrub, ScrubOptions, ScrubStatus, SegmentDirs, segment_file_name,
+};
+use mlgw_common::ObjectKey;
+use mlgw_metadata::schema::ObjectVersion;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LENGTH: usize = 150_000;
 
 fn scrub(bench: &Bench) -> Scrub {
+    scrub_with(bench, None)
+}
+
+fn scrub_with(bench: &Bench, proofs: Option<Arc<dyn Proofs>>) -> Scrub {
     let options = ScrubOptions {
         segments: SegmentDirs::new(bench.dir.path().join("segments"), vec![]),
         state: bench.dir.path().join("scrub.json"),
         bytes_per_second: 0,
         walk_every: Duration::from_millis(20),
         clock: clock(),
+        proofs,
     };
     Scrub::start(options, bench.catalogue.clone(), bench.tier.clone()).unwrap()
 }
@@ -152,4 +163,67 @@ async fn a_suspicion_outlives_the_process_that_had_it() {
     assert_eq!(status.bad.len(), 1, "{status:?}");
     drop(scrubbing);
     bench.close().await;
+}
+
+/// Counts how often each object is compared, and finds some of them wrong.
+#[derive(Default)]
+struct Counting {
+    compared: parking_lot::Mutex<BTreeMap<String, u64>>,
+    wrong: parking_lot::Mutex<BTreeSet<String>>,
+}
+
+impl Proofs for Counting {
+    fn compare(
+        &self,
+        _: BucketId,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        may_read: &(dyn Fn(u64) -> bool + Sync),
+    ) -> Compared {
+        *self.compared.lock().entry(key.as_str().to_owned()).or_default() += 1;
+        if !may_read(object.size) {
+            return Compared::Stopped;
+        }
+        match self.wrong.lock().contains(key.as_str()) {
+            true => Compared::Wrong("its CRC64NVME is another".to_owned()),
+            false => Compared::Right,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_object_is_compared_once_in_all_passes_and_a_wrong_one_is_listed_until_it_is_right() {
+    let bench = Bench::new().await;
+    let names: Vec<String> = (0..60).map(|number| format!("object-{number:02}")).collect();
+    for name in &names {
+        bench.put(name, 1000).await;
+    }
+    let counting = Arc::new(Counting::default());
+    let running = scrub_with(&bench, Some(counting.clone()));
+    for passed in 1..=SHARES {
+        assert_eq!(pass(&running).passes, passed);
+    }
+    let compared = counting.compared.lock().clone();
+    assert_eq!(compared.keys().collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
+    assert!(compared.values().all(|times| *times == 1), "{compared:?}");
+    assert_eq!(running.status().compared_objects, 60);
+
+    counting.wrong.lock().extend([names[3].clone(), names[4].clone()]);
+    for _ in 0..SHARES {
+        pass(&running);
+    }
+    let listed = |status: &ScrubStatus| status.bad.iter().map(|bad| bad.key.clone()).collect::<BTreeSet<_>>();
+    let found = running.status();
+    assert_eq!(listed(&found), BTreeSet::from([names[3].clone(), names[4].clone()]));
+    assert!(found.bad.iter().all(|bad| bad.whole && (bad.first, bad.last) == (0, 999)), "{:?}", found.bad);
+    running.stop();
+    drop(running);
+
+    // After a restart too, and every pass looks at them again.
+    let running = scrub_with(&bench, Some(counting.clone()));
+    assert_eq!(listed(&pass(&running)).len(), 2);
+    counting.wrong.lock().remove(&names[3]);
+    assert_eq!(listed(&pass(&running)), BTreeSet::from([names[4].clone()]));
+    bench.delete(&names[4]).await;
+    until(&running, |status| status.bad.is_empty());
 }

@@ -1,0 +1,183 @@
+//! The second half of a pass: some objects are compared whole with the checksums of the catalogue.
+//!
+//! A pass takes those whose body falls into its share of [`SHARES`], by a hash, so that each object is compared
+//! once in as many passes, and a pass reads that part of all bytes. What differed before is compared in every pass.
+//! The place in the walk is in the file of the scrub, so that a pass goes on with it after a restart.
+
+use std::io;
+use std::ops::Bound;
+use std::time::Instant;
+
+use mlgw_common::ObjectKey;
+use mlgw_common::ids::BucketId;
+use mlgw_common::limits::QUARANTINED_MAX;
+use mlgw_metadata::schema::{Extent, ObjectVersion};
+use serde::{Deserialize, Serialize};
+
+use super::quarantine::BadBlock;
+use super::{GLANCE, Shared};
+
+/// An object is compared in one of so many passes: two of a hundred in each, and at least one of a hundred however
+/// they fall.
+pub const SHARES: u64 = 50;
+/// Keys that are looked at between two writes of the file.
+const STEP_KEYS: usize = 10_000;
+
+/// What came of comparing an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// Its bytes have its checksums.
+    Right,
+    /// They have not, in this way.
+    Wrong(String),
+    /// It has no checksum that can be compared, or cannot be read here.
+    Nothing,
+    /// The scrub stops.
+    Stopped,
+}
+
+/// What compares an object with the checksums that the catalogue has of it.
+pub trait Proofs: Send + Sync {
+    /// Compares an object. `may_read` is called after bytes were read, holds the reading to its rate, and
+    /// returns false when the scrub stops. Blocks.
+    fn compare(
+        &self,
+        bucket: BucketId,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        may_read: &(dyn Fn(u64) -> bool + Sync),
+    ) -> Compared;
+}
+
+/// Where a pass is among the objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ObjectPlace {
+    /// Buckets in the order of their names.
+    bucket: String,
+    /// The last key that was looked at; empty before the first.
+    key: String,
+}
+
+/// Whether a body belongs to a pass.
+fn is_due(body: u64, pass: u64) -> bool {
+    // The last step of splitmix64: ids are given in turn, and those of small objects and of parts may alternate.
+    let mut mixed = body;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ (mixed >> 31)) % SHARES == pass % SHARES
+}
+
+impl Shared {
+    /// Compares objects behind the place of the pass, for a while. Returns where it is then; nothing at the end.
+    pub(super) fn compare_some(&self, place: &ObjectPlace) -> io::Result<Option<ObjectPlace>> {
+        let Some(proofs) = &self.options.proofs else { return Ok(None) };
+        let (pass, listed) = {
+            let state = self.state.lock();
+            (state.status.passes, state.status.whole_objects())
+        };
+        let begun = Instant::now();
+        let mut looked_at = 0;
+        let buckets = self.catalogue.buckets(None, None, usize::MAX);
+        for bucket in buckets.iter().filter(|bucket| bucket.name >= place.bucket) {
+            let same = bucket.name == place.bucket && !place.key.is_empty();
+            let from = if same { Bound::Excluded(place.key.as_bytes()) } else { Bound::Unbounded };
+            let reader = self.catalogue.reader();
+            for found in reader.scan(bucket.bucket_id(), from) {
+                let (key, entry) = found.map_err(io::Error::other)?;
+                let object = entry.version().map_err(io::Error::other)?;
+                let is_listed = listed.contains(&object.body_id);
+                if is_due(object.body_id, pass) || is_listed {
+                    match proofs.compare(bucket.bucket_id(), &key, &object, &|bytes| self.may_go_on(bytes)) {
+                        Compared::Stopped => return Ok(Some(place.clone())),
+                        Compared::Wrong(what) if !is_listed => {
+                            self.list_object(bucket.bucket_id(), &key, &object, what);
+                        }
+                        Compared::Right if is_listed => self.strike_off(object.body_id),
+                        _ => {}
+                    }
+                    self.state.lock().status.compared_objects += 1;
+                }
+                looked_at += 1;
+                if looked_at >= STEP_KEYS || begun.elapsed() >= GLANCE {
+                    let key = key.as_str().to_owned();
+                    return Ok(Some(ObjectPlace { bucket: bucket.name.clone(), key }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Holds reading to its rate; false when the scrub stops.
+    fn may_go_on(&self, bytes: u64) -> bool {
+        if self.options.bytes_per_second > 0 {
+            let due = self.state.lock().pace.due(Instant::now(), bytes, self.options.bytes_per_second);
+            self.wait_until(due);
+        }
+        !self.state.lock().stop
+    }
+
+    fn list_object(&self, bucket: BucketId, key: &ObjectKey, object: &ObjectVersion, what: String) {
+        let Some((part, extent)) = self.first_extent(bucket, key, object) else { return };
+        let bad = BadBlock {
+            segment: extent.segment,
+            offset: extent.offset,
+            record: extent.offset,
+            bucket: bucket.0,
+            key: key.as_str().to_owned(),
+            body: object.body_id,
+            part,
+            begin: 0,
+            first: 0,
+            last: object.size.max(1) - 1,
+            what,
+            whole: true,
+        };
+        tracing::error!(bad.key, bad.what, "an object does not have its checksum: quarantined");
+        self.hot.count_corrupt(1);
+        let mut state = self.state.lock();
+        if state.status.bad.len() < QUARANTINED_MAX {
+            state.status.bad.push(bad);
+        }
+    }
+
+    fn strike_off(&self, body: u64) {
+        self.state.lock().status.bad.retain(|bad| !bad.whole || bad.body != body);
+    }
+
+    /// The extent that an object begins with, and the number of its part; 0 for an object that has none.
+    fn first_extent(
+        &self,
+        bucket: BucketId,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+    ) -> Option<(u16, Extent)> {
+        if let Some(extent) = object.extents.first() {
+            return Some((0, extent.clone()));
+        }
+        let reader = self.catalogue.reader();
+        let (_, page) = reader.extent_pages(bucket, key, object.body(), 0).next()?.ok()?;
+        if let Some(extent) = page.extents.first() {
+            return Some((0, extent.clone()));
+        }
+        let number = mlgw_common::ids::PartNumber::new(page.parts.first()?.number)?;
+        let part = self.catalogue.part(bucket, key, object.body(), number).ok()??;
+        Some((number.get(), part.extents.first()?.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SHARES, is_due};
+
+    #[test]
+    fn each_is_due_once_in_all_passes_and_at_least_one_of_a_hundred_in_each() {
+        for step in [1, 2, 50, 64, 100] {
+            let bodies = || (1..=10_000_u64).map(|number| number * step);
+            for pass in 0..SHARES {
+                let due = bodies().filter(|body| is_due(*body, pass)).count();
+                assert!(due >= 100, "{due} of ids in steps of {step}");
+            }
+            assert!(bodies().all(|body| (7..7 + SHARES).filter(|pass| is_due(body, *pass)).count() == 1));
+        }
+    }
+}
