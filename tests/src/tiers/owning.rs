@@ -1,5 +1,5 @@
-//! Two servers that share a prefix of an upstream: a clone of a directory, a restored copy, a foreign server, and one
-//! whose mark cannot be read. Nothing that another server refers to is ever deleted.
+//! Two servers that share a prefix of an upstream: a clone of a directory, a restored copy, a foreign server,
+//! and one whose mark cannot be read. Nothing that another server refers to is ever deleted.
 
 use std::process::Command;
 use std::time::Duration;

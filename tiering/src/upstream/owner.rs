@@ -1,13 +1,14 @@
-//! The mark of a prefix: the object that says which server may delete and overwrite objects of segments there.
+//! The mark of a prefix: the object that says which server may delete and overwrite objects of segments
+//! there.
 //!
-//! A server claims the prefix once after each start: it creates the mark with `If-None-Match: *`, or renews the
-//! nonce in its own with `If-Match`. It reads the mark again before each delete and each abort. Of two servers with
-//! copies of one data directory, the one that started last holds the mark; the other one stops deleting at its next
-//! comparison, and never claims again. A mark of an earlier incarnation is left as it is until an operator adopts
-//! the prefix. Reads never depend on the mark.
+//! A server claims the prefix once after each start: it creates the mark with `If-None-Match: *`, or renews
+//! the nonce in its own with `If-Match`. It reads the mark again before each delete and each abort. Of two
+//! servers with copies of one data directory, the one that started last holds the mark; the other one stops
+//! deleting at its next comparison, and never claims again. A mark of an earlier incarnation is left as it is
+//! until an operator adopts the prefix. Reads never depend on the mark.
 //!
-//! Always: nothing is deleted unless the mark was read, whole, and is the one that this process wrote. A store that
-//! ignores conditions keeps the mark of the last writer, and the others find that out by reading.
+//! Always: nothing is deleted unless the mark was read, whole, and is the one that this process wrote. A
+//! store that ignores conditions keeps the mark of the last writer, and the others find that out by reading.
 //!
 //! A crash between claim and use leaves a mark of this identity, which the next start renews.
 
@@ -26,8 +27,8 @@ use mark::{Claim, FoundMark, PrefixMark, claim, compare, may_adopt};
 
 /// The name of the mark, below the prefix. No listing of segments contains it: those are below `segments/`.
 pub const MARK_NAME: &str = "mlgw-owner";
-/// How often a claim is written before it is given up: another server writes at the same time, or the store does
-/// not keep what is written.
+/// How often a claim is written before it is given up: another server writes at the same time, or the store
+/// does not keep what is written.
 const CLAIM_TRIES: usize = 4;
 
 /// The identity of this server, and what is known of the mark.
@@ -67,7 +68,8 @@ impl Upstream {
         Ok(self)
     }
 
-    /// The relation of this server to the prefix, as of the last comparison; nothing where there is no identity.
+    /// The relation of this server to the prefix, as of the last comparison; nothing where there is no
+    /// identity.
     #[must_use]
     pub fn ownership(&self) -> Option<Ownership> {
         self.owner.as_ref().map(Owner::ownership)
@@ -190,8 +192,8 @@ impl Upstream {
         if !honours {
             tracing::warn!(
                 upstream = self.name,
-                "this store takes no conditional writes: of two servers that start at the same time with copies of \
-                 one data directory, both may delete objects until the next comparison of the mark"
+                "this store takes no conditional writes: of two servers that start at the same time with \
+                 copies of one data directory, both may delete objects until the next comparison of the mark"
             );
         }
         Ok(honours)

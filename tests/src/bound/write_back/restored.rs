@@ -1,5 +1,5 @@
-//! A copy of a server that is restored while the original went on: what the original wrote at the origin after the
-//! backup stays.
+//! A copy of a server that is restored while the original went on: what the original wrote at the origin
+//! after the backup stays.
 
 use super::{HERE, another_second, back, bytes, flush, hold, is_there, put, release, runtime, there, until};
 use crate::proxy::FaultProxy;

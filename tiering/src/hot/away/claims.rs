@@ -1,7 +1,8 @@
-//! Claims the prefixes of upstreams after a start: of the one that segments are spilled to, and of those that hold
-//! segments or objects to remove. An upstream that only buckets are bound to gets no mark.
+//! Claims the prefixes of upstreams after a start: of the one that segments are spilled to, and of those that
+//! hold segments or objects to remove. An upstream that only buckets are bound to gets no mark.
 //!
-//! The start does not wait for it. Until a prefix is claimed nothing is deleted there; reads do not depend on it.
+//! The start does not wait for it. Until a prefix is claimed nothing is deleted there; reads do not depend on
+//! it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

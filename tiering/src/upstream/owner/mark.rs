@@ -1,7 +1,7 @@
 //! The mark of a prefix as text, and the decisions that rest on it. Pure.
 //!
-//! The mark is one line, `mlgw-upstream-owner 1 CRC IDENTITY NONCE`. The nonce is drawn anew at each start, so two
-//! servers with copies of one data directory, which have one identity, still differ.
+//! The mark is one line, `mlgw-upstream-owner 1 CRC IDENTITY NONCE`. The nonce is drawn anew at each start,
+//! so two servers with copies of one data directory, which have one identity, still differ.
 
 use mlgw_common::checksum::crc32c;
 use mlgw_common::{Identity, Kinship, Lineage};
@@ -56,8 +56,8 @@ pub enum Ownership {
     Own,
     /// The mark is that of an earlier incarnation of this server, which may still run elsewhere.
     Earlier(Identity),
-    /// The mark is that of a later start of a copy of this data directory, or of an incarnation that adopted the
-    /// prefix.
+    /// The mark is that of a later start of a copy of this data directory, or of an incarnation that adopted
+    /// the prefix.
     Superseded(Identity),
     /// The mark is that of another server.
     Foreign(Identity),
@@ -96,8 +96,8 @@ impl Ownership {
         matches!(self, Self::Earlier(_) | Self::Superseded(_) | Self::Foreign(_) | Self::Missing)
     }
 
-    /// Whether this server stores new objects below the prefix. Their names contain its incarnation, so nobody
-    /// else's are touched; among those of another server they would never be deleted.
+    /// Whether this server stores new objects below the prefix. Their names contain its incarnation, so
+    /// nobody else's are touched; among those of another server they would never be deleted.
     pub(super) const fn may_store(&self) -> bool {
         !matches!(self, Self::Unchecked { .. } | Self::Foreign(_))
     }
@@ -113,23 +113,24 @@ impl Ownership {
                 format!("its mark {mark_key} was not compared yet{why}; this is tried again by itself")
             }
             Self::Earlier(found) => format!(
-                "its mark names {found}, an earlier incarnation of this server, {own}: run {adopt} when no server \
-                 of that incarnation runs or will be started again"
+                "its mark names {found}, an earlier incarnation of this server, {own}: run {adopt} when no \
+                 server of that incarnation runs or will be started again"
             ),
             Self::Superseded(found) => format!(
-                "its mark names {found}, which a copy of the data directory of this server, {own}, wrote when it \
-                 was started later or adopted the prefix: stop one of the two; {adopt} lets this one go on"
+                "its mark names {found}, which a copy of the data directory of this server, {own}, wrote \
+                 when it was started later or adopted the prefix: stop one of the two; {adopt} lets this one go on"
             ),
             Self::Foreign(found) => format!(
-                "its mark names another server, {found}, this is {own}: give this server a prefix of its own; if \
-                 the other one is gone for good, delete the object {mark_key} and run {adopt}"
+                "its mark names another server, {found}, this is {own}: give this server a prefix of its \
+                 own; if the other one is gone for good, delete the object {mark_key} and run {adopt}"
             ),
             Self::Missing => format!(
-                "it has no mark {mark_key}, which was deleted, or an earlier incarnation of this server, {own}, \
-                 never wrote one: run {adopt} when no other server uses the prefix"
+                "it has no mark {mark_key}, which was deleted, or an earlier incarnation of this server, \
+                 {own}, never wrote one: run {adopt} when no other server uses the prefix"
             ),
             Self::Damaged => format!(
-                "its mark {mark_key} is damaged, this is {own}: run {adopt} when no other server uses the prefix"
+                "its mark {mark_key} is damaged, this is {own}: run {adopt} when no other server uses the \
+                 prefix"
             ),
         };
         Some(text)
@@ -148,8 +149,8 @@ pub(super) enum Claim {
 /// Decides what a start that drew `nonce` does. `has_segments` is whether objects of segments are there.
 pub(super) fn claim(found: &FoundMark, lineage: &Lineage, nonce: u64, has_segments: bool) -> Claim {
     match found {
-        // A prefix of an earlier version. An incarnation that descends from another cannot know whether that one
-        // still uses it.
+        // A prefix of an earlier version. An incarnation that descends from another cannot know whether that
+        // one still uses it.
         FoundMark::Absent if has_segments && !lineage.earlier.is_empty() => Claim::Leave(Ownership::Missing),
         FoundMark::Absent => Claim::Write,
         FoundMark::Whole(mark) if mark.owner == lineage.own && mark.nonce != nonce => Claim::Write,
