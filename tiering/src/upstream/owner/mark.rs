@@ -118,7 +118,8 @@ impl Ownership {
             ),
             Self::Superseded(found) => format!(
                 "its mark names {found}, which a copy of the data directory of this server, {own}, wrote \
-                 when it was started later or adopted the prefix: stop one of the two; {adopt} lets this one go on"
+                 when it was started later or adopted the prefix: stop one of the two; {adopt} lets this one \
+                 go on"
             ),
             Self::Foreign(found) => format!(
                 "its mark names another server, {found}, this is {own}: give this server a prefix of its \
