@@ -214,6 +214,7 @@ routes! {
     get "/v1/upstreams" => upstreams::list;
     get "/v1/upstreams/{upstream}" => upstreams::show;
     post "/v1/upstreams/{upstream}/check" => upstreams::check;
+    post "/v1/upstreams/{upstream}/adopt" => upstreams::adopt;
     get "/v1/tiers" => tiers::list;
     get "/v1/tiers/{tier}" => tiers::show;
     post "/v1/tiers/{tier}/scrub" => tiers::scrub;

@@ -30,7 +30,7 @@ use mlgw_tiering::upstream::Budget;
 use mlgw_tiering::{Decisions, Tiers};
 use order::Order;
 use parking_lot::Mutex;
-use record::Facts;
+use record::{Facts, Timelines};
 use room::Room;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound as RangeBound;
@@ -79,6 +79,7 @@ struct Inner {
     queues: Mutex<HashMap<BucketId, Arc<Queue>>>,
     upstreams: Mutex<HashMap<String, Arc<Way>>>,
     budgets: HashMap<String, u64>,
+    timelines: Arc<Timelines>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -92,6 +93,7 @@ struct Way {
 /// What is dirty in a bucket.
 pub struct Queue {
     bucket: Arc<Bucket>,
+    timelines: Arc<Timelines>,
     bound: BoundBucket,
     way: Arc<Way>,
     order: Mutex<Order>,
@@ -133,7 +135,9 @@ impl WriteBack {
     /// When the catalogue cannot be read.
     pub fn open(means: Means) -> Result<Self, ReadError> {
         let Means { catalogue, tiers, bound, decisions, clock, bytes_max, budgets } = means;
+        let timelines = Arc::new(Timelines::of(&catalogue)?);
         let inner = Inner {
+            timelines,
             catalogue,
             tiers,
             bound,
@@ -176,6 +180,7 @@ impl WriteBack {
         let Some(bound) = self.inner.bound.bucket(&bucket, binding) else { return Ok(None) };
         let queue = Arc::new(Queue {
             bucket: bucket.clone(),
+            timelines: self.inner.timelines.clone(),
             bound,
             way: self.way(&binding.upstream),
             order: Mutex::new(self.inner.find(&bucket)?),
@@ -188,6 +193,12 @@ impl WriteBack {
         queues.insert(bucket.bucket_id(), queue.clone());
         persist::begin(&self.inner, &queue);
         Ok(Some(queue))
+    }
+
+    /// The incarnation that marks writes, and those before it.
+    #[must_use]
+    pub fn timelines(&self) -> &Arc<Timelines> {
+        &self.inner.timelines
     }
 
     fn way(&self, upstream: &str) -> Arc<Way> {
@@ -287,6 +298,12 @@ pub fn write_of(
 }
 
 impl Queue {
+    /// The incarnation that marks writes, and those before it.
+    #[must_use]
+    pub fn timelines(&self) -> &Timelines {
+        &self.timelines
+    }
+
     /// The greatest number that was acknowledged: who begins now goes after it.
     #[must_use]
     pub fn acked(&self) -> u64 {

@@ -55,7 +55,7 @@ use crate::copy::{Copier, CopyError};
 use crate::key::Family;
 use crate::offline::{Referenced, bodies};
 use crate::raft::group::Group;
-use crate::schema::meta::{MetaRow, UploadKey};
+use crate::schema::meta::{EarlierTimelines, MetaRow, Timeline, UploadKey};
 use crate::schema::segment::SegmentSummary;
 use crate::schema::usage::{bucket_row, segment_row};
 use crate::schema::{
@@ -254,6 +254,16 @@ impl Catalogue {
         let put = Change::PutUploadKey(PutUploadKey { key: candidate.to_vec() });
         self.propose(Command::from(put)).await.map_err(|error| OpenError::Raft(error.to_string()))?;
         kept()?.ok_or_else(|| OpenError::Store("the key of upload ids is gone".to_owned()))
+    }
+
+    /// The timeline of this catalogue and those that it descends from; nothing where it has no identity.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn timelines(&self) -> Result<Option<(Timeline, EarlierTimelines)>, ReadError> {
+        let state = self.inner.groups[0].state();
+        let Some(own) = read(&state, &MetaRow::Incarnation.row())? else { return Ok(None) };
+        Ok(Some((own, read(&state, &MetaRow::EarlierTimelines.row())?.unwrap_or_default())))
     }
 
     /// What a bucket holds, summed over its groups.

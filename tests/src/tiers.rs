@@ -3,11 +3,13 @@
 //! - `memory`: small objects that were read, in DRAM;
 //! - `cold`: whole segments on slower disks;
 //! - `decisions`: why bytes are where they are;
+//! - `owning`: a prefix in an object store of others that two servers share;
 //! - `upstream`: whole segments in object stores of others.
 
 mod cold;
 mod decisions;
 mod memory;
+mod owning;
 mod upstream;
 
 use std::collections::BTreeMap;

@@ -258,6 +258,7 @@ impl HotTier {
         ];
         *tier.inner.workers.lock().await = workers;
         tokio::spawn(relief::run(weak(), relief.clone()));
+        tier.inner.claim_prefixes().await?;
         Ok(tier)
     }
 

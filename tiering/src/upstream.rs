@@ -18,6 +18,7 @@ mod meter;
 mod metrics;
 mod multipart;
 mod objects;
+mod owner;
 mod permissions;
 mod prove;
 mod put;
@@ -34,9 +35,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlgw_common::SystemClock;
 use mlgw_common::ids::{Generation, SegmentId};
 use mlgw_common::limits::MIB;
+use mlgw_common::{Incarnation, SystemClock};
 use opendal::{HttpTransporter, Operator};
 
 pub use budget::Budget;
@@ -46,6 +47,7 @@ pub use gate::{Gate, Load, Pass};
 pub use key::{REPLICA_KEY_BYTES, ReplicaKey};
 pub use metrics::{Op, Outcome, UpstreamMetrics};
 pub use multipart::Resumed;
+pub use owner::{MARK_NAME, Ownership};
 pub use put::{Before, Stored, Wait};
 pub use settings::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
 
@@ -54,25 +56,28 @@ use client::client;
 use connect::{Connected, connect};
 use meter::Meter;
 use multipart::Multiparts;
+use owner::Owner;
 use wire::{Carrier, Wire};
 
-/// An object of an upstream: which segment it is, and the number that tells it from others that were ever stored of that
-/// one. So nothing that is stored is ever written over, not even by a second server that was restored from a backup.
+/// An object of an upstream: the segment, the incarnation of the server that stored it, and a random number. No
+/// object is ever written over, not even by a second server that was restored from a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId {
     /// The segment.
     pub segment: SegmentId,
+    /// The incarnation; 0 for an object of a version whose names had none.
+    pub incarnation: Incarnation,
     /// The number, drawn at random.
     pub copy: u64,
 }
 
 impl ObjectId {
-    /// A fresh one for `segment`.
+    /// A fresh one for `segment`, stored by `incarnation`.
     ///
     /// # Errors
     /// When the system gives no random bytes.
-    pub fn fresh(segment: SegmentId) -> Result<Self, getrandom::Error> {
-        Ok(Self { segment, copy: getrandom::u64()? })
+    pub fn fresh(segment: SegmentId, incarnation: Incarnation) -> Result<Self, getrandom::Error> {
+        Ok(Self { segment, incarnation, copy: getrandom::u64()? })
     }
 }
 
@@ -103,6 +108,10 @@ pub struct Upstream {
     proxy: Option<String>,
     dir: Option<PathBuf>,
     timeout: Duration,
+    /// What keys begin with there.
+    prefix: String,
+    /// None where the server has no identity.
+    owner: Option<Owner>,
 }
 
 /// How much is done at once, and how patiently.
@@ -198,6 +207,8 @@ impl Upstream {
             proxy: settings.proxy.clone(),
             dir: connected.dir,
             timeout: settings.timeout,
+            prefix: settings.prefix.clone(),
+            owner: None,
         }
     }
 

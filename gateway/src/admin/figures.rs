@@ -14,13 +14,14 @@ use crate::metrics::table::{
     QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED,
     RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS,
     TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES,
-    UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS, UPSTREAM_SECONDS,
+    UPSTREAM_LEFTOVERS, UPSTREAM_NOT_OWNED, UPSTREAM_REQUESTS, UPSTREAM_SECONDS,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
 use mlgw_metadata::schema::{BucketUsage, Measure};
 use mlgw_tiering::Copies;
 use mlgw_tiering::bound::CacheState;
+use mlgw_tiering::upstream::Ownership;
 
 impl Admin {
     /// All metrics.
@@ -101,6 +102,7 @@ impl Admin {
             self.flash_family(),
             self.flash_left_family(),
             Family::single(UPSTREAM_LEFTOVERS, level(placing.leftover_objects)),
+            self.not_owned_family(),
             Family::new(FREED_BYTES).with(&["hot"], Value::Count(compaction.freed_bytes)),
             Family::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
         ])
@@ -159,6 +161,18 @@ impl Admin {
             moved.push(&[from.name(), to.name(), reason.name()], Value::Count(bytes));
         }
         moved
+    }
+
+    /// The upstreams whose marks were compared.
+    fn not_owned_family(&self) -> Family {
+        let mut family = Family::new(UPSTREAM_NOT_OWNED);
+        for (name, upstream) in &*self.upstreams {
+            match upstream.ownership() {
+                None | Some(Ownership::Unchecked { why: None }) => {}
+                Some(ownership) => family.push(&[name], level(u64::from(ownership != Ownership::Own))),
+            }
+        }
+        family
     }
 
     /// What was asked of upstreams.

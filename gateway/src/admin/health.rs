@@ -6,6 +6,8 @@
 use super::status::{Status, TierStatus};
 use crate::config::ByteSize;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, GIB, PROPOSE_QUEUE_MAX};
+use mlgw_tiering::hot::Upstreams;
+use mlgw_tiering::upstream::Ownership;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -101,6 +103,21 @@ fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
             ));
         }
     }
+}
+
+/// The upstreams whose marks are not this server's.
+pub(super) fn of_upstreams(upstreams: &Upstreams) -> Vec<Finding> {
+    let found = upstreams
+        .iter()
+        .filter_map(|(name, upstream)| of_upstream(name, &upstream.ownership()?, upstream.owner_advice()));
+    found.collect()
+}
+
+/// One that nothing is spilled to is never compared.
+fn of_upstream(name: &str, ownership: &Ownership, advice: Option<String>) -> Option<Finding> {
+    let advice = advice.filter(|_| *ownership != Ownership::Unchecked { why: None })?;
+    let what = format!("Nothing is deleted in upstream {name}: its mark is {}.", ownership.name());
+    Some(finding(Health::Warning, what, &format!("In upstream {name}: {advice}.")))
 }
 
 fn of_room(tier: &TierStatus, found: &mut Vec<Finding>) {
@@ -214,7 +231,7 @@ fn of_catalogue(status: &Status, found: &mut Vec<Finding>) {
 #[cfg(test)]
 mod tests {
     use super::super::status::{TierStatus, tests::healthy};
-    use super::{Health, Status, findings};
+    use super::{Health, Ownership, Status, findings, of_upstream};
 
     fn worst(change: impl FnOnce(&mut Status)) -> (Health, String) {
         let mut status = healthy();
@@ -253,6 +270,18 @@ mod tests {
         for ((severity, what), expected, says) in cases {
             assert_eq!(severity, expected, "{what}");
             assert!(what.contains(says), "{what}");
+        }
+    }
+
+    #[test]
+    fn an_upstream_is_a_finding_when_its_mark_was_compared_and_is_not_ours() {
+        let advice = || Some("adopt it".to_owned());
+        assert_eq!(of_upstream("lake", &Ownership::Unchecked { why: None }, advice()), None);
+        assert_eq!(of_upstream("lake", &Ownership::Own, None), None);
+        for ownership in [Ownership::Missing, Ownership::Unchecked { why: Some("away".into()) }] {
+            let found = of_upstream("lake", &ownership, advice()).unwrap();
+            assert!(found.what.contains("lake") && found.what.contains(ownership.name()), "{found:?}");
+            assert_eq!(found.advice, "In upstream lake: adopt it.");
         }
     }
 

@@ -1,7 +1,7 @@
 //! `/v1/status`: how the server is, in one document.
 
 use super::Admin;
-use super::health::{Finding, Health, findings};
+use super::health::{Finding, Health, findings, of_upstreams};
 use super::policy_figures::PolicyStatus;
 use super::tiers::UPSTREAM;
 use crate::metrics::process::Process;
@@ -294,6 +294,8 @@ impl Admin {
             process: Process::now().into(),
         };
         status.findings = findings(&status);
+        status.findings.extend(of_upstreams(&self.upstreams));
+        status.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         status.health = status.findings.first().map_or(Health::Ok, |worst| worst.severity);
         Ok(status)
     }

@@ -1,15 +1,18 @@
 //! `/v1/upstreams`: the object stores of others that are configured, and whether they can do what is asked of them.
 
+use super::change::{Asked, Changed, json};
 use super::extract::Path;
+use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::config::Value as _;
-use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_common::hide_url_secrets;
 use mlgw_metadata::schema::SegmentRecord;
 use mlgw_tiering::hot::UPSTREAM_TIER;
-use mlgw_tiering::upstream::{CheckStep, UpstreamSettings};
+use mlgw_tiering::upstream::{CheckStep, Ownership, Upstream, UpstreamError, UpstreamSettings};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -36,6 +39,15 @@ pub struct UpstreamInfo {
     pub segments: u64,
     /// Bytes of them.
     pub segment_bytes: u64,
+    /// The relation of this server to the prefix by its mark: `own`, `unchecked`, `earlier`, `superseded`,
+    /// `foreign`, `missing` or `damaged`. Nothing is deleted there unless it is `own`.
+    pub owner: String,
+    /// The identity in a mark that is not this server's.
+    pub marked_by: Option<String>,
+    /// What is wrong with the mark and what to do about it.
+    pub advice: Option<String>,
+    /// Whether the store honours conditional writes; unknown before its prefix is claimed.
+    pub conditions: Option<bool>,
 }
 
 /// All of them.
@@ -76,10 +88,34 @@ pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
     Path(name): Path<String>,
 ) -> Result<Json<UpstreamInfo>, ApiError> {
-    let loaded = admin.loaded.load();
-    let found = loaded.config.upstreams.iter().find(|settings| settings.name == name);
-    let settings = found.ok_or_else(|| no_such_upstream(&name))?;
-    Ok(Json(admin.upstream_info(settings)?))
+    Ok(Json(admin.upstream_by_name(&name)?))
+}
+
+/// Gives the prefix to this server. Its objects may be deleted from then on, and every other server that used it
+/// stops deleting.
+pub(super) async fn adopt(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "upstream.adopt", resource: name.clone(), status: StatusCode::OK };
+    let asking = Arc::clone(&admin);
+    let work = async move {
+        let upstream = asking.upstreams.get(&name).ok_or_else(|| no_such_upstream(&name))?;
+        let before = json(&asking.upstream_by_name(&name)?)?;
+        upstream.adopt().await.map_err(|error| not_adopted(&error))?;
+        let after = json(&asking.upstream_by_name(&name)?)?;
+        Ok(Changed { resource: name, before, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+fn not_adopted(error: &UpstreamError) -> ApiError {
+    let (status, code) = match error {
+        UpstreamError::NotOwner { .. } => (StatusCode::CONFLICT, "ForeignUpstream"),
+        _ => (StatusCode::BAD_GATEWAY, "UpstreamFailed"),
+    };
+    ApiError::new(status, code, error.to_string())
 }
 
 /// A check reads and writes there, and leaves nothing: nothing here changes, so no line of the audit log says so.
@@ -98,6 +134,12 @@ fn no_such_upstream(name: &str) -> ApiError {
 }
 
 impl Admin {
+    fn upstream_by_name(&self, name: &str) -> Result<UpstreamInfo, ApiError> {
+        let loaded = self.loaded.load();
+        let found = loaded.config.upstreams.iter().find(|settings| settings.name == name);
+        self.upstream_info(found.ok_or_else(|| no_such_upstream(name))?)
+    }
+
     fn upstream_info(&self, settings: &UpstreamSettings) -> Result<UpstreamInfo, ApiError> {
         let mut segments = self.catalogue.segments().map_err(crate::s3::error::S3Error::from)?;
         segments.retain(|segment| is_in(segment, &settings.name));
@@ -105,6 +147,9 @@ impl Admin {
         let is_bound = |bucket: &mlgw_metadata::schema::Bucket| {
             bucket.binding.as_ref().is_some_and(|binding| binding.upstream == settings.name)
         };
+        let upstream = self.upstreams.get(&settings.name);
+        let ownership = upstream.and_then(Upstream::ownership);
+        let unchecked = || Ownership::Unchecked { why: None };
         Ok(UpstreamInfo {
             name: settings.name.clone(),
             kind: settings.kind.to_text(),
@@ -120,6 +165,10 @@ impl Admin {
             spilled_to: self.loaded.load().config.cold.upstream.as_ref() == Some(&settings.name),
             segments: segments.len() as u64,
             segment_bytes: segments.iter().map(|segment| segment.length).sum(),
+            owner: ownership.clone().unwrap_or_else(unchecked).name().to_owned(),
+            marked_by: ownership.as_ref().and_then(Ownership::other).map(|of| of.to_string()),
+            advice: upstream.filter(|_| ownership != Some(unchecked())).and_then(Upstream::owner_advice),
+            conditions: upstream.and_then(Upstream::honours_conditions),
         })
     }
 }

@@ -17,6 +17,11 @@ pub(super) enum UpstreamCommand {
         /// Its name in the configuration.
         upstream: String,
     },
+    /// Give its prefix to this server, after a restore or a rebuild: every other server stops deleting there.
+    Adopt {
+        /// Its name in the configuration.
+        upstream: String,
+    },
     /// Write there, read it back and remove it, and say which permission is missing; exit status 1 when something fails.
     Check {
         /// Its name in the configuration.
@@ -30,6 +35,11 @@ pub(super) async fn run(command: UpstreamCommand, global: &Global, out: Out) -> 
         UpstreamCommand::List => out.document(&client.get::<UpstreamList>("/v1/upstreams").await?, list),
         UpstreamCommand::Show { upstream } => {
             out.document(&client.get::<UpstreamInfo>(&path(&upstream)).await?, show)
+        }
+        UpstreamCommand::Adopt { upstream } => {
+            let path = format!("{}/adopt", path(&upstream));
+            let adopted: UpstreamInfo = client.call(Method::POST, &path, None::<&()>).await?;
+            out.document(&adopted, show)
         }
         UpstreamCommand::Check { upstream } => check(&client, &upstream, out).await,
     }
@@ -68,13 +78,23 @@ fn list(list: &UpstreamList) -> String {
             upstream.endpoint.clone().unwrap_or_default(),
             upstream.bound.len().to_string(),
             ByteSize(upstream.segment_bytes).human(),
+            upstream.owner.clone(),
         ]
     };
     let rows: Vec<_> = list.upstreams.iter().map(row).collect();
-    columns(&["UPSTREAM", "KIND", "BUCKET", "ENDPOINT", "BOUND", "SEGMENTS"], &rows)
+    columns(&["UPSTREAM", "KIND", "BUCKET", "ENDPOINT", "BOUND", "SEGMENTS", "OWNER"], &rows)
 }
 
 fn show(upstream: &UpstreamInfo) -> String {
+    let mut owner = upstream.owner.clone();
+    if let Some(advice) = &upstream.advice {
+        owner = format!("{owner}: {advice}");
+    }
+    let conditions = match upstream.conditions {
+        Some(true) => "honoured",
+        Some(false) => "ignored",
+        None => "unknown",
+    };
     pairs(&[
         ("upstream", upstream.name.clone()),
         ("kind", upstream.kind.clone()),
@@ -85,5 +105,7 @@ fn show(upstream: &UpstreamInfo) -> String {
         ("bound", upstream.bound.join(", ")),
         ("spilled to", upstream.spilled_to.to_string()),
         ("segments", format!("{}, {}", upstream.segments, ByteSize(upstream.segment_bytes).human())),
+        ("owner", owner),
+        ("conditional writes", conditions.to_owned()),
     ])
 }

@@ -107,6 +107,7 @@ impl Work {
             from: side(&from)?,
             to: side(&to)?,
             bucket: bucket.clone(),
+            timelines: self.gateway.writeback.timelines().clone(),
             marks_all,
             has_other_etags: AtomicBool::new(false),
         };

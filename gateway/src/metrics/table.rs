@@ -159,6 +159,8 @@ metrics! {
         "Bytes that were moved, kept or let go of, in the words of `mlgw policy decisions`: `-` is nowhere"
     UPSTREAM_LEFTOVERS: Gauge "mlgw_upstream_leftover_objects" []
         "Objects in upstreams that nothing names and that could not be removed yet"
+    UPSTREAM_NOT_OWNED: Gauge "mlgw_upstream_not_owned" ["upstream"]
+        "1 where nothing is deleted in an upstream because its mark is not this server's, else 0: `mlgw upstream show` tells why"
     FREED_BYTES: Counter "mlgw_freed_bytes_total" ["tier"]
         "Bytes of segment files that were removed"
     SEGMENTS_HELD_BACK: Gauge "mlgw_segments_held_back" ["tier"]

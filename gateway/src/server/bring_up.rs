@@ -83,7 +83,7 @@ impl Engine {
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
         // First, because it notes which body ids were given out before there was a key.
         let upload_ids = UploadIds::open(&catalogue).await?;
-        let upstreams = upstreams(config)?;
+        let upstreams = upstreams(config, &dir)?;
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
         let mut options = hot_options(config, &dir, &machine, &clock);
         options.open_files_max = files.segment_files;
@@ -212,10 +212,12 @@ fn flash(config: &Config, dir: &DataDir, clock: &Arc<dyn Clock>) -> Result<Flash
 }
 
 /// The object stores of others. Nothing is asked of them yet.
-fn upstreams(config: &Config) -> Result<Upstreams, ServeError> {
+fn upstreams(config: &Config, dir: &DataDir) -> Result<Upstreams, ServeError> {
     let open = |settings: &UpstreamSettings| {
         let upstream = Upstream::open(settings).map_err(|error| ServeError::Upstream(error.to_string()))?;
-        Ok((settings.name.clone(), upstream))
+        let owned = upstream.owned_by(dir.lineage());
+        let owned = owned.map_err(|error| ServeError::Upstream(format!("no random bytes: {error}")))?;
+        Ok((settings.name.clone(), owned))
     };
     Ok(Arc::new(config.upstreams.iter().map(open).collect::<Result<_, ServeError>>()?))
 }

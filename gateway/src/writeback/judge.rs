@@ -3,7 +3,7 @@
 //! Always: what somebody else wrote after the write was acknowledged here is never overwritten. What was there before is, as it would have been
 //! by a write that went through.
 
-use super::record::Mark;
+use super::record::{Mark, Timelines};
 use crate::auth::hex;
 use mlgw_metadata::schema::ObjectVersion;
 use mlgw_tiering::origin::md5_of;
@@ -36,6 +36,8 @@ pub(super) enum Verdict {
 pub(super) struct Sent<'a> {
     /// Its mark.
     pub(super) mark: &'a Mark,
+    /// Which marks are those of this server.
+    pub(super) timelines: &'a Timelines,
     /// Whether it deletes.
     pub(super) deletes: bool,
     /// Bytes of the object.
@@ -57,12 +59,11 @@ pub(super) fn judge(sent: &Sent<'_>, found: Option<&ObjectVersion>, exact_ms: Op
     };
     let overwrite = || Verdict::IfMatch(found.etag.clone());
     match Mark::of(found) {
-        Some(theirs) if theirs == *sent.mark => {
-            return sent
-                .damage(found)
-                .map_or(Verdict::Done, |why| Verdict::Damaged { etag: found.etag.clone(), why });
+        // By whichever incarnation: the record of the write was in the backup.
+        Some(theirs) if theirs.is_of_write(sent.mark) && theirs.has_etag_of(sent.mark) => {
+            return sent.done(found);
         }
-        Some(theirs) if theirs.is_of_bucket(sent.mark) => return overwrite(),
+        Some(theirs) if theirs.is_of_bucket(sent.mark) && sent.timelines.made(&theirs) => return overwrite(),
         _ => {}
     }
     // Its headers tell seconds.
@@ -79,6 +80,12 @@ pub(super) fn judge(sent: &Sent<'_>, found: Option<&ObjectVersion>, exact_ms: Op
 }
 
 impl Sent<'_> {
+    /// The verdict on an object that carries the mark of this write.
+    fn done(&self, found: &ObjectVersion) -> Verdict {
+        let damaged = |why| Verdict::Damaged { etag: found.etag.clone(), why };
+        self.damage(found).map_or(Verdict::Done, damaged)
+    }
+
     /// What is wrong with an object that carries the mark of this write.
     fn damage(&self, found: &ObjectVersion) -> Option<String> {
         if found.size != self.size {
@@ -92,13 +99,17 @@ impl Sent<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mark, Sent, Verdict, judge};
+    use super::{Mark, Sent, Timelines, Verdict, judge};
     use crate::writeback::record::MARK;
     use mlgw_common::BodyId;
     use mlgw_metadata::schema::{Bucket, EtagKind, ObjectVersion, Pair};
 
     fn mark(bucket: u64, write: u64) -> Mark {
-        Mark::new(&Bucket { id: bucket, ..Bucket::default() }, BodyId(write), "e")
+        mark_of(&Timelines::default(), bucket, write)
+    }
+
+    fn mark_of(timelines: &Timelines, bucket: u64, write: u64) -> Mark {
+        Mark::new(&Bucket { id: bucket, ..Bucket::default() }, timelines, BodyId(write), "e")
     }
 
     fn found(modified_ms: i64, mark: Option<Mark>) -> ObjectVersion {
@@ -106,10 +117,20 @@ mod tests {
         ObjectVersion { modified_ms, metadata, etag: "t".into(), size: 5, ..ObjectVersion::default() }
     }
 
+    const NONE: &Timelines = &Timelines::none();
     const ETAG: &str = "5d41402abc4b2a76b9719d911017c592";
 
     fn sent<'a>(mark: &'a Mark, deletes: bool, knew: Option<&'a str>) -> Sent<'a> {
-        Sent { mark, deletes, size: 5, etag: ETAG, began_ms: 10_500, knew }
+        sent_by(NONE, mark, deletes, knew)
+    }
+
+    fn sent_by<'a>(
+        timelines: &'a Timelines,
+        mark: &'a Mark,
+        deletes: bool,
+        knew: Option<&'a str>,
+    ) -> Sent<'a> {
+        Sent { mark, timelines, deletes, size: 5, etag: ETAG, began_ms: 10_500, knew }
     }
 
     #[test]
@@ -168,5 +189,37 @@ mod tests {
         let ours = mark(1, 5);
         assert_eq!(judge(&sent(&ours, false, None), None, None), Verdict::IfAbsent);
         assert_eq!(judge(&sent(&ours, true, None), None, None), Verdict::Done);
+    }
+
+    #[test]
+    fn what_another_incarnation_wrote_after_the_backup_is_somebody_elses() {
+        // The server was in incarnation 5 up to body 99, then restored; another one goes on in 5.
+        let (before, restored) = (Timelines::of_test(5, &[]), Timelines::of_test(6, &[(5, 100)]));
+        let yes = Verdict::IfMatch("t".into());
+        // A write of the backup, and one that was made after the restore. Both began at 10.5 s.
+        for (sends, deletes) in [(50, false), (50, true), (1 << 40, false)] {
+            let ours = mark_of(&restored, 1, sends);
+            for (made_by, write, before_it, after_it) in [
+                (&before, 49, yes.clone(), yes.clone()),
+                (&before, 99, yes.clone(), yes.clone()),
+                (&before, 100, yes.clone(), Verdict::Foreign),
+                (&before, 0, yes.clone(), Verdict::Foreign),
+                (&restored, 1 << 39, yes.clone(), yes.clone()),
+                (&restored, 0, yes.clone(), yes.clone()),
+                (&Timelines::of_test(7, &[(5, 100)]), 1 << 39, yes.clone(), Verdict::Foreign),
+                (NONE, 100, yes.clone(), yes.clone()),
+            ] {
+                for (ms, expected) in [(9_000, before_it), (11_000, after_it)] {
+                    let found = found(ms, Some(mark_of(made_by, 1, write)));
+                    let judged = judge(&sent_by(&restored, &ours, deletes, None), Some(&found), None);
+                    assert_eq!(judged, expected, "{write} of {made_by:?} at {ms} under {sends}");
+                }
+            }
+        }
+        // The write itself, whichever of the two servers sent it.
+        let ours = mark_of(&restored, 1, 50);
+        let sent = sent_by(&restored, &ours, false, None);
+        let found = found(11_000, Some(mark_of(&before, 1, 50)));
+        assert_eq!(judge(&sent, Some(&found), None), Verdict::Done);
     }
 }

@@ -7,7 +7,7 @@
 use super::doubt::is_sent_again;
 use super::judge::{Sent, Verdict, judge};
 use super::order::Write;
-use super::record::{Facts, Foreign, Mark};
+use super::record::{Facts, Foreign, Mark, Timelines};
 use super::{Inner, Queue};
 use crate::s3::checksums;
 use crate::s3::object_headers::tags_query;
@@ -127,13 +127,13 @@ impl Inner {
     /// Looks, and sends the write if it may be sent, after so many failures.
     async fn attempt(&self, queue: &Queue, write: &Write, failures: u32) -> Result<Tried, Trouble> {
         let (key, body) = (&write.facts.key, record_id(write));
-        let mark = Mark::new(&queue.bucket, body, &write.etag);
+        let mark = Mark::new(&queue.bucket, &self.timelines, body, &write.etag);
         let found = match queue.bound.look(key).await {
             Ok(found) => Some(found),
             Err(OriginError::NoSuchKey) => None,
             Err(error) => return Err(error.into()),
         };
-        let sent = sent(write, &mark);
+        let sent = sent(write, &mark, &self.timelines);
         let judged = |exact_ms| judge(&sent, found.as_ref(), exact_ms);
         let mut verdict = judged(None);
         if verdict == Verdict::Unclear {
@@ -181,7 +181,7 @@ impl Inner {
     /// Looks whether the origin shows a write that was sent in parts: the ETag of its answer proves nothing.
     async fn confirm(&self, queue: &Queue, write: &Write, mark: &Mark) -> Result<Tried, Trouble> {
         let found = queue.bound.look(&write.facts.key).await?;
-        let why = match judge(&sent(write, mark), Some(&found), None) {
+        let why = match judge(&sent(write, mark, &self.timelines), Some(&found), None) {
             Verdict::Done => return Ok(Tried::Done),
             Verdict::Damaged { why, .. } => why,
             _ => "it shows another object after it".to_owned(),
@@ -323,9 +323,10 @@ fn wait(failures: u32) -> Duration {
 }
 
 /// What of a write is compared with what its origin has.
-fn sent<'a>(write: &'a Write, mark: &'a Mark) -> Sent<'a> {
+fn sent<'a>(write: &'a Write, mark: &'a Mark, timelines: &'a Timelines) -> Sent<'a> {
     Sent {
         mark,
+        timelines,
         deletes: write.facts.deleted,
         size: write.size,
         etag: &write.etag,

@@ -5,8 +5,10 @@
 //! a write that was sent before a crash is known again, and the ETag that its client was told.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use mlgw_common::{BodyId, ObjectKey};
+use mlgw_common::{BodyId, Incarnation, ObjectKey};
+use mlgw_metadata::schema::meta::EndedTimeline;
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+use mlgw_metadata::{Catalogue, ReadError};
 
 const KEY: &str = ":key";
 const AFTER: &str = ":after";
@@ -19,6 +21,8 @@ const BEGINS: &str = ":begins";
 const BETWEEN_IDS: char = '\n';
 /// The name of a mark among user metadata at the origin.
 pub const MARK: &str = "mlgw-write";
+/// What a mark that names an incarnation begins with; those of earlier versions begin with a digit.
+const INCARNATION: char = 'i';
 /// As a header.
 pub const MARK_HEADER: HeaderName = HeaderName::from_static("x-amz-meta-mlgw-write");
 
@@ -186,9 +190,59 @@ pub fn name_of(write: BodyId) -> ObjectKey {
     ObjectKey::new(&format!("{:016x}", write.get())).expect("sixteen digits are a key")
 }
 
+/// The incarnation that marks writes here, and those that it descends from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timelines {
+    /// None where the catalogue has no identity.
+    own: Option<Incarnation>,
+    /// Earlier incarnations, each with the first body id that was not given before this one's history left it.
+    ended: Vec<(Incarnation, u64)>,
+}
+
+impl Timelines {
+    /// Those of a catalogue without an identity.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { own: None, ended: Vec::new() }
+    }
+
+    /// The incarnation `own`, which descends from others.
+    #[cfg(test)]
+    pub(super) fn of_test(own: u64, ended: &[(u64, u64)]) -> Self {
+        let ended = ended.iter().map(|(of, before)| (Incarnation(*of), *before)).collect();
+        Self { own: Some(Incarnation(own)), ended }
+    }
+
+    /// Those of a catalogue.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of(catalogue: &Catalogue) -> Result<Self, ReadError> {
+        let Some((own, earlier)) = catalogue.timelines()? else { return Ok(Self::default()) };
+        let ended = |one: EndedTimeline| (Incarnation(one.incarnation), one.bodies_before);
+        Ok(Self {
+            own: Some(Incarnation(own.incarnation)),
+            ended: earlier.ended.into_iter().map(ended).collect(),
+        })
+    }
+
+    /// Whether this server made a write, in this incarnation or before an earlier one ended. A server that went on
+    /// in an earlier incarnation, beside this one, is somebody else.
+    #[must_use]
+    pub fn made(&self, mark: &Mark) -> bool {
+        let ended_after = |of: Incarnation| {
+            self.ended.iter().any(|(earlier, before)| *earlier == of && (1..*before).contains(&mark.write))
+        };
+        // A mark of an earlier version names none.
+        mark.incarnation.is_none_or(|of| Some(of) == self.own || ended_after(of))
+    }
+}
+
 /// The mark of a write, and the ETag that its client was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
+    /// The incarnation that made the write; none in a mark of an earlier version.
+    incarnation: Option<Incarnation>,
     /// The bucket that it was written to.
     bucket: String,
     /// Which write it was; 0 for one that went through.
@@ -200,23 +254,23 @@ pub struct Mark {
 impl Mark {
     /// The mark of a write.
     #[must_use]
-    pub fn new(bucket: &Bucket, write: BodyId, etag: &str) -> Self {
+    pub fn new(bucket: &Bucket, timelines: &Timelines, write: BodyId, etag: &str) -> Self {
         // Ids are counted anew in another data directory, times are not.
         let bucket = format!("{:x}.{:x}", bucket.created_ms, bucket.id);
-        Self { bucket, write: write.get(), etag: etag.to_owned() }
+        Self { incarnation: timelines.own, bucket, write: write.get(), etag: etag.to_owned() }
     }
 
     /// The mark of a write that goes through to the origin.
     #[must_use]
-    pub fn of_through(bucket: &Bucket) -> Self {
-        Self::new(bucket, BodyId(0), "")
+    pub fn of_through(bucket: &Bucket, timelines: &Timelines) -> Self {
+        Self::new(bucket, timelines, BodyId(0), "")
     }
 
     /// The mark that an object of a bucket gets where the bucket is moved to: that of the write that made it, with the ETag that readers were
     /// shown so far.
     #[must_use]
-    pub fn of_moved(bucket: &Bucket, object: &ObjectVersion) -> Self {
-        let ours = Self::of_through(bucket);
+    pub fn of_moved(bucket: &Bucket, timelines: &Timelines, object: &ObjectVersion) -> Self {
+        let ours = Self::of_through(bucket, timelines);
         let made = Self::of(object).filter(|mark| mark.is_of_bucket(&ours));
         let shown = unmarked(object).map_or_else(|| object.etag.clone(), |shown| shown.etag);
         Self { etag: shown, ..made.unwrap_or(ours) }
@@ -225,7 +279,8 @@ impl Mark {
     /// As user metadata carries it.
     #[must_use]
     pub fn text(&self) -> String {
-        format!("{}.{:x}.{}", self.bucket, self.write, self.etag)
+        let incarnation = self.incarnation.map(|of| format!("{INCARNATION}{of}.")).unwrap_or_default();
+        format!("{incarnation}{}.{:x}.{}", self.bucket, self.write, self.etag)
     }
 
     /// Among the headers of a request to the origin.
@@ -239,16 +294,31 @@ impl Mark {
     #[must_use]
     pub fn of(object: &ObjectVersion) -> Option<Self> {
         let text = &object.metadata.iter().find(|pair| pair.name == MARK)?.value;
+        let (incarnation, text) = match text.strip_prefix(INCARNATION) {
+            Some(rest) => {
+                let (incarnation, rest) = rest.split_once('.')?;
+                (Some(incarnation.parse().ok()?), rest)
+            }
+            None => (None, text.as_str()),
+        };
         let mut fields = text.splitn(4, '.');
         let (created, id, write) = (fields.next()?, fields.next()?, fields.next()?);
         let write = u64::from_str_radix(write, 16).ok()?;
-        Some(Self { bucket: format!("{created}.{id}"), write, etag: fields.next()?.to_owned() })
+        let etag = fields.next()?.to_owned();
+        Some(Self { incarnation, bucket: format!("{created}.{id}"), write, etag })
     }
 
-    /// Whether it is of the same write, whatever its client was told.
+    /// Whether it is of the same write, whatever its client was told. No two incarnations give one body id to
+    /// different writes: a new one skips ahead.
     #[must_use]
     pub fn is_of_write(&self, other: &Self) -> bool {
         self.is_of_bucket(other) && self.write == other.write
+    }
+
+    /// Whether its client was told the same ETag.
+    #[must_use]
+    pub fn has_etag_of(&self, other: &Self) -> bool {
+        self.etag == other.etag
     }
 
     /// Whether a write to the same bucket made the object.
@@ -272,8 +342,8 @@ pub fn unmarked(object: &ObjectVersion) -> Option<ObjectVersion> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Facts, Foreign, MARK, Mark, UploadBegins, UploadThere, name_of, unmarked};
-    use mlgw_common::{BodyId, ObjectKey};
+    use super::{Facts, Foreign, MARK, Mark, Timelines, UploadBegins, UploadThere, name_of, unmarked};
+    use mlgw_common::{BodyId, Incarnation, ObjectKey};
     use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
 
     #[test]
@@ -323,17 +393,53 @@ mod tests {
     #[test]
     fn a_mark_is_read_as_it_was_written_and_hidden() {
         let bucket = Bucket { id: 7, created_ms: 1_700_000_000_000, ..Bucket::default() };
-        let mark = Mark::new(&bucket, BodyId(0xabc), "0123-1");
+        let none = Timelines::default();
+        let named = Timelines { own: Some(Incarnation(0xfe)), ended: Vec::new() };
+        for timelines in [&none, &named] {
+            let mark = Mark::new(&bucket, timelines, BodyId(0xabc), "01.23-1");
+            let metadata = vec![Pair::new(MARK, mark.text())];
+            assert_eq!(Mark::of(&ObjectVersion { metadata, ..ObjectVersion::default() }), Some(mark));
+        }
+        let written = |timelines| Mark::new(&bucket, timelines, BodyId(0xabc), "e").text();
+        assert_eq!(written(&none), "18bcfe56800.7.abc.e", "as earlier versions wrote it");
+        assert_eq!(written(&named), "i00000000000000fe.18bcfe56800.7.abc.e");
+        let mark = Mark::new(&bucket, &none, BodyId(0xabc), "0123-1");
         let metadata = vec![Pair::new("a", "b"), Pair::new(MARK, mark.text())];
         let object = ObjectVersion { metadata, etag: "theirs".into(), ..ObjectVersion::default() };
         assert_eq!(Mark::of(&object), Some(mark.clone()));
         let shown = unmarked(&object).unwrap();
         assert_eq!((shown.etag.as_str(), shown.metadata), ("0123-1", vec![Pair::new("a", "b")]));
-        let other = Mark::of_through(&Bucket { id: 8, ..bucket.clone() });
-        assert!(!mark.is_of_bucket(&other) && mark.is_of_bucket(&Mark::of_through(&bucket)));
-        for text in ["", "1.2", "1.2.x.e", "1.2.3"] {
+        let other = Mark::of_through(&Bucket { id: 8, ..bucket.clone() }, &none);
+        assert!(!mark.is_of_bucket(&other) && mark.is_of_bucket(&Mark::of_through(&bucket, &named)));
+        for text in ["", "1.2", "1.2.x.e", "1.2.3", "i1.2.3", "i1.2.3.4.e", "i00000000000000fe.2.3.4"] {
             let metadata = vec![Pair::new(MARK, text)];
             assert_eq!(Mark::of(&ObjectVersion { metadata, ..ObjectVersion::default() }), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_write_is_ours_if_it_was_made_before_our_history_left_that_of_its_incarnation() {
+        let incarnation = |of| Some(Incarnation(of));
+        let timelines =
+            Timelines { own: incarnation(9), ended: vec![(Incarnation(5), 100), (Incarnation(7), 5000)] };
+        for (of, write, made) in [
+            (None, 0, true),
+            (None, 1 << 40, true),
+            (incarnation(9), 0, true),
+            (incarnation(9), 1 << 40, true),
+            (incarnation(5), 1, true),
+            (incarnation(5), 99, true),
+            (incarnation(5), 100, false),
+            (incarnation(7), 100, true),
+            (incarnation(7), 4999, true),
+            (incarnation(7), 5000, false),
+            // A write that went through has no id: its time decides.
+            (incarnation(7), 0, false),
+            (incarnation(8), 1, false),
+        ] {
+            let mark =
+                Mark { incarnation: of, ..Mark::new(&Bucket::default(), &timelines, BodyId(write), "e") };
+            assert_eq!(timelines.made(&mark), made, "{of:?}, {write}");
         }
     }
 

@@ -6,7 +6,7 @@ use crate::command::{
     BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, PutUploadKey,
     Reject, Reply,
 };
-use crate::schema::meta::{Counter, MetaRow, Timeline, UploadKey};
+use crate::schema::meta::{Counter, EarlierTimelines, EndedTimeline, MetaRow, Timeline, UploadKey};
 use crate::schema::partition::PartitionStart;
 use crate::schema::{Credential, Partition, credential, node, partition};
 use crate::view::{ApplyError, View};
@@ -27,11 +27,18 @@ pub(super) fn begin_incarnation(view: &mut View<'_>, command: BeginIncarnation) 
         return Err(malformed("a timeline without a name"));
     }
     let row = MetaRow::Incarnation.row();
-    if view.get::<Timeline>(&row)? == Some(timeline) {
+    let before = view.get::<Timeline>(&row)?;
+    if before == Some(timeline) {
         return Ok(Reply::Done);
     }
     if command.skipped_ids > 0 {
-        next_id(view, MetaRow::NextBody, command.skipped_ids)?;
+        let bodies_before = next_id(view, MetaRow::NextBody, command.skipped_ids)?;
+        if let Some(Timeline { incarnation, .. }) = before {
+            let row = MetaRow::EarlierTimelines.row();
+            let mut earlier: EarlierTimelines = view.get(&row)?.unwrap_or_default();
+            earlier.ended.push(EndedTimeline { incarnation, bodies_before });
+            view.put(row, &earlier);
+        }
         next_id(view, MetaRow::NextSegment, command.skipped_ids)?;
     }
     view.put(row, &timeline);

@@ -1,8 +1,10 @@
 //! The catalogue from outside: open, propose, read, reopen.
 
 use super::testing::{bucket, delete, do_put, key, name, options};
-use super::{Catalogue, DeleteBucketError};
+use super::{Catalogue, CatalogueOptions, DeleteBucketError};
 use crate::command::{Change, Command, PutUploadKey, Reply};
+use crate::identity::Expected;
+use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -68,6 +70,31 @@ async fn a_new_catalogue_encrypts_every_upload_id() {
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
     assert_eq!(catalogue.upload_key([1; 16]).await.unwrap().bodies_from, 1);
     catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_timeline_records_where_the_one_before_it_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut ended: Vec<(u64, u64)> = Vec::new();
+    for incarnation in [5, 6, 6, 7] {
+        let own =
+            Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(incarnation) };
+        let earlier = (5..incarnation).map(Incarnation).collect();
+        let lineage = Lineage { own, earlier, marking: true };
+        let expected = Some(Expected { lineage, floor: 0 });
+        let catalogue = Catalogue::open(CatalogueOptions { expected, ..options(dir.path()) }).await.unwrap();
+        let (timeline, earlier) = catalogue.timelines().unwrap().unwrap();
+        assert_eq!((timeline.cluster, timeline.incarnation), (1, incarnation));
+        let body = catalogue.body_id().await.unwrap().get();
+        let found: Vec<_> = earlier.ended.iter().map(|of| (of.incarnation, of.bodies_before)).collect();
+        assert_eq!(found.len() as u64, incarnation - 5);
+        for ((of, before), (was, last)) in found.iter().zip(&ended) {
+            assert!(of == was && last < before && *before < body, "{found:?}, {ended:?}, {body}");
+        }
+        ended.retain(|(of, _)| *of != incarnation);
+        ended.push((incarnation, body));
+        catalogue.shutdown().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

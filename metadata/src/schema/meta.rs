@@ -26,6 +26,8 @@ pub enum MetaRow {
     UploadKey = 8,
     /// The timeline that the rows belong to (group 0).
     Incarnation = 9,
+    /// The timelines that this one descends from, and where each ended (group 0).
+    EarlierTimelines = 10,
 }
 
 impl MetaRow {
@@ -53,6 +55,26 @@ pub struct Timeline {
     /// The incarnation of it.
     #[prost(fixed64, tag = "2")]
     pub incarnation: u64,
+}
+
+/// The timelines that this one descends from, the oldest first.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct EarlierTimelines {
+    /// Where each ended. Timelines that ended before a server recorded this are not in it.
+    #[prost(message, repeated, tag = "1")]
+    pub ended: Vec<EndedTimeline>,
+}
+
+/// The end of a timeline, as the one that followed it saw it.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct EndedTimeline {
+    /// Its incarnation.
+    #[prost(fixed64, tag = "1")]
+    pub incarnation: u64,
+    /// The first body id that it had not handed out: what carries it and a body id from this one on was made by a
+    /// server that went on beside this one.
+    #[prost(uint64, tag = "2")]
+    pub bodies_before: u64,
 }
 
 /// What turns body ids into the upload ids that clients see. It is made once and never changes: upload ids
@@ -116,7 +138,10 @@ pub struct Member {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counter, LogPosition, Member, MembershipRecord, MetaRow, Timeline, UploadKey, Voters};
+    use super::{
+        Counter, EarlierTimelines, EndedTimeline, LogPosition, Member, MembershipRecord, MetaRow, Timeline,
+        UploadKey, Voters,
+    };
     use crate::schema::golden;
 
     #[test]
@@ -133,6 +158,8 @@ mod tests {
         golden::check(&Counter { next: 300 }, include_str!("golden/counter.hex"));
         let timeline = Timeline { cluster: 0x0102_0304, incarnation: 5 };
         golden::check(&timeline, include_str!("golden/timeline.hex"));
+        let ended = EndedTimeline { incarnation: 0x0102_0304, bodies_before: 300 };
+        golden::check(&EarlierTimelines { ended: vec![ended] }, include_str!("golden/earlier_timelines.hex"));
         let key = UploadKey { key: vec![7; 16], bodies_from: 300 };
         golden::check(&key, include_str!("golden/upload_key.hex"));
         let membership = MembershipRecord {

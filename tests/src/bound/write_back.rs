@@ -3,6 +3,7 @@
 mod copies;
 mod pages;
 mod parts;
+mod restored;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -44,6 +44,7 @@ const STATES: &[fn() -> Vec<Story>] = &[
     slow,
     access_log_blocked,
     without_its_origin,
+    in_the_prefix_of_another,
     with_a_wrong_policy,
     made_up,
 ];
@@ -316,6 +317,38 @@ fn without_its_origin() -> Vec<Story> {
     let old = after.0.insert("mlgw_dirty_oldest_seconds".to_owned(), 1000.0);
     assert!(old.is_some(), "it is a series of the server");
     vec![Story::of(&["MlgwDirtyOld", "MlgwJobFailed"], before, after)]
+}
+
+/// Another server takes the prefix when its mark was deleted.
+fn in_the_prefix_of_another() -> Vec<Story> {
+    let (dir, setup) = setup();
+    let store = dir.path().join("store");
+    std::fs::create_dir(&store).expect("made");
+    let spills = |setup: Setup| {
+        let setup = setup.with("upstream.far.kind", "fs").with("upstream.far.bucket", store.display());
+        setup.with("upstream.far.credentials", "none").with("cold.upstream", "far")
+    };
+    let owned = |server: &Server, is_not: f64| {
+        let labels = [("upstream", "far")];
+        for _ in 0..3000 {
+            let scrape = Scrape::of(server);
+            let is_there = scrape.0.keys().any(|series| series.starts_with("mlgw_upstream_not_owned"));
+            if is_there && scrape.sum("mlgw_upstream_not_owned", &labels) == is_not {
+                return scrape;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("never {is_not}");
+    };
+    let setup = spills(setup);
+    let server = setup.start();
+    let before = owned(&server, 0.0);
+    server.stop();
+    std::fs::remove_file(store.join("mlgw-owner")).expect("removed");
+    let other = spills(Setup::new(dir.path().join("other"))).start();
+    owned(&other, 0.0);
+    let after = owned(&setup.start(), 1.0);
+    vec![Story::of(&["MlgwUpstreamNotOwned"], before, after)]
 }
 
 fn made_up() -> Vec<Story> {

@@ -40,10 +40,11 @@ impl Bench {
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
-    /// Names of objects in the store.
+    /// Names of the objects of segments in the store.
     async fn stored(&self) -> Vec<String> {
         let listed = self.store.client().list(THERE, 1000).await.expect("listed");
-        listed.into_iter().map(|object| object.key).collect()
+        let keys = listed.into_iter().map(|object| object.key);
+        keys.filter(|key| key.starts_with("pre/segments/")).collect()
     }
 
     fn path(&self, name: &str) -> String {

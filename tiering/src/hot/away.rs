@@ -6,6 +6,7 @@
 //! an object only when all of it was read back and compared; an object goes only after that it is not named any more survives power loss.
 
 mod ahead;
+mod claims;
 mod leftovers;
 mod remote;
 
@@ -29,7 +30,7 @@ use crate::upstream::{ReplicaKey, Upstream};
 use ahead::Ahead;
 pub(crate) use leftovers::FORMAT as LEFTOVERS_FORMAT;
 pub(super) use leftovers::{Leftovers, Unfinished};
-pub(super) use remote::Remote;
+pub(super) use remote::{Remote, object_of};
 
 /// Records that are kept at hand. One is about 150 bytes.
 const KNOWN_MAX: usize = 1 << 16;

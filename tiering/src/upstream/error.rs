@@ -89,6 +89,14 @@ pub enum UpstreamError {
         /// What is wrong, and where.
         fault: String,
     },
+    /// The prefix does not carry this server's mark: nothing is deleted there.
+    #[error("nothing is deleted in upstream {upstream}: {advice}")]
+    NotOwner {
+        /// The upstream.
+        upstream: String,
+        /// What is wrong with the mark, and what to do.
+        advice: String,
+    },
     /// The file that was to be stored, or who asked to store it, ended it.
     #[error("segment {segment} was not sent to upstream {upstream}: {source}")]
     Source {
@@ -118,6 +126,8 @@ pub(super) enum Fault {
     /// The object ends before the range does.
     Short,
     Answer(String),
+    /// The condition of the request does not hold.
+    Condition,
 }
 
 impl Fault {
@@ -128,6 +138,7 @@ impl Fault {
             ErrorKind::NotFound if no_bucket(&said) => Self::Refused(said),
             ErrorKind::NotFound => Self::Gone,
             ErrorKind::RangeNotSatisfied => Self::Short,
+            ErrorKind::ConditionNotMatch => Self::Condition,
             ErrorKind::Unexpected if said.contains(TOO_LITTLE) => Self::Short,
             ErrorKind::RateLimited => Self::Unreachable(said),
             ErrorKind::PermissionDenied | ErrorKind::ConfigInvalid => Self::Refused(said),
@@ -155,7 +166,7 @@ impl Fault {
         match self {
             Self::Gone => Outcome::Missing,
             Self::Unreachable(_) => Outcome::Failed,
-            Self::Refused(_) | Self::Short | Self::Answer(_) => Outcome::Refused,
+            Self::Refused(_) | Self::Short | Self::Answer(_) | Self::Condition => Outcome::Refused,
         }
     }
 
@@ -164,7 +175,17 @@ impl Fault {
         match self {
             Self::Gone => "there is no such object".to_owned(),
             Self::Short => "the object ends before the range does".to_owned(),
+            Self::Condition => "the condition of the request does not hold".to_owned(),
             Self::Unreachable(said) | Self::Refused(said) | Self::Answer(said) => said,
+        }
+    }
+
+    /// Of a request about the mark of the prefix.
+    pub(super) fn about_mark(self, upstream: &str) -> UpstreamError {
+        // No segment is meant: 0 is none.
+        match self {
+            Self::Gone => Self::Answer(Self::Gone.words()).about(upstream, SegmentId(0)),
+            fault => fault.about(upstream, SegmentId(0)),
         }
     }
 
@@ -175,7 +196,9 @@ impl Fault {
             Self::Gone => UpstreamError::Gone { upstream, segment },
             Self::Unreachable(said) => UpstreamError::Unreachable { upstream, said },
             Self::Refused(said) => UpstreamError::Refused { upstream, said },
-            Self::Short | Self::Answer(_) => UpstreamError::Answer { upstream, said: self.words() },
+            Self::Short | Self::Answer(_) | Self::Condition => {
+                UpstreamError::Answer { upstream, said: self.words() }
+            }
         }
     }
 }

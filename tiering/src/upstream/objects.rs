@@ -2,6 +2,7 @@
 //!
 //! Names that no segment has are passed over: a prefix may have been used before.
 
+use mlgw_common::Incarnation;
 use mlgw_common::ids::SegmentId;
 
 use super::error::{Fault, UpstreamError};
@@ -18,14 +19,24 @@ pub(super) fn object_name(id: ObjectId) -> String {
 
 /// Its last part.
 fn file_name(id: ObjectId) -> String {
-    format!("{:016x}-{:016x}.seg", id.segment.0, id.copy)
+    format!("{}{:016x}.seg", stem(id.segment, id.incarnation), id.copy)
+}
+
+/// The beginning of the names of all objects of a segment that an incarnation stored.
+pub(super) fn stem(segment: SegmentId, incarnation: Incarnation) -> String {
+    match incarnation {
+        Incarnation(0) => format!("{:016x}-", segment.0),
+        Incarnation(incarnation) => format!("{:016x}-{incarnation:016x}-", segment.0),
+    }
 }
 
 /// The object of such a name; nothing when it is none.
 fn id_of(name: &str) -> Option<ObjectId> {
-    let (segment, copy) = name.strip_suffix(".seg")?.split_once('-')?;
+    let (segment, rest) = name.strip_suffix(".seg")?.split_once('-')?;
+    let (incarnation, copy) = rest.split_once('-').unwrap_or(("0", rest));
     let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
-    let id = ObjectId { segment: SegmentId(number(segment)?), copy: number(copy)? };
+    let (segment, incarnation) = (SegmentId(number(segment)?), Incarnation(number(incarnation)?));
+    let id = ObjectId { segment, incarnation, copy: number(copy)? };
     (file_name(id) == name).then_some(id)
 }
 
@@ -47,8 +58,10 @@ impl Upstream {
     /// Removes an object; that it was not there is no error.
     ///
     /// # Errors
-    /// When the store cannot be asked, or refuses.
+    /// When the store cannot be asked, or refuses; [`UpstreamError::NotOwner`] when the prefix does not carry this
+    /// server's mark.
     pub async fn remove(&self, id: ObjectId) -> Result<(), UpstreamError> {
+        self.may_destroy().await?;
         let name = object_name(id);
         match self.ask(Op::Delete, 0, 0, || self.operator.delete(&name)).await {
             Ok(()) | Err(Fault::Gone) => Ok(()),
@@ -59,8 +72,9 @@ impl Upstream {
     /// Ends an upload of an object that was begun and is not gone on with; that there is none is no error.
     ///
     /// # Errors
-    /// When the store cannot be asked, or refuses.
+    /// As [`Upstream::remove`].
     pub async fn abort(&self, id: ObjectId, upload: &str) -> Result<(), UpstreamError> {
+        self.may_destroy().await?;
         let Some(multiparts) = &self.multiparts else { return Ok(()) };
         let aborted = multiparts.abort(&self.meter, &object_name(id), upload).await;
         aborted.map_err(|fault| fault.about(&self.name, id.segment))
@@ -71,12 +85,16 @@ impl Upstream {
     /// # Errors
     /// When the store cannot be asked.
     pub async fn list(&self) -> Result<Vec<ObjectId>, UpstreamError> {
+        // No segment is meant: 0 is none.
+        self.list_all().await.map_err(|fault| fault.about(&self.name, SegmentId(0)))
+    }
+
+    pub(super) async fn list_all(&self) -> Result<Vec<ObjectId>, Fault> {
         match self.ask(Op::List, 0, 0, || self.operator.list(SEGMENTS_DIR)).await {
             Ok(entries) => Ok(entries.iter().filter_map(|entry| id_of(entry.name())).collect()),
             // A directory of which nothing was ever stored.
             Err(Fault::Gone) => Ok(Vec::new()),
-            // No segment is meant: 0 is none.
-            Err(fault) => Err(fault.about(&self.name, SegmentId(0))),
+            Err(fault) => Err(fault),
         }
     }
 

@@ -16,7 +16,7 @@ use super::connect::UNFINISHED_DIR;
 use super::error::{Fault, UpstreamError};
 use super::metrics::add;
 use super::multipart::{NotBegun, Resumed};
-use super::objects::{SEGMENTS_DIR, object_name};
+use super::objects::{SEGMENTS_DIR, object_name, stem};
 use super::prove::{Proof, Sums};
 use super::source::{Source, parts};
 use super::upload::Upload;
@@ -55,6 +55,7 @@ impl Upstream {
         mut before: Before<'_>,
     ) -> Result<Stored, UpstreamError> {
         assert_eq!(object.key.is_some(), self.encrypt, "a key for each segment, if it is to be encrypted");
+        self.may_store().await?;
         let source = Arc::new(Source::new(object, from));
         let object_bytes = source.object_bytes();
         let metrics = &self.meter.metrics;
@@ -77,7 +78,7 @@ impl Upstream {
                 Ok(Stored { object_bytes, sent_bytes: object_bytes })
             }
             (_, Err(fault)) => {
-                end(upload, matches!(fault, Fault::Unreachable(_))).await;
+                self.end(upload, matches!(fault, Fault::Unreachable(_))).await;
                 Err(fault.about(&self.name, object.id.segment))
             }
             (proof, Ok(())) => {
@@ -118,7 +119,7 @@ impl Upstream {
                 Ok(sum) => sums.push(sum),
                 Err(error) => {
                     let may_go_on = error.is_retryable() || matches!(error, UpstreamError::Source { .. });
-                    end(upload, may_go_on).await;
+                    self.end(upload, may_go_on).await;
                     return Err(error);
                 }
             }
@@ -137,7 +138,11 @@ impl Upstream {
     /// Of a directory: removes what an upload of this segment left behind that a crash cut short.
     async fn clear_unfinished(&self, object: &SegmentObject<'_>) -> Result<(), UpstreamError> {
         let Some(dir) = self.dir.clone() else { return Ok(()) };
-        let begins = format!("{:016x}-", object.id.segment.0);
+        if self.may_destroy().await.is_err() {
+            return Ok(());
+        }
+        // Only this incarnation's: another server may be at work on a segment of the same id.
+        let begins = stem(object.id.segment, object.id.incarnation);
         let clear = move || {
             for entry in std::fs::read_dir(dir.join(UNFINISHED_DIR))? {
                 let entry = entry?;
@@ -148,6 +153,16 @@ impl Upstream {
             Ok(())
         };
         self.blocking(object, clear).await
+    }
+
+    /// Ends the work on an upload that is not done. It is aborted only with this server's mark: a server with a
+    /// copy of the data directory may go on with the same upload.
+    async fn end(&self, upload: Upload<'_>, may_go_on: bool) {
+        if may_go_on || self.may_destroy().await.is_err() {
+            upload.leave().await;
+        } else {
+            upload.give_up().await;
+        }
     }
 
     async fn blocking(
@@ -172,14 +187,5 @@ impl Upstream {
             Proof::Same => "it is what was sent".to_owned(),
         };
         UpstreamError::Corrupt { upstream: self.name.clone(), segment: object.id.segment, fault }
-    }
-}
-
-/// Ends the work on an upload that is not done.
-async fn end(upload: Upload<'_>, may_go_on: bool) {
-    if may_go_on {
-        upload.leave().await;
-    } else {
-        upload.give_up().await;
     }
 }

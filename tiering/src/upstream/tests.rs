@@ -5,6 +5,7 @@ pub(crate) mod fake;
 mod gateway;
 mod local;
 mod opening;
+mod owning;
 mod putting;
 mod reading;
 
@@ -21,7 +22,7 @@ use fake::FakeStore;
 
 /// The smallest part that opendal sends to S3.
 const PART: u64 = 5 * MIB;
-const OBJECT: ObjectId = ObjectId { segment: SegmentId(0xA7), copy: 0xB };
+const OBJECT: ObjectId = ObjectId { segment: SegmentId(0xA7), incarnation: Incarnation(0), copy: 0xB };
 const NAME: &str = "pre/segments/00000000000000a7-000000000000000b.seg";
 const SECRET: &str = "wJalrXUtnFEMI-hush";
 

@@ -174,6 +174,10 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
         spilled_to: true,
         segments: 1,
         segment_bytes: 2,
+        owner: "foreign".into(),
+        marked_by: Some("i".into()),
+        advice: None,
+        conditions: Some(true),
     };
     assert_schema_of("UpstreamList", &UpstreamList { upstreams: vec![upstream] });
     let step = CheckInfo { step: "list".into(), fault: Some("f".into()), missing: None };

@@ -6,7 +6,7 @@
 //! Always: what is at the new origin under a key is one version of it, or nothing.
 
 use crate::auth::hex;
-use crate::writeback::record::{Mark, unmarked};
+use crate::writeback::record::{Mark, Timelines, unmarked};
 use crate::writeback::{describe, prove};
 use bytes::BytesMut;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -56,6 +56,8 @@ pub(super) struct Carrier {
     pub(super) from: Side,
     pub(super) to: Side,
     pub(super) bucket: Arc<Bucket>,
+    /// The incarnation that marks objects, and those before it.
+    pub(super) timelines: Arc<Timelines>,
     /// Whether every object gets a mark: where what is written back is known by it.
     pub(super) marks_all: bool,
     /// Whether an object was found whose ETag looks like an MD5 and is none; the others are not sent in vain so often then.
@@ -185,7 +187,7 @@ impl Carrier {
         let like = ObjectVersion { tags, ..shown.clone() };
         describe(&like, &mut headers);
         if how.marked {
-            Mark::of_moved(&self.bucket, &object).put(&mut headers);
+            Mark::of_moved(&self.bucket, &self.timelines, &object).put(&mut headers);
         }
         if object.size > PART_BYTES {
             drop(body);

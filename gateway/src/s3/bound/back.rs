@@ -20,7 +20,7 @@ use crate::s3::request::Request;
 use crate::s3::response::{S3Response, S3Result, empty};
 use crate::s3::target::check_version;
 use crate::s3::{Gateway, Upload, bucket_id, etag};
-use crate::writeback::record::{Facts, MARK, Mark, name_of};
+use crate::writeback::record::{Facts, MARK, Mark, Timelines, name_of};
 use crate::writeback::{Place, Queue, Turn, write_of};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::limits::LOOK_AGAIN_MAX;
@@ -94,8 +94,10 @@ pub(super) fn check_with_mark(
     fronted: &Fronted,
     id: BodyId,
 ) -> Result<(), S3Error> {
+    let none = Timelines::default();
+    let timelines = fronted.queue.as_deref().map_or(&none, Queue::timelines);
     // Of the longest ETag there is.
-    let mark = Mark::new(&fronted.bucket, id, &"0".repeat(34));
+    let mark = Mark::new(&fronted.bucket, timelines, id, &"0".repeat(34));
     let with_mark: Vec<Pair> =
         description.metadata.iter().cloned().chain([Pair::new(MARK, mark.text())]).collect();
     check_metadata(&with_mark)

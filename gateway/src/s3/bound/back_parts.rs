@@ -186,7 +186,7 @@ pub(super) async fn completed(
     let id = request.query.raw("uploadId").unwrap_or_default();
     let Some(body) = gateway.upload_ids.body(id) else { return Ok(None) };
     let key = request.key()?;
-    let mark = Mark::new(&fronted.bucket, body, "");
+    let mark = Mark::new(&fronted.bucket, queue.timelines(), body, "");
     let object = match queue.latest(key).filter(|write| write.name == name_of(body)) {
         Some(write) => current(gateway, bucket_id(&fronted.bucket), &write.name)?,
         None => match fronted.bound.look(key).await {

@@ -116,8 +116,8 @@ async fn copy_object_from_elsewhere(
     let like = ObjectVersion { headers: stored, metadata, tags, ..ObjectVersion::default() };
     let mut headers = HeaderMap::new();
     describe(&like, &mut headers);
-    if fronted.queue.is_some() {
-        Mark::of_through(&fronted.bucket).put(&mut headers);
+    if let Some(queue) = &fronted.queue {
+        Mark::of_through(&fronted.bucket, queue.timelines()).put(&mut headers);
     }
     pass_conditions(request, CONDITIONS, fronted, request.key()?, &mut headers).await;
     let range = 0..from.object().size;

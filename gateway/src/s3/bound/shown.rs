@@ -63,7 +63,7 @@ fn translated<'t>(text: &'t str, object: &ObjectVersion) -> Cow<'t, str> {
 
 /// Has a copy at the origin that is to keep the description of `object` keep all of it but the mark, and be of this version.
 pub(super) fn keep_description(object: &ObjectVersion, to: &Fronted, headers: &mut HeaderMap) {
-    let mark = to.queue.is_some().then(|| Mark::of_through(&to.bucket));
+    let mark = to.queue.as_ref().map(|queue| Mark::of_through(&to.bucket, queue.timelines()));
     describe_kept(object, mark, headers);
 }
 
@@ -86,14 +86,14 @@ fn describe_kept(object: &ObjectVersion, mark: Option<Mark>, headers: &mut Heade
 #[cfg(test)]
 mod tests {
     use super::{IF_MATCH, describe_kept, header_value, names_etags, translated};
-    use crate::writeback::record::{MARK, Mark};
+    use crate::writeback::record::{MARK, Mark, Timelines};
     use http::{HeaderMap, HeaderName};
     use mlgw_common::BodyId;
     use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
 
     #[test]
     fn an_etag_that_was_shown_becomes_the_origins() {
-        let mark = Mark::new(&Bucket::default(), BodyId(1), "aa-2").text();
+        let mark = Mark::new(&Bucket::default(), &Timelines::default(), BodyId(1), "aa-2").text();
         let metadata = vec![Pair::new(MARK, mark)];
         let marked = ObjectVersion { etag: "raw".into(), metadata, ..ObjectVersion::default() };
         for (given, expected) in [
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_copy_that_keeps_a_description_is_of_the_version_that_was_described() {
-        let mark = Mark::new(&Bucket::default(), BodyId(1), "aa-2").text();
+        let mark = Mark::new(&Bucket::default(), &Timelines::default(), BodyId(1), "aa-2").text();
         let metadata = vec![Pair::new(MARK, mark), Pair::new("by", "us")];
         let marked = ObjectVersion { etag: "raw".into(), metadata, ..ObjectVersion::default() };
         for (asked, expected) in

@@ -127,8 +127,8 @@ pub(super) fn described(request: &Request<'_>, fronted: &Fronted) -> Result<Head
     let mut headers = HeaderMap::new();
     describe_as(&stored, &metadata, &mut headers);
     pass(request, &["x-amz-tagging", "x-amz-storage-class"], &mut headers);
-    if fronted.queue.is_some() {
-        Mark::of_through(&fronted.bucket).put(&mut headers);
+    if let Some(queue) = &fronted.queue {
+        Mark::of_through(&fronted.bucket, queue.timelines()).put(&mut headers);
     }
     Ok(headers)
 }

@@ -11,15 +11,15 @@ use std::io;
 use std::path::PathBuf;
 
 use mlgw_common::ids::SegmentId;
-use mlgw_common::{Identity, Lineage, Timestamp};
-use mlgw_metadata::schema::SegmentRecord;
+use mlgw_common::{Identity, Incarnation, Lineage, Timestamp};
+use mlgw_metadata::schema::{Replica, SegmentRecord};
 use serde::{Deserialize, Serialize};
 
 use super::super::catalogue::UPSTREAM;
 use super::super::map::SegmentMap;
 use super::super::state_file;
-use super::Upstreams;
-use crate::upstream::ObjectId;
+use super::{Upstreams, object_of};
+use crate::upstream::{ObjectId, UpstreamError};
 
 /// The format of the file.
 pub(crate) const FORMAT: u32 = 2;
@@ -32,15 +32,23 @@ struct Noted {
     upstream: String,
     segment: u64,
     copy: u64,
+    /// The incarnation in its name; none in the name of an object of an earlier version.
+    #[serde(default, skip_serializing_if = "is_none")]
+    incarnation: Incarnation,
+}
+
+fn is_none(incarnation: &Incarnation) -> bool {
+    incarnation.0 == 0
 }
 
 impl Noted {
     fn new(upstream: &str, id: ObjectId) -> Self {
-        Self { upstream: upstream.to_owned(), segment: id.segment.0, copy: id.copy }
+        let ObjectId { segment, incarnation, copy } = id;
+        Self { upstream: upstream.to_owned(), segment: segment.0, copy, incarnation }
     }
 
     fn id(&self) -> ObjectId {
-        ObjectId { segment: SegmentId(self.segment), copy: self.copy }
+        ObjectId { segment: SegmentId(self.segment), incarnation: self.incarnation, copy: self.copy }
     }
 }
 
@@ -154,6 +162,11 @@ impl Leftovers {
         self.uploads.iter().find(is_it).map(|(of, upload)| (of.id(), upload.clone()))
     }
 
+    /// The upstreams of the listed objects.
+    pub(in crate::hot) fn upstreams(&self) -> impl Iterator<Item = &str> {
+        self.noted.iter().map(|noted| noted.upstream.as_str())
+    }
+
     /// Whether nothing is on the list.
     pub(in crate::hot) fn is_empty(&self) -> bool {
         self.noted.is_empty()
@@ -177,9 +190,9 @@ impl Leftovers {
         now: Timestamp,
         is_in_use: &(dyn Fn(SegmentId) -> bool + Sync),
     ) -> io::Result<()> {
-        let mut left = BTreeSet::new();
+        let (mut left, mut refused) = (BTreeSet::new(), BTreeSet::new());
         for noted in &self.noted {
-            if is_in_use(noted.id().segment) {
+            if is_in_use(noted.id().segment) || refused.contains(&noted.upstream) {
                 left.insert(noted.clone());
                 continue;
             }
@@ -187,9 +200,17 @@ impl Leftovers {
             if record.as_ref().is_some_and(|record| is_named(record, noted)) {
                 continue;
             }
-            if self.may_go_on(noted, record.as_ref(), now) || !self.remove(noted, upstreams).await {
+            if self.may_go_on(noted, record.as_ref(), now) {
                 left.insert(noted.clone());
+                continue;
             }
+            match self.remove(noted, upstreams).await {
+                Removed::Gone => continue,
+                Removed::NotNow => {}
+                // Without the mark of this server none of its other objects is removed either.
+                Removed::NotOwner => drop(refused.insert(&noted.upstream)),
+            }
+            left.insert(noted.clone());
         }
         if left == self.noted {
             return Ok(());
@@ -206,9 +227,9 @@ impl Leftovers {
         is_here && upload.is_of(record) && now.as_millis().saturating_sub(upload.begun_ms) < LEFT_MS
     }
 
-    /// Removes an object, and what an upload of it has left; says whether nothing of it is there.
-    async fn remove(&self, noted: &Noted, upstreams: &Upstreams) -> bool {
-        let Some(upstream) = upstreams.get(&noted.upstream) else { return false };
+    /// Removes an object, and what an upload of it has left.
+    async fn remove(&self, noted: &Noted, upstreams: &Upstreams) -> Removed {
+        let Some(upstream) = upstreams.get(&noted.upstream) else { return Removed::NotNow };
         let removed = async {
             if let Some(unfinished) = self.uploads.get(noted) {
                 upstream.abort(noted.id(), &unfinished.upload).await?;
@@ -218,11 +239,13 @@ impl Leftovers {
         match removed.await {
             Ok(()) => {
                 tracing::debug!(segment = %noted.id().segment, upstream = noted.upstream, "an object that nothing names is gone");
-                true
+                Removed::Gone
             }
+            // The upstream logged why when it found out.
+            Err(UpstreamError::NotOwner { .. }) => Removed::NotOwner,
             Err(error) => {
                 tracing::warn!(%error, "an object that nothing names was not removed; it will be tried again");
-                false
+                Removed::NotNow
             }
         }
     }
@@ -236,9 +259,21 @@ impl Leftovers {
     }
 }
 
+/// What came of removing an object.
+enum Removed {
+    /// Nothing of it is there.
+    Gone,
+    /// It is tried again with the next round.
+    NotNow,
+    /// The prefix does not carry this server's mark.
+    NotOwner,
+}
+
 fn is_named(record: &SegmentRecord, noted: &Noted) -> bool {
-    record
-        .replicas
-        .iter()
-        .any(|place| place.tier == UPSTREAM && place.location == noted.upstream && place.copy == noted.copy)
+    let is_it = |place: &Replica| {
+        place.tier == UPSTREAM
+            && place.location == noted.upstream
+            && object_of(record.segment_id(), place) == noted.id()
+    };
+    record.replicas.iter().any(is_it)
 }

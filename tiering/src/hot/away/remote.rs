@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use mlgw_common::Incarnation;
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_metadata::schema::{Replica, SegmentRecord};
 
@@ -24,7 +25,7 @@ impl Remote {
     pub(super) fn new(record: &SegmentRecord, place: &Replica, key: Option<ReplicaKey>) -> Self {
         Self {
             upstream: place.location.clone(),
-            id: ObjectId { segment: record.segment_id(), copy: place.copy },
+            id: object_of(record.segment_id(), place),
             seed: record.seed(),
             bytes: record.length,
             key,
@@ -43,6 +44,11 @@ impl Remote {
     fn segment(&self) -> SegmentId {
         self.id.segment
     }
+}
+
+/// The object that a place in an upstream names.
+pub(in crate::hot) fn object_of(segment: SegmentId, place: &Replica) -> ObjectId {
+    ObjectId { segment, incarnation: Incarnation(place.incarnation), copy: place.copy }
 }
 
 impl Away {

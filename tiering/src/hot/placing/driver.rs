@@ -25,6 +25,7 @@ use super::room::{Room, no_room};
 use super::store::store;
 use crate::decisions::{Decided, Kind, Outcome, Place, Reason, What, Why};
 use crate::flash::Cause;
+use crate::hot::away::object_of;
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::compaction::choose::SegmentFacts;
 use crate::hot::compaction::driver::look;
@@ -359,7 +360,7 @@ impl Placer {
             }
             (UPSTREAM, _) => {
                 self.pace = until_stopped(inner, fetch(inner, &record, pace)).await?;
-                Ok(Replica { tier: HOT, copy: 0, sealed_key: Vec::new(), ..from })
+                Ok(Replica { tier: HOT, copy: 0, sealed_key: Vec::new(), incarnation: 0, ..from })
             }
             (from_tier, to_tier) => {
                 let (copied, pace) = copy_file(inner, &record, from_tier, to_tier, pace).await?;
@@ -550,7 +551,7 @@ async fn place(inner: &Arc<Inner>, catalogue: &Catalogue, job: Job, to: Replica)
     let from = record.replicas.into_iter().find(|at| at.node == inner.node.0 && at.tier == job.way.from);
     let from = from.ok_or_else(|| io::Error::other("its record names another place"))?;
     if from.tier == UPSTREAM {
-        note(inner, from.location.clone(), ObjectId { segment: job.segment, copy: from.copy }).await?;
+        note(inner, from.location.clone(), object_of(job.segment, &from)).await?;
     }
     catalogue.place_segment(job.segment, from, to).await?;
     inner.away.forget(job.segment);

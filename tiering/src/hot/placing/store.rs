@@ -59,7 +59,8 @@ async fn store_whole(
     let stored = upstream.put_segment(&object, file, resumed, &mut |_| Box::pin(async { Ok(()) })).await;
     stored.map_err(io::Error::other)?;
     let location = upstream.name().to_owned();
-    Ok(Replica { node: from.node, tier: UPSTREAM, location, copy: id.copy, sealed_key })
+    let (copy, incarnation) = (id.copy, id.incarnation.0);
+    Ok(Replica { node: from.node, tier: UPSTREAM, location, copy, sealed_key, incarnation })
 }
 
 /// The object that a segment becomes.
@@ -77,14 +78,17 @@ impl Target {
         let segment = record.segment_id();
         let encrypts = upstream.encrypts();
         let left = inner.leftovers.lock().await.unfinished(upstream.name(), record, encrypts);
-        if let Some((id, Unfinished { upload, sealed_key, .. })) = left {
+        // A server with a copy of this directory may go on with the same upload: only one of the two does.
+        let may_resume = left.is_some() && upstream.may_destroy().await.is_ok();
+        if let Some((id, Unfinished { upload, sealed_key, .. })) = left.filter(|_| may_resume) {
             let key = encrypts.then(|| inner.away.open(segment, &sealed_key)).transpose();
             match key {
                 Ok(key) => return Ok(Self { id, key, sealed_key, upload: Some(upload) }),
                 Err(error) => tracing::warn!(%segment, %error, "an upload is not gone on with"),
             }
         }
-        let id = ObjectId::fresh(segment).map_err(io::Error::other)?;
+        let incarnation = inner.shared.segments.owner.incarnation;
+        let id = ObjectId::fresh(segment, incarnation).map_err(io::Error::other)?;
         let key = encrypts.then(ReplicaKey::fresh).transpose().map_err(io::Error::other)?;
         let sealed_key = match &key {
             Some(key) => inner.away.seal(segment, key)?,

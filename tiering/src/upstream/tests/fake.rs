@@ -62,6 +62,8 @@ struct State {
     under_way_max: usize,
     /// Pieces of the newest answers that nobody took.
     pieces_left: usize,
+    /// Conditions of writes are ignored.
+    ignores_conditions: bool,
 }
 
 /// The store; clones are the same one.
@@ -95,6 +97,15 @@ impl FakeStore {
     /// The ranges that were read.
     pub(crate) fn ranges(&self) -> Vec<(usize, usize)> {
         self.state.lock().ranges.clone()
+    }
+
+    /// Ignores the conditions of writes from now on.
+    pub(super) fn ignore_conditions(&self) {
+        self.state.lock().ignores_conditions = true;
+    }
+
+    pub(super) fn remove_object(&self, name: &str) {
+        self.state.lock().objects.remove(name);
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -242,6 +253,10 @@ struct Asked {
     upload: String,
     prefix: String,
     range: Option<(usize, usize)>,
+    /// The ETag that the object must have.
+    if_match: Option<String>,
+    /// Whether there must be no object.
+    if_none_match: bool,
 }
 
 impl Asked {
@@ -274,13 +289,16 @@ impl Asked {
             (from.parse().expect("a number"), to.parse().expect("a number"))
         });
         let of = |name| query.get(name).map_or(String::new(), |value| value.replace("%2F", "/"));
-        Self { call, name, upload: of("uploadId"), prefix: of("prefix"), range }
+        let header = |name| request.headers().get(name).map(|value| value.to_str().expect("text").to_owned());
+        let (if_match, if_none_match) = (header("if-match"), header("if-none-match").is_some());
+        Self { call, name, upload: of("uploadId"), prefix: of("prefix"), range, if_match, if_none_match }
     }
 }
 
 impl State {
     fn answer(&mut self, asked: &Asked, body: Bytes, whole: bool) -> (Parts, FakeBody) {
         match asked.call {
+            Call::Put if !self.holds(asked) => answer(412, error_body("PreconditionFailed")),
             Call::Put => {
                 self.objects.insert(asked.name.clone(), body.into());
                 answer(200, Bytes::new())
@@ -317,6 +335,7 @@ impl State {
                 Some(object) => {
                     let (mut head, body) = answer(200, Bytes::new());
                     head.headers.insert("content-length", object.len().into());
+                    head.headers.insert("etag", etag(object).parse().expect("a value"));
                     (head, body)
                 }
                 None => answer(404, Bytes::new()),
@@ -327,6 +346,13 @@ impl State {
                 answer(204, Bytes::new())
             }
         }
+    }
+
+    /// Whether the conditions of a write hold.
+    fn holds(&self, asked: &Asked) -> bool {
+        let found = self.objects.get(&asked.name).map(|object| etag(object));
+        let matches = asked.if_match.is_none() || asked.if_match == found;
+        self.ignores_conditions || (matches && !(asked.if_none_match && found.is_some()))
     }
 
     fn get(&mut self, asked: &Asked, whole: bool) -> (Parts, FakeBody) {
@@ -356,6 +382,10 @@ impl State {
         let said = format!("<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>");
         answer(200, said.into())
     }
+}
+
+fn etag(object: &[u8]) -> String {
+    format!("\"{:08x}\"", mlgw_common::checksum::crc32c(object))
 }
 
 fn answer(status: u16, body: Bytes) -> (Parts, FakeBody) {

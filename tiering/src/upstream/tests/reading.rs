@@ -145,7 +145,8 @@ async fn objects_are_listed_measured_and_removed() {
     store.set_object("pre/segments/notes.txt", vec![1]);
     store.set_object("pre/other/000000000000000a.seg", vec![1]);
     let upstream = upstream(&store);
-    assert_eq!(upstream.list().await.expect("listed"), [ObjectId { segment: SegmentId(9), copy: 1 }, OBJECT]);
+    let other = ObjectId { segment: SegmentId(9), copy: 1, ..OBJECT };
+    assert_eq!(upstream.list().await.expect("listed"), [other, OBJECT]);
     assert_eq!(upstream.length(OBJECT).await.expect("asked"), Some(BYTES));
     upstream.remove(OBJECT).await.expect("removed");
     upstream.remove(OBJECT).await.expect("it is no error that it was not there");

@@ -1,0 +1,73 @@
+//! A copy of a server that is restored while the original went on: what the original wrote at the origin
+//! after the backup stays.
+
+use super::{HERE, another_second, back, bytes, flush, hold, is_there, put, release, runtime, there, until};
+use crate::proxy::FaultProxy;
+use crate::server::Setup;
+
+use super::THERE;
+
+#[test]
+fn what_the_original_wrote_after_the_backup_is_not_overwritten_by_a_restored_copy() {
+    let mut bench = back();
+    let runtime = runtime();
+    let path = |name: &str| bench.room.path().join(name).display().to_string();
+    let (copy, restored) = (path("copy"), path("restored"));
+    hold(&bench);
+    runtime.block_on(async {
+        for key in ["replaced", "deleted", "same"] {
+            put(&bench.gateway.client(), key, 1, 100).await;
+        }
+        bench.gateway.client().delete(HERE, "made").await.expect("acknowledged");
+    });
+    bench.gateway.kill();
+    let commands = [
+        vec!["store", "backup", bench.setup.data_dir.to_str().expect("text"), &copy],
+        vec!["store", "restore", &copy, &restored],
+    ];
+    for words in commands {
+        let (said, status) = bench.setup.command(&words);
+        assert_eq!(status, Some(0), "{said}");
+    }
+    // The original goes on, in the next second.
+    release(&bench);
+    bench.gateway = bench.setup.start();
+    flush(&bench);
+    runtime.block_on(async {
+        another_second().await;
+        let client = bench.gateway.client();
+        put(&client, "replaced", 2, 200).await;
+        put(&client, "made", 2, 300).await;
+        client.delete(HERE, "deleted").await.expect("acknowledged");
+    });
+    flush(&bench);
+    bench.gateway.kill();
+    let proxy = FaultProxy::start(bench.origin.s3);
+    let setup = Setup::new(&restored).with_upstream("far", proxy.addr(), THERE, "5s");
+    let server = setup.start();
+    runtime.block_on(async {
+        until("only what is contested is dirty", async || {
+            let (said, status) = setup.command(&["bucket", "flush", HERE]);
+            status == Some(1) && ["made", "replaced"].iter().all(|key| said.contains(&format!("{key:?}")))
+        })
+        .await;
+        is_there(&bench, "replaced", &bytes(2, 200)).await;
+        is_there(&bench, "made", &bytes(2, 300)).await;
+        // One write, sent by both.
+        is_there(&bench, "same", &bytes(1, 100)).await;
+        // A write that a client makes now replaces what it finds, and names its incarnation.
+        put(&server.client(), "replaced", 3, 50).await;
+        until("it is there", async || {
+            let found = bench.there().get(THERE, &there("replaced")).await.expect("there");
+            found.body == bytes(3, 50)
+        })
+        .await;
+        let mark = |of: crate::s3::Answer| of.header("x-amz-meta-mlgw-write").map(str::to_owned);
+        let head = |key: &str| there(key);
+        let old = bench.there().head(THERE, &head("made")).await.expect("there");
+        let new = bench.there().head(THERE, &head("replaced")).await.expect("there");
+        let (old, new) = (mark(old).expect("marked"), mark(new).expect("marked"));
+        assert!(old.starts_with('i') && new.starts_with('i') && old[..17] != new[..17], "{old}, {new}");
+    });
+    server.stop();
+}

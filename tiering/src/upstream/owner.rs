@@ -1,0 +1,291 @@
+//! The mark of a prefix: the object that says which server may delete and overwrite objects of segments
+//! there.
+//!
+//! A server claims the prefix once after each start: it creates the mark with `If-None-Match: *`, or renews
+//! the nonce in its own with `If-Match`. It reads the mark again before each delete and each abort. Of two
+//! servers with copies of one data directory, the one that started last holds the mark; the other one stops
+//! deleting at its next comparison, and never claims again. A mark of an earlier incarnation is left as it is
+//! until an operator adopts the prefix. Reads never depend on the mark.
+//!
+//! Always: nothing is deleted unless the mark was read, whole, and is the one that this process wrote. A
+//! store that ignores conditions keeps the mark of the last writer, and the others find that out by reading.
+//!
+//! A crash between claim and use leaves a mark of this identity, which the next start renews.
+
+mod mark;
+
+pub use mark::Ownership;
+
+use bytes::Bytes;
+use mlgw_common::Lineage;
+use parking_lot::Mutex;
+
+use super::Upstream;
+use super::error::{Fault, UpstreamError};
+use super::metrics::Op;
+use mark::{Claim, FoundMark, PrefixMark, claim, compare, may_adopt};
+
+/// The name of the mark, below the prefix. No listing of segments contains it: those are below `segments/`.
+pub const MARK_NAME: &str = "mlgw-owner";
+/// How often a claim is written before it is given up: another server writes at the same time, or the store
+/// does not keep what is written.
+const CLAIM_TRIES: usize = 4;
+
+/// The identity of this server, and what is known of the mark.
+pub(super) struct Owner {
+    lineage: Lineage,
+    /// The nonce of this process. Locked while the mark is read or written.
+    nonce: tokio::sync::Mutex<u64>,
+    ownership: Mutex<Ownership>,
+    /// Whether the store honoured a conditional write; unknown before the first claim.
+    conditions: Mutex<Option<bool>>,
+}
+
+/// A mark that was read, with the validator that a conditional write needs.
+struct ReadMark {
+    found: FoundMark,
+    etag: Option<String>,
+}
+
+impl Owner {
+    fn ownership(&self) -> Ownership {
+        self.ownership.lock().clone()
+    }
+}
+
+impl Upstream {
+    /// This upstream, used by the server of `lineage` and by nobody else.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn owned_by(mut self, lineage: Lineage) -> Result<Self, getrandom::Error> {
+        self.owner = Some(Owner {
+            lineage,
+            nonce: tokio::sync::Mutex::new(getrandom::u64()?),
+            ownership: Mutex::new(Ownership::Unchecked { why: None }),
+            conditions: Mutex::new(None),
+        });
+        Ok(self)
+    }
+
+    /// The relation of this server to the prefix, as of the last comparison; nothing where there is no
+    /// identity.
+    #[must_use]
+    pub fn ownership(&self) -> Option<Ownership> {
+        self.owner.as_ref().map(Owner::ownership)
+    }
+
+    /// What is wrong with the mark of the prefix and what to do; nothing when it is this server's.
+    #[must_use]
+    pub fn owner_advice(&self) -> Option<String> {
+        let owner = self.owner.as_ref()?;
+        owner.ownership().advice(&self.name, &self.mark_key(), &owner.lineage.own)
+    }
+
+    /// Whether the store honours conditional writes; nothing before the first claim.
+    #[must_use]
+    pub fn honours_conditions(&self) -> Option<bool> {
+        self.owner.as_ref().and_then(|owner| *owner.conditions.lock())
+    }
+
+    /// Claims the prefix for this process, unless that was done or refused before.
+    ///
+    /// # Errors
+    /// When the mark cannot be read or written; then it may be tried again.
+    pub async fn claim(&self) -> Result<Ownership, UpstreamError> {
+        let Some(owner) = &self.owner else { return Ok(Ownership::Own) };
+        let nonce = owner.nonce.lock().await;
+        match owner.ownership() {
+            Ownership::Unchecked { .. } | Ownership::Damaged => {}
+            known => return Ok(known),
+        }
+        let claimed = self.claim_with(owner, *nonce).await;
+        self.note_ownership(owner, claimed)
+    }
+
+    /// Gives the prefix to this server, whatever incarnation or copy of it the mark names.
+    ///
+    /// # Errors
+    /// When the mark names another server, or cannot be read or written.
+    pub async fn adopt(&self) -> Result<(), UpstreamError> {
+        let Some(owner) = &self.owner else { return Ok(()) };
+        let mut nonce = owner.nonce.lock().await;
+        let fresh =
+            getrandom::u64().map_err(|error| Fault::Answer(error.to_string()).about_mark(&self.name))?;
+        let read = self.read_mark(true).await.map_err(|fault| fault.about_mark(&self.name))?;
+        let adopted = async {
+            if let Err(foreign) = may_adopt(&read.found, &owner.lineage) {
+                return Ok(foreign);
+            }
+            *nonce = fresh;
+            match self.write_mark(&owner.mark(fresh), &read).await {
+                Ok(()) | Err(Fault::Condition) => {}
+                Err(fault) => return Err(fault),
+            }
+            Ok(compare(&self.read_mark(false).await?.found, &owner.lineage, fresh))
+        };
+        let adopted = adopted.await;
+        match self.note_ownership(owner, adopted)? {
+            Ownership::Own => Ok(()),
+            other => Err(self.not_owner(&other, owner)),
+        }
+    }
+
+    /// Whether objects may be deleted and uploads aborted there. Reads the mark each time.
+    ///
+    /// # Errors
+    /// [`UpstreamError::NotOwner`], or why the mark cannot be read.
+    pub async fn may_destroy(&self) -> Result<(), UpstreamError> {
+        let Some(owner) = &self.owner else { return Ok(()) };
+        let ownership = match owner.ownership() {
+            Ownership::Own => {
+                let nonce = owner.nonce.lock().await;
+                let read = self.read_mark(false).await.map_err(|fault| fault.about_mark(&self.name))?;
+                self.note_ownership(owner, Ok(compare(&read.found, &owner.lineage, *nonce)))?
+            }
+            known if known.is_final() => known,
+            _ => self.claim().await?,
+        };
+        match ownership {
+            Ownership::Own => Ok(()),
+            other => Err(self.not_owner(&other, owner)),
+        }
+    }
+
+    /// Whether new objects may be stored there.
+    ///
+    /// # Errors
+    /// [`UpstreamError::NotOwner`] where the prefix is another server's, or why the mark cannot be read.
+    pub(super) async fn may_store(&self) -> Result<(), UpstreamError> {
+        let Some(owner) = &self.owner else { return Ok(()) };
+        let ownership = self.claim().await?;
+        if ownership.may_store() { Ok(()) } else { Err(self.not_owner(&ownership, owner)) }
+    }
+
+    async fn claim_with(&self, owner: &Owner, nonce: u64) -> Result<Ownership, Fault> {
+        for _ in 0..CLAIM_TRIES {
+            let read = self.read_mark(true).await?;
+            let descends = read.found == FoundMark::Absent && !owner.lineage.earlier.is_empty();
+            let has_segments = descends && !self.list_all().await?.is_empty();
+            match claim(&read.found, &owner.lineage, nonce, has_segments) {
+                Claim::Leave(ownership) => {
+                    if ownership == Ownership::Own {
+                        *owner.conditions.lock() = Some(self.probe_conditions(&owner.mark(nonce)).await?);
+                    }
+                    return Ok(ownership);
+                }
+                Claim::Write => match self.write_mark(&owner.mark(nonce), &read).await {
+                    // What is there now is read and judged again.
+                    Ok(()) | Err(Fault::Condition) => {}
+                    Err(fault) => return Err(fault),
+                },
+            }
+        }
+        Err(Fault::Answer(format!("what is written to {} is not there afterwards", self.mark_key())))
+    }
+
+    /// Creates the mark again, which a store that honours conditions refuses.
+    async fn probe_conditions(&self, mark: &PrefixMark) -> Result<bool, Fault> {
+        let may_ask = self.operator.info().capability().write_with_if_not_exists;
+        let absent = ReadMark { found: FoundMark::Absent, etag: None };
+        let honours = may_ask && matches!(self.write_mark(mark, &absent).await, Err(Fault::Condition));
+        if !honours {
+            tracing::warn!(
+                upstream = self.name,
+                "this store takes no conditional writes: of two servers that start at the same time with \
+                 copies of one data directory, both may delete objects until the next comparison of the mark"
+            );
+        }
+        Ok(honours)
+    }
+
+    async fn read_mark(&self, with_etag: bool) -> Result<ReadMark, Fault> {
+        let absent = ReadMark { found: FoundMark::Absent, etag: None };
+        let mut etag = None;
+        if with_etag && self.operator.info().capability().write_with_if_match {
+            // Before the content: what is written under its condition replaces that content or nothing.
+            match self.ask(Op::Stat, 0, 0, || self.operator.stat(MARK_NAME)).await {
+                Ok(found) => etag = found.etag().map(str::to_owned),
+                Err(Fault::Gone) => return Ok(absent),
+                Err(fault) => return Err(fault),
+            }
+        }
+        match self.ask(Op::Read, 0, 0, || self.operator.read(MARK_NAME)).await {
+            Ok(bytes) => {
+                let mark = PrefixMark::parse(&bytes.to_bytes());
+                Ok(ReadMark { found: mark.map_or(FoundMark::Damaged, FoundMark::Whole), etag })
+            }
+            Err(Fault::Gone) => Ok(absent),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Writes a mark on the condition that `read` is still there, as far as the store takes conditions.
+    async fn write_mark(&self, mark: &PrefixMark, read: &ReadMark) -> Result<(), Fault> {
+        let takes = self.operator.info().capability();
+        let is_new = read.found == FoundMark::Absent && takes.write_with_if_not_exists;
+        let etag = read.etag.as_ref().filter(|_| takes.write_with_if_match);
+        match self.send_mark(mark, is_new, etag).await {
+            Err(Fault::Answer(said)) if said.contains("NotImplemented") && (is_new || etag.is_some()) => {
+                self.send_mark(mark, false, None).await
+            }
+            sent => sent,
+        }
+    }
+
+    async fn send_mark(&self, mark: &PrefixMark, is_new: bool, etag: Option<&String>) -> Result<(), Fault> {
+        let text = Bytes::from(mark.text());
+        let write = || {
+            let write = self.operator.write_with(MARK_NAME, text.clone());
+            let write = if is_new { write.if_not_exists(true) } else { write };
+            match etag {
+                Some(etag) => write.if_match(etag),
+                None => write,
+            }
+        };
+        self.ask(Op::Write, text.len() as u64, 0, write).await.map(drop)
+    }
+
+    /// Notes what came of a comparison, and logs a change.
+    fn note_ownership(
+        &self,
+        owner: &Owner,
+        found: Result<Ownership, Fault>,
+    ) -> Result<Ownership, UpstreamError> {
+        let (ownership, error) = match found {
+            Ok(ownership) => (ownership, None),
+            Err(fault) => {
+                let error = fault.about_mark(&self.name);
+                (Ownership::Unchecked { why: Some(error.to_string()) }, Some(error))
+            }
+        };
+        let before = std::mem::replace(&mut *owner.ownership.lock(), ownership.clone());
+        if before != ownership {
+            let (upstream, own) = (&self.name, &owner.lineage.own);
+            match ownership.advice(upstream, &self.mark_key(), own) {
+                None => tracing::info!(upstream, %own, "the prefix carries the mark of this server"),
+                Some(advice) if error.is_some() => {
+                    tracing::warn!(upstream, advice, "nothing is deleted in this upstream");
+                }
+                Some(advice) => tracing::error!(upstream, advice, "nothing is deleted in this upstream"),
+            }
+        }
+        error.map_or(Ok(ownership), Err)
+    }
+
+    fn not_owner(&self, ownership: &Ownership, owner: &Owner) -> UpstreamError {
+        let advice = ownership.advice(&self.name, &self.mark_key(), &owner.lineage.own);
+        UpstreamError::NotOwner { upstream: self.name.clone(), advice: advice.unwrap_or_default() }
+    }
+
+    /// The key of the mark in the bucket.
+    fn mark_key(&self) -> String {
+        format!("{}{MARK_NAME}", self.prefix)
+    }
+}
+
+impl Owner {
+    fn mark(&self, nonce: u64) -> PrefixMark {
+        PrefixMark { owner: self.lineage.own, nonce }
+    }
+}

@@ -1,0 +1,188 @@
+//! The mark of a prefix as text, and the decisions that rest on it. Pure.
+//!
+//! The mark is one line, `mlgw-upstream-owner 1 CRC IDENTITY NONCE`. The nonce is drawn anew at each start,
+//! so two servers with copies of one data directory, which have one identity, still differ.
+
+use mlgw_common::checksum::crc32c;
+use mlgw_common::{Identity, Kinship, Lineage};
+
+const MAGIC: &str = "mlgw-upstream-owner 1 ";
+
+/// The server that may delete and overwrite objects below a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PrefixMark {
+    pub(super) owner: Identity,
+    /// Drawn at the start of the server that wrote the mark.
+    pub(super) nonce: u64,
+}
+
+impl PrefixMark {
+    /// The content of the mark object.
+    pub(super) fn text(&self) -> String {
+        let fields = format!("{} {:016x}", self.owner, self.nonce);
+        format!("{MAGIC}{:08x} {fields}\n", crc32c(fields.as_bytes()))
+    }
+
+    /// Reads the content of a mark object; nothing when it is damaged.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let line = std::str::from_utf8(bytes).ok()?.strip_prefix(MAGIC)?.strip_suffix('\n')?;
+        let (_, fields) = line.split_once(' ')?;
+        let (owner, nonce) = fields.split_once(' ')?;
+        let mark = Self { owner: owner.parse().ok()?, nonce: u64::from_str_radix(nonce, 16).ok()? };
+        (mark.text().as_bytes() == bytes).then_some(mark)
+    }
+}
+
+/// What was read in the place of a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FoundMark {
+    /// There is no object.
+    Absent,
+    /// An object that does not parse.
+    Damaged,
+    /// A mark.
+    Whole(PrefixMark),
+}
+
+/// The relation of this server to a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// The mark was not compared since this server started.
+    Unchecked {
+        /// Why the last attempt failed, if there was one.
+        why: Option<String>,
+    },
+    /// The mark is this server's.
+    Own,
+    /// The mark is that of an earlier incarnation of this server, which may still run elsewhere.
+    Earlier(Identity),
+    /// The mark is that of a later start of a copy of this data directory, or of an incarnation that adopted
+    /// the prefix.
+    Superseded(Identity),
+    /// The mark is that of another server.
+    Foreign(Identity),
+    /// There is no mark though there has to be one.
+    Missing,
+    /// The mark does not parse.
+    Damaged,
+}
+
+impl Ownership {
+    /// Its name in the admin API.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Unchecked { .. } => "unchecked",
+            Self::Own => "own",
+            Self::Earlier(_) => "earlier",
+            Self::Superseded(_) => "superseded",
+            Self::Foreign(_) => "foreign",
+            Self::Missing => "missing",
+            Self::Damaged => "damaged",
+        }
+    }
+
+    /// The identity in a mark that is not this server's.
+    #[must_use]
+    pub const fn other(&self) -> Option<Identity> {
+        match self {
+            Self::Earlier(found) | Self::Superseded(found) | Self::Foreign(found) => Some(*found),
+            Self::Unchecked { .. } | Self::Own | Self::Missing | Self::Damaged => None,
+        }
+    }
+
+    /// Whether only an operator changes it. The others are compared again.
+    pub(super) const fn is_final(&self) -> bool {
+        matches!(self, Self::Earlier(_) | Self::Superseded(_) | Self::Foreign(_) | Self::Missing)
+    }
+
+    /// Whether this server stores new objects below the prefix. Their names contain its incarnation, so
+    /// nobody else's are touched; among those of another server they would never be deleted.
+    pub(super) const fn may_store(&self) -> bool {
+        !matches!(self, Self::Unchecked { .. } | Self::Foreign(_))
+    }
+
+    /// What is wrong, and what to do; nothing when the prefix is this server's.
+    #[must_use]
+    pub fn advice(&self, upstream: &str, mark_key: &str, own: &Identity) -> Option<String> {
+        let adopt = format!("`mlgw upstream adopt {upstream}`");
+        let text = match self {
+            Self::Own => return None,
+            Self::Unchecked { why } => {
+                let why = why.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
+                format!("its mark {mark_key} was not compared yet{why}; this is tried again by itself")
+            }
+            Self::Earlier(found) => format!(
+                "its mark names {found}, an earlier incarnation of this server, {own}: run {adopt} when no \
+                 server of that incarnation runs or will be started again"
+            ),
+            Self::Superseded(found) => format!(
+                "its mark names {found}, which a copy of the data directory of this server, {own}, wrote \
+                 when it was started later or adopted the prefix: stop one of the two; {adopt} lets this one \
+                 go on"
+            ),
+            Self::Foreign(found) => format!(
+                "its mark names another server, {found}, this is {own}: give this server a prefix of its \
+                 own; if the other one is gone for good, delete the object {mark_key} and run {adopt}"
+            ),
+            Self::Missing => format!(
+                "it has no mark {mark_key}, which was deleted, or an earlier incarnation of this server, \
+                 {own}, never wrote one: run {adopt} when no other server uses the prefix"
+            ),
+            Self::Damaged => format!(
+                "its mark {mark_key} is damaged, this is {own}: run {adopt} when no other server uses the \
+                 prefix"
+            ),
+        };
+        Some(text)
+    }
+}
+
+/// What a start does with a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// Writes its mark, on the condition that what was found is still there.
+    Write,
+    /// Writes nothing.
+    Leave(Ownership),
+}
+
+/// Decides what a start that drew `nonce` does. `has_segments` is whether objects of segments are there.
+pub(super) fn claim(found: &FoundMark, lineage: &Lineage, nonce: u64, has_segments: bool) -> Claim {
+    match found {
+        // A prefix of an earlier version. An incarnation that descends from another cannot know whether that
+        // one still uses it.
+        FoundMark::Absent if has_segments && !lineage.earlier.is_empty() => Claim::Leave(Ownership::Missing),
+        FoundMark::Absent => Claim::Write,
+        FoundMark::Whole(mark) if mark.owner == lineage.own && mark.nonce != nonce => Claim::Write,
+        other => Claim::Leave(compare(other, lineage, nonce)),
+    }
+}
+
+/// The relation to a prefix of a server that wrote its mark with `nonce`.
+pub(super) fn compare(found: &FoundMark, lineage: &Lineage, nonce: u64) -> Ownership {
+    let mark = match found {
+        FoundMark::Absent => return Ownership::Missing,
+        FoundMark::Damaged => return Ownership::Damaged,
+        FoundMark::Whole(mark) => mark,
+    };
+    let is_node = (mark.owner.cluster, mark.owner.node) == (lineage.own.cluster, lineage.own.node);
+    match lineage.kinship(&mark.owner) {
+        Kinship::Own if mark.nonce == nonce => Ownership::Own,
+        Kinship::Own => Ownership::Superseded(mark.owner),
+        Kinship::Earlier => Ownership::Earlier(mark.owner),
+        Kinship::Foreign if is_node => Ownership::Superseded(mark.owner),
+        Kinship::Foreign => Ownership::Foreign(mark.owner),
+    }
+}
+
+/// Whether an operator may give the prefix to this server. Not that of another server: it may run.
+pub(super) fn may_adopt(found: &FoundMark, lineage: &Lineage) -> Result<(), Ownership> {
+    match compare(found, lineage, 0) {
+        foreign @ Ownership::Foreign(_) => Err(foreign),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

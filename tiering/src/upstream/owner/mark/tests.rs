@@ -1,0 +1,124 @@
+//! Who owns a prefix, as a table, and marks of random content.
+
+use super::{Claim, FoundMark, Ownership, PrefixMark, claim, compare, may_adopt};
+use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
+use proptest::prelude::*;
+
+fn identity(cluster: u64, node: u64, incarnation: u64) -> Identity {
+    Identity { cluster: ClusterId(cluster), node: NodeName(node), incarnation: Incarnation(incarnation) }
+}
+
+fn found(owner: Identity, nonce: u64) -> FoundMark {
+    FoundMark::Whole(PrefixMark { owner, nonce })
+}
+
+/// A server of cluster 1, node 2, in incarnation 9, which descends from 7.
+fn lineage() -> Lineage {
+    Lineage { own: identity(1, 2, 9), earlier: vec![Incarnation(7)], marking: false }
+}
+
+const NONCE: u64 = 0xA;
+
+#[test]
+fn only_the_last_start_of_the_owner_destroys_and_only_a_start_of_the_owner_takes_over() {
+    let (own, earlier, unknown) = (identity(1, 2, 9), identity(1, 2, 7), identity(1, 2, 8));
+    let (node, cluster) = (identity(1, 3, 9), identity(4, 2, 9));
+    let left = Claim::Leave;
+    for (found, compared, claimed) in [
+        (found(own, NONCE), Ownership::Own, left(Ownership::Own)),
+        (found(own, NONCE + 1), Ownership::Superseded(own), Claim::Write),
+        (found(earlier, NONCE), Ownership::Earlier(earlier), left(Ownership::Earlier(earlier))),
+        (found(earlier, NONCE + 1), Ownership::Earlier(earlier), left(Ownership::Earlier(earlier))),
+        (found(unknown, NONCE), Ownership::Superseded(unknown), left(Ownership::Superseded(unknown))),
+        (found(node, NONCE), Ownership::Foreign(node), left(Ownership::Foreign(node))),
+        (found(cluster, NONCE), Ownership::Foreign(cluster), left(Ownership::Foreign(cluster))),
+        (FoundMark::Damaged, Ownership::Damaged, left(Ownership::Damaged)),
+    ] {
+        assert_eq!(compare(&found, &lineage(), NONCE), compared, "{found:?}");
+        for has_segments in [false, true] {
+            assert_eq!(claim(&found, &lineage(), NONCE, has_segments), claimed, "{found:?}");
+        }
+    }
+    assert_eq!(compare(&FoundMark::Absent, &lineage(), NONCE), Ownership::Missing);
+}
+
+#[test]
+fn a_prefix_without_a_mark_is_marked_unless_an_earlier_incarnation_may_use_it() {
+    let first = Lineage { earlier: Vec::new(), ..lineage() };
+    for (lineage, has_segments, expected) in [
+        (&first, false, Claim::Write),
+        (&first, true, Claim::Write),
+        (&lineage(), false, Claim::Write),
+        (&lineage(), true, Claim::Leave(Ownership::Missing)),
+    ] {
+        assert_eq!(claim(&FoundMark::Absent, lineage, NONCE, has_segments), expected);
+    }
+}
+
+#[test]
+fn an_operator_takes_any_prefix_but_that_of_another_server() {
+    for (found, may) in [
+        (FoundMark::Absent, true),
+        (FoundMark::Damaged, true),
+        (found(identity(1, 2, 9), 1), true),
+        (found(identity(1, 2, 7), 1), true),
+        (found(identity(1, 2, 8), 1), true),
+        (found(identity(1, 3, 9), 1), false),
+        (found(identity(4, 2, 9), 1), false),
+    ] {
+        assert_eq!(may_adopt(&found, &lineage()).is_ok(), may, "{found:?}");
+    }
+}
+
+#[test]
+fn advice_names_both_servers_and_the_verb() {
+    let own = identity(1, 2, 9);
+    assert_eq!(Ownership::Own.advice("lake", "pre/mlgw-owner", &own), None);
+    for ownership in [
+        Ownership::Earlier(identity(1, 2, 7)),
+        Ownership::Superseded(identity(1, 2, 8)),
+        Ownership::Foreign(identity(4, 2, 9)),
+    ] {
+        let said = ownership.advice("lake", "pre/mlgw-owner", &own).unwrap();
+        let other = ownership.other().unwrap().to_string();
+        assert!(said.contains(&own.to_string()) && said.contains(&other), "{said}");
+        assert!(said.contains("mlgw upstream adopt lake"), "{said}");
+    }
+    for ownership in [Ownership::Missing, Ownership::Damaged] {
+        let said = ownership.advice("lake", "pre/mlgw-owner", &own).unwrap();
+        assert!(said.contains("pre/mlgw-owner") && said.contains("mlgw upstream adopt lake"), "{said}");
+    }
+}
+
+fn any_identity() -> impl Strategy<Value = Identity> {
+    (0..3u64, 0..3u64, 0..4u64).prop_map(|(cluster, node, incarnation)| identity(cluster, node, incarnation))
+}
+
+proptest! {
+    #[test]
+    fn a_mark_is_read_as_it_was_written_and_no_other_text_is_one(
+        cluster: u64, node: u64, incarnation: u64, nonce: u64, at in 0usize..120, bit in 0u8..8,
+    ) {
+        let mark = PrefixMark { owner: identity(cluster, node, incarnation), nonce };
+        let mut text = mark.text().into_bytes();
+        prop_assert_eq!(PrefixMark::parse(&text), Some(mark));
+        prop_assert_eq!(PrefixMark::parse(&text[..text.len() - 1]), None);
+        let at = at % text.len();
+        text[at] ^= 1 << bit;
+        prop_assert_eq!(PrefixMark::parse(&text), None);
+    }
+
+    /// Two servers never both hold one mark, unless they are the same start of the same server.
+    #[test]
+    fn one_mark_has_one_owner(
+        one in any_identity(), other in any_identity(), of in any_identity(),
+        nonces in (0..3u64, 0..3u64, 0..3u64), earlier in 0..4u64,
+    ) {
+        let lineage = |own| Lineage { own, earlier: vec![Incarnation(earlier)], marking: false };
+        let mark = found(of, nonces.2);
+        let holds = |own, nonce| compare(&mark, &lineage(own), nonce) == Ownership::Own;
+        if holds(one, nonces.0) && holds(other, nonces.1) {
+            prop_assert_eq!((one, nonces.0), (other, nonces.1));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Prefixes that two servers share: who may delete there, whatever the store does.
+
+use super::fake::{Call, Effect};
+use super::*;
+use mlgw_common::{ClusterId, Identity, Lineage, NodeName};
+
+const MARK: &str = "pre/mlgw-owner";
+
+/// Cluster 1, node 2, of an incarnation and those that it descends from.
+fn lineage(incarnation: u64, earlier: &[u64]) -> Lineage {
+    let own = Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(incarnation) };
+    Lineage { own, earlier: earlier.iter().copied().map(Incarnation).collect(), marking: false }
+}
+
+fn other_server() -> Lineage {
+    let mut lineage = lineage(5, &[]);
+    lineage.own.node = NodeName(3);
+    lineage
+}
+
+/// A start of the server of `lineage`, which has not claimed the prefix yet.
+fn server(store: &FakeStore, lineage: Lineage) -> Upstream {
+    upstream(store).owned_by(lineage).expect("random bytes")
+}
+
+async fn started(store: &FakeStore, lineage: Lineage) -> Upstream {
+    let upstream = server(store, lineage);
+    upstream.claim().await.expect("claimed");
+    upstream
+}
+
+/// An object in the store, and whether `upstream` removed it.
+async fn removes(upstream: &Upstream, store: &FakeStore) -> bool {
+    store.set_object(NAME, vec![1, 2, 3]);
+    let (deletes, aborts) = (store.calls(Call::Delete), store.calls(Call::Abort));
+    let removed = upstream.remove(OBJECT).await;
+    let is_gone = store.object(NAME).is_none();
+    assert_eq!(removed.is_ok(), is_gone, "{removed:?}");
+    if !is_gone {
+        assert!(upstream.abort(OBJECT, "u").await.is_err());
+        assert_eq!((store.calls(Call::Delete), store.calls(Call::Abort)), (deletes, aborts));
+    }
+    is_gone
+}
+
+fn refusal(refused: Result<(), UpstreamError>) -> String {
+    match refused {
+        Err(UpstreamError::NotOwner { advice, .. }) => advice,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn of_two_servers_with_one_directory_the_one_that_started_first_deletes_nothing() {
+    for ignores in [false, true] {
+        let store = FakeStore::default();
+        if ignores {
+            store.ignore_conditions();
+        }
+        let first = started(&store, lineage(5, &[])).await;
+        assert_eq!(first.honours_conditions(), Some(!ignores));
+        assert!(removes(&first, &store).await);
+        let second = started(&store, lineage(5, &[])).await;
+        assert!(!removes(&first, &store).await);
+        assert_eq!(first.ownership().map(|of| of.name()), Some("superseded"));
+        assert!(removes(&second, &store).await);
+        // It does not ask again, and never claims by itself.
+        store.forget_calls();
+        first.claim().await.expect("compared before");
+        assert!(!removes(&first, &store).await);
+        assert_eq!((store.calls(Call::Get), store.calls(Call::Put)), (0, 0));
+        // What it stores has a name of its own, so that no write of it is refused.
+        put(&first, &content(100), None).await.expect("stored");
+        let third = started(&store, lineage(5, &[])).await;
+        assert!(removes(&third, &store).await && !removes(&second, &store).await);
+        first.adopt().await.expect("its directory is the right one");
+        assert!(removes(&first, &store).await && !removes(&third, &store).await);
+    }
+}
+
+#[tokio::test]
+async fn a_new_incarnation_deletes_nothing_before_it_adopts_and_the_old_one_nothing_after() {
+    let store = FakeStore::default();
+    let original = started(&store, lineage(5, &[])).await;
+    let restored = started(&store, lineage(6, &[5])).await;
+    let stored = content(1000);
+    put(&original, &stored, None).await.expect("stored");
+    let object = object(1000, None);
+    assert_eq!(restored.read(&object, 0, 1000).await.expect("read"), stored);
+    assert!(!removes(&restored, &store).await && removes(&original, &store).await);
+    let advice = refusal(restored.may_destroy().await);
+    let named = [lineage(5, &[]).own, lineage(6, &[]).own].map(|of| advice.contains(&of.to_string()));
+    assert!(named == [true, true] && advice.contains("mlgw upstream adopt lake"), "{advice}");
+    // A second start is no adoption.
+    let restored_again = started(&store, lineage(6, &[5])).await;
+    assert!(!removes(&restored_again, &store).await && removes(&original, &store).await);
+    restored_again.adopt().await.expect("adopted");
+    assert!(removes(&restored_again, &store).await && !removes(&original, &store).await);
+    let original_again = started(&store, lineage(5, &[])).await;
+    assert!(!removes(&original_again, &store).await);
+    assert_eq!(original_again.ownership().map(|of| of.name()), Some("superseded"));
+    let restored_later = started(&store, lineage(6, &[5])).await;
+    assert!(removes(&restored_later, &store).await, "a start of the adopter goes on");
+}
+
+#[tokio::test]
+async fn in_the_prefix_of_another_server_nothing_is_stored_deleted_or_adopted() {
+    let store = FakeStore::default();
+    let theirs = started(&store, other_server()).await;
+    let mark = store.object(MARK);
+    let ours = started(&store, lineage(5, &[])).await;
+    assert!(!removes(&ours, &store).await);
+    store.remove_object(NAME);
+    assert!(put(&ours, &content(100), None).await.is_err());
+    let advice = refusal(ours.adopt().await);
+    let named = [other_server().own, lineage(5, &[]).own].map(|of| advice.contains(&of.to_string()));
+    assert!(named == [true, true], "{advice}");
+    assert_eq!((store.names(), store.object(MARK)), (vec![MARK.to_owned()], mark));
+    assert!(removes(&theirs, &store).await);
+    store.remove_object(MARK);
+    ours.adopt().await.expect("the operator deleted the mark");
+    assert!(removes(&ours, &store).await && !removes(&theirs, &store).await);
+}
+
+#[tokio::test]
+async fn a_prefix_of_an_earlier_version_is_marked_by_the_first_start_and_not_by_a_restored_one() {
+    let store = FakeStore::default();
+    store.set_object(NAME, vec![1]);
+    let restored = started(&store, lineage(6, &[5])).await;
+    assert!(!removes(&restored, &store).await);
+    assert_eq!(store.object(MARK), None);
+    let first = started(&store, lineage(5, &[])).await;
+    assert!(removes(&first, &store).await);
+    assert_eq!(first.list().await.expect("listed"), [], "the mark is no segment");
+    let empty = FakeStore::default();
+    let restored = started(&empty, lineage(6, &[5])).await;
+    assert!(removes(&restored, &empty).await, "an empty prefix has no other user");
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_away_is_read_and_left_alone_until_its_mark_was_compared() {
+    let store = FakeStore::default();
+    for call in [Call::Head, Call::Get, Call::Put] {
+        store.fail(call, usize::MAX, Effect::Break);
+    }
+    let upstream = server(&store, lineage(5, &[]));
+    assert!(matches!(upstream.claim().await, Err(UpstreamError::Unreachable { .. })));
+    assert!(!removes(&upstream, &store).await);
+    assert!(put(&upstream, &content(100), None).await.is_err());
+    store.heal();
+    let object = object(3, None);
+    assert_eq!(upstream.read(&object, 0, 3).await.expect("read"), &[1, 2, 3][..]);
+    assert!(removes(&upstream, &store).await, "it was tried again");
+    // A comparison that fails later is no answer either.
+    store.fail(Call::Get, usize::MAX, Effect::Break);
+    assert!(!removes(&upstream, &store).await);
+    store.heal();
+    assert!(removes(&upstream, &store).await);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_does_not_make_a_server_a_stranger_to_its_own_mark() {
+    for times in 1..=2 {
+        let store = FakeStore::default();
+        store.fail(Call::Put, times, Effect::BreakAfter);
+        let first = started(&store, lineage(5, &[])).await;
+        assert!(removes(&first, &store).await);
+        store.fail(Call::Put, times, Effect::BreakAfter);
+        let second = started(&store, lineage(5, &[])).await;
+        assert!(removes(&second, &store).await && !removes(&first, &store).await);
+    }
+}
+
+#[tokio::test]
+async fn a_mark_that_is_gone_or_damaged_stops_deletes_and_a_store_that_keeps_none_gets_no_owner() {
+    let store = FakeStore::default();
+    let upstream = started(&store, lineage(5, &[])).await;
+    let mark = store.object(MARK).expect("marked");
+    for at in [0, mark.len() / 2, mark.len() - 1] {
+        let mut damaged = mark.clone();
+        damaged[at] ^= 1;
+        store.set_object(MARK, damaged);
+        assert!(!removes(&upstream, &store).await);
+        store.set_object(MARK, mark.clone());
+        assert!(removes(&upstream, &store).await, "damage on the way passes");
+    }
+    store.remove_object(MARK);
+    assert!(!removes(&upstream, &store).await);
+    assert!(refusal(upstream.may_destroy().await).contains(MARK));
+    upstream.adopt().await.expect("adopted");
+    assert!(removes(&upstream, &store).await);
+    let forgetful = FakeStore::default();
+    forgetful.fail(Call::Put, usize::MAX, Effect::Forget);
+    let upstream = server(&forgetful, lineage(5, &[]));
+    assert!(upstream.claim().await.is_err());
+    assert!(!removes(&upstream, &forgetful).await);
+}
+
+#[tokio::test]
+async fn a_directory_is_marked_like_any_other_store() {
+    let room = tempfile::tempdir().expect("a directory");
+    let settings = UpstreamSettings {
+        kind: UpstreamKind::Fs,
+        endpoint: None,
+        bucket: room.path().display().to_string(),
+        region: String::new(),
+        credentials: CredentialSource::Anonymous,
+        ..settings()
+    };
+    let open = |lineage| Upstream::open(&settings).expect("opened").owned_by(lineage).expect("random bytes");
+    let (first, second) = (open(lineage(5, &[])), open(lineage(5, &[])));
+    first.claim().await.expect("claimed");
+    put(&first, &content(100), None).await.expect("stored");
+    second.claim().await.expect("claimed");
+    assert!(first.remove(OBJECT).await.is_err());
+    assert_eq!(second.list().await.expect("listed"), [OBJECT]);
+    second.remove(OBJECT).await.expect("removed");
+    let restored = open(lineage(6, &[5]));
+    put(&restored, &content(100), None).await.expect("stored");
+    assert!(restored.remove(OBJECT).await.is_err() && second.remove(OBJECT).await.is_ok());
+}
+
+#[test]
+fn names_of_two_incarnations_differ_and_those_of_earlier_versions_stay() {
+    use crate::upstream::objects::object_name;
+    let id = |incarnation| ObjectId { incarnation: Incarnation(incarnation), ..OBJECT };
+    assert_eq!(object_name(id(0)), "segments/00000000000000a7-000000000000000b.seg");
+    assert_eq!(object_name(id(0xC)), "segments/00000000000000a7-000000000000000c-000000000000000b.seg");
+}
