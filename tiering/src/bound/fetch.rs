@@ -288,16 +288,19 @@ impl BoundBucket {
         if let Err(error) = &fetched {
             tracing::debug!(origin = self.origin.name(), %error, "a block was not fetched");
         }
-        match &fetched {
-            // The object may not be what its origin stated. A 304 would confirm its ETag only, so nothing of it
-            // is kept and the next read asks for everything.
-            Err(
+        // The object may not be what its origin stated. A 304 would confirm its ETag only, so nothing of it is kept
+        // and the next read asks for everything.
+        let is_doubtful = |error: &OriginError| {
+            matches!(
+                error,
                 OriginError::Changed
-                | OriginError::NoSuchKey
-                | OriginError::OutOfRange(_)
-                | OriginError::Nonsense(_),
-            ) => self.inner.copies.forget(self.id, key),
-            _ => {}
+                    | OriginError::NoSuchKey
+                    | OriginError::OutOfRange(_)
+                    | OriginError::Nonsense(_)
+            )
+        };
+        if fetched.as_ref().is_err_and(is_doubtful) {
+            self.inner.copies.forget(self.id, key);
         }
         let is_whole = fetched.is_ok();
         fill.finish(fetched);

@@ -77,7 +77,7 @@ mod tests {
         let (lineage, _) = lineages();
         assert_eq!(read(&lineage, golden.as_bytes()).unwrap(), [Note { seq: 0, ..note.clone() }]);
         let golden = "mlgw-deletions 2 2185f349 [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\"noted_ms\":-5,\"due_ms\":7,\"seq\":11,\"files\":2,\"bytes\":9}]\n";
-        assert_eq!(read(&lineage, golden.as_bytes()).unwrap(), [note.clone()]);
+        assert_eq!(read(&lineage, golden.as_bytes()).unwrap(), std::slice::from_ref(&note));
         let golden = "mlgw-deletions 3 0000000000000001-0000000000000002-0000000000000003 2314f55f [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\"noted_ms\":-5,\"due_ms\":7,\"seq\":11,\"files\":2,\"bytes\":9}]\n";
         assert_eq!(String::from_utf8(written(&lineage.own, [note].iter())).unwrap(), golden);
         let spacings = [((1, "run/step-#/".to_owned()), 500)].into_iter().collect();
