@@ -8,7 +8,8 @@
 //! - `power_cut`: what a power cut may leave of a recording, by seed;
 //! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
 //! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
-//! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `policies`, `store`, `tiers`: the tests themselves;
+//! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `policies`, `store`, `strangers`, `tiers`: the tests
+//!   themselves;
 //! - `steps`: the runner of all tests, itself tested with stand-ins;
 //! - `clients`: S3 clients written in Rust;
 //! - `proxy`: stands before an origin and does harm by rules; also a program, `mlgw-fault-proxy`, for benchmarks;
@@ -60,6 +61,8 @@ pub mod slow_disk;
 mod steps;
 #[cfg(test)]
 mod store;
+#[cfg(test)]
+mod strangers;
 #[cfg(test)]
 mod tiers;
 #[cfg(test)]

@@ -101,7 +101,8 @@ impl Order {
 
     /// The next write that may go.
     fn next(&self) -> Option<&Arc<Write>> {
-        let mut waiting = self.writes.values().filter(|write| !self.foreign.contains_key(&write.seq)).peekable();
+        let mut waiting =
+            self.writes.values().filter(|write| !self.foreign.contains_key(&write.seq)).peekable();
         let first = waiting.peek()?.seq;
         waiting.take(LOOKED_AT_MAX).find(|write| {
             write.facts.after < first && !self.started.contains(&write.seq) && self.is_first_of_key(write)
