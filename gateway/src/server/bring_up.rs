@@ -15,7 +15,7 @@ use crate::diary::Diary;
 use crate::policies::acting::{Standing, watch_doomed};
 use crate::policies::{self, Policies, Watched, learning, system};
 use crate::s3::upload_ids::UploadIds;
-use crate::store::Place;
+use crate::store::{Place, checkpoint_dir};
 use crate::writeback::{Means, WriteBack};
 use mlgw_common::{Clock, NodeId, SystemClock};
 use mlgw_metadata::identity::Expected;
@@ -79,6 +79,10 @@ impl Engine {
         check_memory(config, &machine)?;
         let files =
             FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
+        if !config.catalogue.checkpoint_interval.is_zero() {
+            let place = Place::of(config);
+            checkpoint_dir::admit(&place.checkpoints, &dir.lineage(), place.has_run())?;
+        }
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
         // First, for it counts which body ids were given before there was a key.
         let upload_ids = UploadIds::open(&catalogue).await?;

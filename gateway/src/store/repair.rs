@@ -142,10 +142,11 @@ fn catalogue(
     if !found(findings, STATE_KINDS) {
         return Ok(());
     }
-    let lineage = DataDir::description(&place.dir).ok().flatten().and_then(|node| node.lineage());
+    let node = DataDir::description(&place.dir).ok().flatten();
+    let expected = super::expected(place, node.as_ref())?;
     let (checkpoints, own) = (&place.checkpoints, WhichLog::Own);
     let rebuilt =
-        offline::rebuild(&dir, checkpoints, own, lineage.as_ref(), &scratch()?, &mut Vec::new(), watch);
+        offline::rebuild(&dir, checkpoints, own, expected.as_ref(), &scratch()?, &mut Vec::new(), watch);
     match rebuilt {
         Ok(rebuilt) => done.mended.push(format!(
             "the catalogue's state was rebuilt from {} and {} log entries; the old one is in {}",
@@ -174,12 +175,12 @@ fn files_of_segments(
     }
     let _held = DataDir::hold(&place.dir)?;
     let io = || StoreVerbError::io(place.segments.hot());
-    done.mended.extend(put_names_right(&place.segments).map_err(io())?);
     let catalogue = offline::Offline::open(&place.catalogue(), &scratch()?, None, &mut Vec::new(), watch)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
-    let owner = DataDir::description(&place.dir)?.and_then(|node| node.lineage()).unwrap_or_default().own;
+    let lineage = DataDir::description(&place.dir)?.and_then(|node| node.lineage()).unwrap_or_default();
     if let Some(catalogue) = catalogue {
-        done.mended.extend(mend_headers(&place.segments, &catalogue, &owner).map_err(io())?);
+        done.mended.extend(put_names_right(&place.segments, &catalogue, &lineage).map_err(io())?);
+        done.mended.extend(mend_headers(&place.segments, &catalogue, &lineage).map_err(io())?);
     }
     Ok(())
 }

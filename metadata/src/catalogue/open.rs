@@ -65,7 +65,8 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         states.push(state.map_err(store)?);
     }
     admit(dir, options.expected.as_ref(), &states, sync)?;
-    let log = LogStore::open(&dir.join("log"), &cache, sync, move |why| fatal(why)).map_err(store)?;
+    let writer = options.expected.as_ref().map(|expected| expected.lineage.own.incarnation);
+    let log = LogStore::open(&dir.join("log"), &cache, sync, writer, move |why| fatal(why)).map_err(store)?;
     if sync {
         log.count_from(&log.facts(states.len() as u32).map_err(store)?);
     }

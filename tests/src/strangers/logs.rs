@@ -13,7 +13,7 @@ use crate::s3::whole;
 use crate::server::runtime;
 
 /// Logs of the same server at an earlier time, of another server, and of another timeline.
-struct Logs {
+pub(super) struct Logs {
     earlier: PathBuf,
     /// That of a server that has done less, and of one that has done more.
     less: PathBuf,
@@ -23,9 +23,9 @@ struct Logs {
 }
 
 /// What is put in the place of a log.
-type Harm = (&'static str, fn(&Path, &Logs));
+pub(super) type Harm = (&'static str, fn(&Path, &Logs));
 
-const HARMS: &[Harm] = &[
+pub(super) const HARMS: &[Harm] = &[
     ("an earlier log", |log, logs| replace(log, &logs.earlier)),
     ("the log of a server that has done less", |log, logs| replace(log, &logs.less)),
     ("the log of a server that has done more", |log, logs| replace(log, &logs.more)),
@@ -74,7 +74,7 @@ fn write_ahead_of(log: &Path, of: &Path) {
 }
 
 /// A server that was stopped and one that was killed after more writes, and logs to put in the place of theirs.
-fn sites(room: &Path) -> ([(&'static str, Site); 2], Logs) {
+pub(super) fn sites(room: &Path) -> ([(&'static str, Site); 2], Logs) {
     let mut site = Site::filled(room, "x", 1);
     let backup = room.join("backup");
     assert_eq!(site.verb(&["backup", "D", &backup.display().to_string()]).1, Some(0));
@@ -116,7 +116,7 @@ fn sites(room: &Path) -> ([(&'static str, Site); 2], Logs) {
 }
 
 /// A copy of a server's directories.
-fn clone_of(site: &Site, home: &Path) -> Site {
+pub(super) fn clone_of(site: &Site, home: &Path) -> Site {
     if home.exists() {
         fs::remove_dir_all(home).expect("removed");
     }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use mlgw_common::limits::MIB;
@@ -44,29 +44,35 @@ pub fn floor_in(dirs: &SegmentDirs, incarnation: Incarnation) -> io::Result<u64>
     Ok(floor)
 }
 
-/// The files of segments that were changed last.
+/// The files of segments of the hot tier that were changed last.
 fn newest(dirs: &SegmentDirs) -> io::Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(dirs.hot()) {
+    let mut files = segments_in(dirs.hot())?;
+    files.sort();
+    Ok(files.into_iter().rev().take(FILES_MAX).map(|(_, path)| path).collect())
+}
+
+/// The files of segments in a directory, with the times at which they were changed.
+fn segments_in(dir: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
+    let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+    let mut files = Vec::new();
     for entry in entries {
         let entry = entry?;
         if entry.file_name().to_str().and_then(segment_of_file_name).is_some() {
             files.push((entry.metadata()?.modified()?, entry.path()));
         }
     }
-    files.sort();
-    Ok(files.into_iter().rev().take(FILES_MAX).map(|(_, path)| path).collect())
+    Ok(files)
 }
 
-/// Chunks in the newest segments of `incarnation` that nothing in `named` (segment and offset) names and that were
-/// written when the log had at least `entries` entries less one batch: bucket and key, each once, in order.
+/// Chunks in segments of `incarnation`, in whichever tier, that nothing in `named` (segment and offset) names and that
+/// were written when the log had at least `entries` entries less one batch: bucket and key, each once, in order.
 ///
 /// # Errors
-/// When the directory or a file cannot be read.
+/// When a directory or a file cannot be read.
 pub fn unnamed_after(
     dirs: &SegmentDirs,
     incarnation: Incarnation,
@@ -74,21 +80,27 @@ pub fn unnamed_after(
     named: &HashSet<(u64, u64)>,
 ) -> io::Result<Vec<(u64, String)>> {
     let mut keys = BTreeSet::new();
-    for path in newest(dirs)? {
-        let Ok((length, Ok(header))) = header_of(&path) else { continue };
-        if header.incarnation != incarnation {
-            continue;
-        }
-        let from = length.saturating_sub(TAIL_BYTES);
-        let scan = Scan::new(regular::open(&path)?, header.id, header.seed, from)?;
-        let mut floor = 0;
-        scan.survey(&mut |record| {
-            let Some(head) = &record.head else { return };
-            floor = head.floor.unwrap_or(floor);
-            if floor + 1 >= entries && !named.contains(&(header.id.0, record.offset)) {
-                keys.insert((head.bucket.0, String::from_utf8_lossy(head.key).into_owned()));
+    for dir in dirs.all() {
+        for (_, path) in segments_in(dir)? {
+            let Ok((length, Ok(header))) = header_of(&path) else { continue };
+            let scan = |from| Scan::new(regular::open(&path)?, header.id, header.seed, from);
+            let is_late = |floor: Option<u64>| floor.is_some_and(|floor| floor + 1 >= entries);
+            let mut ends_late = false;
+            scan(length.saturating_sub(TAIL_BYTES))?.survey(&mut |record| {
+                ends_late |= is_late(record.head.as_ref().and_then(|head| head.floor));
+            })?;
+            if header.incarnation != incarnation || !ends_late {
+                continue;
             }
-        })?;
+            let mut floor = None;
+            scan(0)?.survey(&mut |record| {
+                let Some(head) = &record.head else { return };
+                floor = head.floor.or(floor);
+                if is_late(floor) && !named.contains(&(header.id.0, record.offset)) {
+                    keys.insert((head.bucket.0, String::from_utf8_lossy(head.key).into_owned()));
+                }
+            })?;
+        }
     }
     Ok(keys.into_iter().collect())
 }

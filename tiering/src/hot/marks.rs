@@ -5,6 +5,10 @@
 //! without a mark is marked when it agrees with the catalogue: no file in it contradicts a record, and some file
 //! agrees with one unless the catalogue expects no file there. The start that marks a directory removes nothing from it.
 //!
+//! A mark alone does not make a directory the right one: a start before a disk was mounted has marked the mount point.
+//! A marked directory without any segment is refused where the catalogue expects some, unless the mark ends with
+//! `incomplete`, which adopting the directory writes.
+//!
 //! The mark is written under another name, synced, renamed, and the directory synced: a crash leaves none or the
 //! whole one, and the next start judges again.
 
@@ -34,6 +38,8 @@ pub const MARK_FILE_NAME: &str = "owner";
 /// The name that a mark has until it is whole.
 pub(super) const MARK_NEW_NAME: &str = "owner.new";
 const MAGIC: &str = "mlgw-owner 1 ";
+/// How the statement of a mark ends that adopting has written though segments were missing.
+const INCOMPLETE: &str = " incomplete";
 /// Longer than any mark.
 const MARK_BYTES_MAX: u64 = 256;
 
@@ -73,8 +79,8 @@ pub enum MarkError {
     },
     /// It has no mark, and a file in it is not what the catalogue has a record of.
     #[error(
-        "{dir} has no mark, and {file} in it is not this server's ({why}): mount the right disk, or \
-         run `mlgw store repair --adopt {dir}`, which verifies the directory and sets aside what is foreign"
+        "{dir} has no mark, and {file} in it is not this server's ({why}): mount the right disk; where only \
+         some files are foreign, `mlgw store repair --adopt {dir}` names them"
     )]
     Disagrees {
         /// The directory.
@@ -84,9 +90,9 @@ pub enum MarkError {
         /// How it differs.
         why: String,
     },
-    /// It has no mark and none of the segments that the catalogue has there.
+    /// It has none of the segments that the catalogue has there.
     #[error(
-        "{dir} has no mark and none of the {segments} segments that belong there (the first is {first}): mount \
+        "{dir} has none of the {segments} segments that belong there (the first is {first}): mount \
          its disk; if its bytes are lost, `mlgw store repair --adopt {dir}` takes it as it is, and \
          cold.start_without_missing = true takes every cold directory as it is"
     )]
@@ -126,11 +132,23 @@ pub(super) enum Verdict {
     Agrees,
 }
 
+/// What the mark of a directory states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    owner: Identity,
+    /// The directory was adopted though segments that belong there were missing.
+    incomplete: bool,
+}
+
 /// The identity in the mark of a directory; none where there is no mark.
 ///
 /// # Errors
 /// Of kind `InvalidData` when the mark does not read.
 pub fn read_mark(dir: &Path) -> io::Result<Option<Identity>> {
+    Ok(mark_of(dir)?.map(|mark| mark.owner))
+}
+
+fn mark_of(dir: &Path) -> io::Result<Option<Mark>> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the mark is damaged");
     let path = dir.join(MARK_FILE_NAME);
     let file = match regular::open(&path) {
@@ -142,11 +160,16 @@ pub fn read_mark(dir: &Path) -> io::Result<Option<Identity>> {
     let mut text = String::new();
     file.take(MARK_BYTES_MAX).read_to_string(&mut text).map_err(|_| damaged())?;
     let line = text.strip_prefix(MAGIC).and_then(|rest| rest.strip_suffix('\n')).ok_or_else(damaged)?;
-    let (crc, identity) = line.split_once(' ').ok_or_else(damaged)?;
-    if crc != format!("{:08x}", crc32c(identity.as_bytes())) {
+    let (crc, stated) = line.split_once(' ').ok_or_else(damaged)?;
+    if crc != format!("{:08x}", crc32c(stated.as_bytes())) {
         return Err(damaged());
     }
-    identity.parse().map(Some).map_err(|_| damaged())
+    let (identity, incomplete) = match stated.strip_suffix(INCOMPLETE) {
+        Some(identity) => (identity, true),
+        None => (stated, false),
+    };
+    let owner = identity.parse().map_err(|_| damaged())?;
+    Ok(Some(Mark { owner, incomplete }))
 }
 
 /// Marks a directory, durably.
@@ -154,10 +177,26 @@ pub fn read_mark(dir: &Path) -> io::Result<Option<Identity>> {
 /// # Errors
 /// When the mark cannot be written.
 pub fn write_mark(dir: &Path, owner: &Identity) -> io::Result<()> {
-    let identity = owner.to_string();
-    let line = format!("{MAGIC}{:08x} {identity}\n", crc32c(identity.as_bytes()));
+    put_mark(dir, Mark { owner: *owner, incomplete: false })
+}
+
+/// Has a directory that is marked as `from`'s marked as `to`'s, durably. Any other one stays as it is.
+///
+/// # Errors
+/// When the mark cannot be written.
+pub fn pass_mark(dir: &Path, from: &Identity, to: &Identity) -> io::Result<()> {
+    match mark_of(dir) {
+        Ok(Some(mark)) if mark.owner == *from => put_mark(dir, Mark { owner: *to, ..mark }),
+        _ => Ok(()),
+    }
+}
+
+fn put_mark(dir: &Path, mark: Mark) -> io::Result<()> {
+    let stated = format!("{}{}", mark.owner, if mark.incomplete { INCOMPLETE } else { "" });
+    let line = format!("{MAGIC}{:08x} {stated}\n", crc32c(stated.as_bytes()));
     let new = dir.join(MARK_NEW_NAME);
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let mut options = OpenOptions::new();
+    let mut file = regular::open_with(options.write(true).create(true).truncate(true).mode(0o600), &new)?;
     file.write_all(line.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&new, dir.join(MARK_FILE_NAME))?;
@@ -221,32 +260,60 @@ pub(super) fn judge(
     may_be_missing: bool,
 ) -> Result<Verdict, MarkError> {
     let io = |source| MarkError::Io { dir: dir.to_owned(), source };
-    let mark = match read_mark(dir) {
+    let mark = match mark_of(dir) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             return Err(MarkError::Damaged { dir: dir.to_owned() });
         }
         mark => mark.map_err(io)?,
     };
-    match mark.map(|found| (lineage.kinship(&found), found)) {
-        Some((Kinship::Own, _)) => Ok(Verdict::Marked),
-        Some((Kinship::Earlier, found)) => Err(MarkError::Earlier { dir: dir.to_owned(), found }),
-        Some((Kinship::Foreign, found)) => {
-            Err(MarkError::Foreign { dir: dir.to_owned(), found, own: lineage.own })
-        }
+    let may_be_missing = may_be_missing && tier != super::catalogue::HOT;
+    let (verdict, is_right) = match mark.map(|mark| (lineage.kinship(&mark.owner), mark)) {
+        Some((Kinship::Own, mark)) => (Verdict::Marked, mark.incomplete || has_segments(dir).map_err(io)?),
+        Some((_, mark)) => return Err(not_own(dir, mark.owner, lineage)),
         None => {
             let compared = compare(dir, records, lineage).map_err(io)?;
             compared.verdict(dir)?;
-            let missing = if compared.agreeing > 0 || may_be_missing && tier != super::catalogue::HOT {
-                Vec::new()
-            } else {
-                missing(dirs, tier, records).map_err(io)?
-            };
-            match missing.first() {
-                Some(&first) => Err(MarkError::Empty { dir: dir.to_owned(), segments: missing.len(), first }),
-                None => Ok(Verdict::Agrees),
-            }
+            (Verdict::Agrees, compared.agreeing > 0)
+        }
+    };
+    if is_right || may_be_missing {
+        return Ok(verdict);
+    }
+    let missing = missing(dirs, tier, records).map_err(io)?;
+    match missing.first() {
+        Some(&first) => Err(MarkError::Empty { dir: dir.to_owned(), segments: missing.len(), first }),
+        None => Ok(verdict),
+    }
+}
+
+/// Why a directory with the mark of `found`, which is not this server's identity, is refused.
+fn not_own(dir: &Path, found: Identity, lineage: &Lineage) -> MarkError {
+    let dir = dir.to_owned();
+    match lineage.kinship(&found) {
+        Kinship::Earlier => MarkError::Earlier { dir, found },
+        Kinship::Own | Kinship::Foreign => MarkError::Foreign { dir, found, own: lineage.own },
+    }
+}
+
+/// Whether there is the file of any segment in a directory.
+fn has_segments(dir: &Path) -> io::Result<bool> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        if entry?.file_name().to_str().and_then(segment_of_file_name).is_some() {
+            return Ok(true);
         }
     }
+    Ok(false)
+}
+
+/// Whether a directory is marked as another server's, or as a timeline's that this one does not descend from. Nothing
+/// in such a directory is changed, whatever is to be mended.
+pub(super) fn is_foreign(dir: &Path, lineage: &Lineage) -> bool {
+    read_mark(dir).ok().flatten().is_some_and(|found| lineage.kinship(&found) == Kinship::Foreign)
 }
 
 /// How the files of a directory compare with the catalogue.
