@@ -7,12 +7,10 @@
 //! - `directories`: whole directories of segments, and their marks;
 //! - `segments`: single files of segments;
 //! - `logs`: the write-ahead log;
-//! - `catalogues`: states, checkpoints and rebuilds;
-//! - `start_time`: how long the checks of a start take.
+//! - `catalogues`: states, checkpoints and rebuilds.
 
 mod catalogues;
 mod directories;
 mod logs;
 mod segments;
 mod site;
-mod start_time;

@@ -19,8 +19,8 @@ use super::scan::Scan;
 
 /// Files that are read: there is an open segment per class, and one of each may have been sealed lately.
 const FILES_MAX: usize = 8;
-/// Bytes that are read of each: several batches of the largest chunks.
-const TAIL_BYTES: u64 = 8 * MIB;
+/// Bytes that are read of each: at least two batches of the largest chunks.
+const TAIL_BYTES: u64 = 4 * MIB;
 
 /// The highest floor in the newest segments of the hot tier that `incarnation` wrote; 0 where there is none.
 ///
@@ -44,11 +44,17 @@ pub fn floor_in(dirs: &SegmentDirs, incarnation: Incarnation) -> io::Result<u64>
     Ok(floor)
 }
 
-/// The files of segments of the hot tier that were changed last.
+/// The files of segments of the hot tier that were changed last, and those that were made last: in a copied directory
+/// the times of changes are those of the copy.
 fn newest(dirs: &SegmentDirs) -> io::Result<Vec<PathBuf>> {
     let mut files = segments_in(dirs.hot())?;
-    files.sort();
-    Ok(files.into_iter().rev().take(FILES_MAX).map(|(_, path)| path).collect())
+    files.sort_unstable();
+    let mut newest: Vec<PathBuf> = files.iter().rev().take(FILES_MAX).map(|(_, path)| path.clone()).collect();
+    files.sort_unstable_by(|(_, a), (_, b)| b.cmp(a));
+    newest.extend(files.into_iter().take(FILES_MAX).map(|(_, path)| path));
+    newest.sort_unstable();
+    newest.dedup();
+    Ok(newest)
 }
 
 /// The files of segments in a directory, with the times at which they were changed.

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use mlgw_common::checksum::crc32c;
 use mlgw_common::ids::SegmentId;
-use mlgw_common::{Identity, Kinship, Lineage, regular};
+use mlgw_common::{Identity, Kinship, Lineage, Timestamp, regular};
 use mlgw_metadata::schema::{SegmentRecord, SegmentState};
 
 use super::check::is_of;
@@ -32,6 +32,7 @@ use super::file::{segment_file_name, segment_of_file_name};
 use super::header::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::map::SegmentMap;
 use super::options::HotOptions;
+use super::scan::Scan;
 
 /// The name of the mark of a directory.
 pub const MARK_FILE_NAME: &str = "owner";
@@ -361,7 +362,7 @@ pub(super) fn compare(dir: &Path, records: &dyn Records, lineage: &Lineage) -> i
         let Some(id) = entry.file_name().to_str().and_then(segment_of_file_name) else { continue };
         let (length, header) = header_of(&entry.path())?;
         match records.record(id)? {
-            Some(record) => match difference(&record, length, header) {
+            Some(record) => match difference(&entry.path(), &record, length, header)? {
                 None => compared.agreeing += 1,
                 Some(why) => compared.disagreeing.push((id, why)),
             },
@@ -389,22 +390,34 @@ pub(super) fn header_of(path: &Path) -> io::Result<(u64, Result<SegmentHeader, H
 
 /// How a file differs from what a record has; nothing when it agrees.
 fn difference(
+    path: &Path,
     record: &SegmentRecord,
     length: u64,
     header: Result<SegmentHeader, HeaderFault>,
-) -> Option<String> {
+) -> io::Result<Option<String>> {
     let sealed = record.state() == SegmentState::Sealed;
     let kept_bytes = if sealed { record.length } else { record.marked };
-    match header {
+    Ok(match header {
         // Power failed before the header was on the disk.
         Err(_) if kept_bytes < SEGMENT_HEADER_BYTES => None,
         Err(fault) => Some(fault.to_string()),
-        Ok(header) if !is_of(&header, record) => {
+        Ok(header) if !is_of(&header, record) || is_made_later(path, record, &header)? => {
             Some(format!("it is segment {}, made at {}, of {}", header.id, header.created, header.cluster))
         }
         Ok(_) if length < kept_bytes => Some(format!("{length} bytes of {kept_bytes}")),
         Ok(_) => None,
+    })
+}
+
+/// Whether a file of format 1 was made later than the segment of its record, by another server that counts alike. Its
+/// first record tells where the header alone does not: it is older than a segment whose creation took long.
+fn is_made_later(path: &Path, record: &SegmentRecord, header: &SegmentHeader) -> io::Result<bool> {
+    if !header.is_doubtful(Timestamp(record.created_ms)) {
+        return Ok(false);
     }
+    let mut scan = Scan::new(regular::open(path)?, header.id, header.seed, 0)?.sparing();
+    let first = scan.next()?.and_then(|record| record.head.map(|head| head.written));
+    Ok(first.is_some_and(|written| written.0 > record.created_ms))
 }
 
 /// The segments that belong to a tier and are in no directory.

@@ -13,8 +13,8 @@ use mlgw_metadata::offline::{Finding, Kind, Offline, Watch};
 use mlgw_metadata::schema::{SegmentRecord, SegmentState};
 
 use super::{
-    MARK_FILE_NAME, Mark, MarkError, Records, header_of, is_foreign, judge, missing, not_own, put_mark,
-    read_mark,
+    MARK_FILE_NAME, Mark, MarkError, Records, header_of, is_foreign, is_made_later, judge, missing, not_own,
+    put_mark, read_mark,
 };
 use crate::hot::check::is_of;
 use crate::hot::dirs::SegmentDirs;
@@ -135,7 +135,7 @@ fn refusal(adopted: &Adopted, disagreeing: &[String]) -> Option<String> {
 fn stranger(path: &Path, record: &SegmentRecord) -> io::Result<Option<String>> {
     let (length, header) = header_of(path)?;
     match header {
-        Ok(header) if !is_of(&header, record) => Ok(Some(format!(
+        Ok(header) if !is_of(&header, record) || is_made_later(path, record, &header)? => Ok(Some(format!(
             "it is segment {}, made at {}, of {}",
             header.id, header.created, header.cluster
         ))),
