@@ -89,12 +89,21 @@ fn small_files(
     Ok(())
 }
 
-/// Writes the description of a directory that lost it: the identity is that in the mark of the hot directory, or in
-/// the log. Where neither has one, the server gets a new identity.
+/// Writes the description of a directory that lost it: the identity is that in the log, or in the mark of the
+/// hot directory. Where neither has one, the server gets a new identity.
 fn describe_again(place: &Place, clock: &dyn Clock) -> Result<String, StoreVerbError> {
     let path = place.dir.join(NODE_FILE);
-    let mark = read_mark(place.segments.hot()).ok().flatten();
-    let known = mark.or_else(|| offline::log_identity(&place.catalogue(), &scratch().ok()?));
+    // The log lies in the directory itself; hot.dir may be configured wrong.
+    let in_log = offline::log_identity(&place.catalogue(), &scratch()?);
+    let marked = read_mark(place.segments.hot()).ok().flatten();
+    if let (Some(in_log), Some(marked)) = (in_log, marked)
+        && in_log != marked
+    {
+        let what =
+            format!("it belongs to {in_log}, and hot.dir to {marked}: put back what is not this server's");
+        return Err(StoreVerbError::Catalogue(what));
+    }
+    let known = in_log.or(marked);
     let (node, whence) = match known {
         Some(identity) => {
             (Node::of_identity(identity, clock.now()), "with the identity of its segments or log")

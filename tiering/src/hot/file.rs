@@ -368,7 +368,13 @@ impl Disk {
             rustix::fs::fsync(file)?;
             self.metrics.sync_segment_new.record(begun.elapsed());
         }
-        std::fs::rename(self.copying_path(id), self.path(id))?;
+        let (copy, name) = (self.copying_path(id), self.path(id));
+        let header = |path: &Path| header_of(path).ok().and_then(|(_, header)| header.ok());
+        if self.is_owned() && name.exists() && header(&name) != header(&copy) {
+            let aside = self.set_aside(&segment_file_name(id))?;
+            tracing::error!(segment = %id, %aside, "set aside: another file had the name of a segment that is moved here");
+        }
+        std::fs::rename(copy, name)?;
         let named = self.sync_named_always();
         if named.is_err() {
             // Nothing names it yet. What cannot be removed now is removed at the next start.
