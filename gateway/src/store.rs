@@ -134,7 +134,8 @@ pub fn rebuild(
     let _held = DataDir::hold(&place.dir)?;
     let node = DataDir::description(&place.dir)?;
     let expected = expected(place, node.as_ref())?;
-    let (dir, checkpoints) = (place.catalogue(), &place.checkpoints);
+    let lineage = expected.as_ref().map(|expected| &expected.lineage);
+    let (dir, checkpoints) = (place.catalogue(), checkpoint_dir::described(&place.checkpoints, lineage));
     let rebuilt = offline::rebuild(&dir, checkpoints, log, expected.as_ref(), &scratch()?, unusable, watch)?;
     node.map_or(Ok(()), |node| timeline::begin(place, node))?;
     Ok(rebuilt)

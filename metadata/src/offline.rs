@@ -28,8 +28,8 @@ pub(crate) use logs::reach;
 pub use logs::{log_entries, log_identity};
 pub use mend::{mend_log, name_manifests, recount, remake_log};
 pub use rebuild::{
-    RebuildError, Rebuilt, WhichLog, check_checkpoint, copy_closed, foreign_checkpoint, rebuild,
-    remove_checkpoint,
+    CheckpointDir, RebuildError, Rebuilt, WhichLog, check_checkpoint, copy_closed, foreign_checkpoint,
+    rebuild, remove_checkpoint,
 };
 
 pub use tail::{Tail, begin_log_anew, lost_tail};

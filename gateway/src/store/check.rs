@@ -69,7 +69,7 @@ pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError>
     {
         findings.push(Finding::damage(Kind::Foreign, place.checkpoints.display(), error));
     }
-    check_checkpoint(&place.checkpoints, lineage, findings, watch);
+    check_checkpoint(checkpoint_dir::described(&place.checkpoints, lineage), lineage, findings, watch);
     let catalogue = Offline::open(&place.catalogue(), &scratch()?, expected.as_ref(), findings, watch)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     let Some(catalogue) = catalogue else { return Ok(checked) };

@@ -6,7 +6,7 @@
 //! leaves a directory that is judged again.
 
 use mlgw_common::{Kinship, Lineage};
-use mlgw_metadata::offline::foreign_checkpoint;
+use mlgw_metadata::offline::{CheckpointDir, foreign_checkpoint};
 use mlgw_tiering::hot::{read_mark, write_mark};
 use std::fs::DirBuilder;
 use std::io;
@@ -58,6 +58,14 @@ pub fn judge(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<bool, Check
         Ok(Some(why)) => Err(foreign(why)),
         Err(source) => Err(CheckpointDirError::Io { dir: dir.to_owned(), source }),
     }
+}
+
+/// The directory, for checks and rebuilds.
+#[must_use]
+pub fn described<'p>(dir: &'p Path, lineage: Option<&Lineage>) -> CheckpointDir<'p> {
+    let mark = read_mark(dir).ok().flatten();
+    let is_marked = mark.is_some_and(|found| lineage.is_some_and(|own| own.kinship(&found) == Kinship::Own));
+    CheckpointDir { path: dir, is_marked }
 }
 
 /// Judges the directory, and marks it where it has no mark yet.

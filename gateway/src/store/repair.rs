@@ -153,7 +153,9 @@ fn catalogue(
     }
     let node = DataDir::description(&place.dir).ok().flatten();
     let expected = super::expected(place, node.as_ref())?;
-    let (checkpoints, own) = (&place.checkpoints, WhichLog::Own);
+    let lineage = expected.as_ref().map(|expected| &expected.lineage);
+    let checkpoints = super::checkpoint_dir::described(&place.checkpoints, lineage);
+    let own = WhichLog::Own;
     let rebuilt =
         offline::rebuild(&dir, checkpoints, own, expected.as_ref(), &scratch()?, &mut Vec::new(), watch);
     match rebuilt {

@@ -32,6 +32,15 @@ pub enum WhichLog {
     Checkpoint,
 }
 
+/// A directory of checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointDir<'c> {
+    /// The directory.
+    pub path: &'c Path,
+    /// Whether it has this server's mark. A checkpoint in it that names no server was made by an earlier version.
+    pub is_marked: bool,
+}
+
 /// What was rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebuilt {
@@ -87,7 +96,7 @@ pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> RebuildError {
 /// See [`RebuildError`].
 pub fn rebuild(
     dir: &Path,
-    checkpoints: &Path,
+    checkpoints: CheckpointDir<'_>,
     log: WhichLog,
     expected: Option<&Expected>,
     scratch: &Path,
@@ -138,18 +147,18 @@ pub fn rebuild(
 
 /// The newest checkpoint that is whole and of this server.
 fn newest(
-    checkpoints: &Path,
+    checkpoints: CheckpointDir<'_>,
     lineage: Option<&Lineage>,
     findings: &mut Vec<Finding>,
     watch: Watch<'_>,
 ) -> Result<(PathBuf, Contents), RebuildError> {
-    for number in checkpoint_numbers(checkpoints).unwrap_or_default().into_iter().rev() {
-        let path = checkpoint_dir(checkpoints, number);
+    for number in checkpoint_numbers(checkpoints.path).unwrap_or_default().into_iter().rev() {
+        let path = checkpoint_dir(checkpoints.path, number);
         let before = findings.len();
         match Contents::read(&path) {
             Ok(contents) => {
                 contents.verify(&path, "", findings, watch);
-                findings.extend(lineage.and_then(|lineage| foreign(&path, lineage)));
+                findings.extend(lineage.and_then(|lineage| foreign(&path, lineage, checkpoints.is_marked)));
                 if findings.len() == before {
                     return Ok((path, contents));
                 }
@@ -158,12 +167,12 @@ fn newest(
         }
     }
     let why = if findings.is_empty() { String::new() } else { format!(": {}", said(findings)) };
-    Err(RebuildError::NoCheckpoint(checkpoints.to_owned(), why))
+    Err(RebuildError::NoCheckpoint(checkpoints.path.to_owned(), why))
 }
 
 /// The finding for a checkpoint of another server, or of a timeline that this one does not descend from. One that
 /// names no timeline was made before this server had an identity, or elsewhere.
-fn foreign(checkpoint: &Path, lineage: &Lineage) -> Option<Finding> {
+fn foreign(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Option<Finding> {
     let state = stores::newest_state(&checkpoint.join("group-0"))?;
     let facts = StateDb::open_read_only(&state).and_then(|state| StateFacts::read(&state));
     let what = match facts {
@@ -174,7 +183,7 @@ fn foreign(checkpoint: &Path, lineage: &Lineage) -> Option<Finding> {
             }
             format!("it belongs to cluster {cluster} and incarnation {incarnation}, not to this server")
         }
-        Ok(_) if lineage.marking => return None,
+        Ok(_) if lineage.marking || is_marked => return None,
         Ok(_) => "it names no server; this server's checkpoints do".to_owned(),
         Err(error) => error.0,
     };
@@ -220,17 +229,18 @@ pub fn foreign_checkpoint(
 
 /// Checks the newest checkpoint in `checkpoints`, if there is any.
 pub fn check_checkpoint(
-    checkpoints: &Path,
+    checkpoints: CheckpointDir<'_>,
     lineage: Option<&Lineage>,
     findings: &mut Vec<Finding>,
     watch: Watch<'_>,
 ) {
-    let numbers = checkpoint_numbers(checkpoints).unwrap_or_default();
-    let Some(path) = numbers.last().map(|number| checkpoint_dir(checkpoints, *number)) else { return };
+    let numbers = checkpoint_numbers(checkpoints.path).unwrap_or_default();
+    let newest = numbers.last().map(|number| checkpoint_dir(checkpoints.path, *number));
+    let Some(path) = newest else { return };
     match Contents::read(&path) {
         Ok(contents) => {
             contents.verify(&path, "", findings, watch);
-            findings.extend(lineage.and_then(|lineage| foreign(&path, lineage)));
+            findings.extend(lineage.and_then(|lineage| foreign(&path, lineage, checkpoints.is_marked)));
         }
         Err(error) => findings.push(Finding::damage(super::Kind::Copy, path.display(), error)),
     }

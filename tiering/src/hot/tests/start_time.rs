@@ -11,6 +11,8 @@ use mlgw_metadata::{Catalogue, CatalogueOptions, Change, Command, Durability, Re
 use std::time::{Duration, Instant};
 
 const SEGMENTS: u64 = 100_000;
+/// Segments that are made at once.
+const AT_ONCE: usize = 500;
 /// What a start may take.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -33,24 +35,26 @@ async fn fill(dir: &Path) {
     let catalogue = catalogue(dir, Durability::Os).await;
     let hot = dir.join("hot");
     std::fs::create_dir(&hot).unwrap();
-    for stamp in 1..=SEGMENTS {
-        let create =
-            CreateSegment { class: 1, node: 1, created_ms: 1_700_000_000_000, stamp, ..Default::default() };
-        let made = catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap();
-        let Reply::Segment(record) = made else { panic!("{made:?}") };
-        let seal = SealSegment { segment: record.id, length: 1 << 20 };
-        catalogue.propose(Command::from(Change::SealSegment(seal))).await.unwrap();
-        let minted = NewSegment {
-            id: record.segment_id(),
-            seed: record.seed(),
-            created: Timestamp(record.created_ms),
-        };
-        let file = std::fs::File::create(hot.join(segment_file_name(minted.id))).unwrap();
-        std::io::Write::write_all(&mut &file, &SegmentHeader::of(&minted, record.class(), &OWN).encode())
-            .unwrap();
-        file.set_len(1 << 20).unwrap();
+    for first in (1..=SEGMENTS).step_by(AT_ONCE) {
+        let made = (first..first + AT_ONCE as u64).map(|stamp| make(&catalogue, &hot, stamp));
+        futures_util::future::join_all(made).await;
     }
     catalogue.shutdown().await;
+}
+
+/// Makes a sealed segment in the catalogue, and its file.
+async fn make(catalogue: &Catalogue, hot: &Path, stamp: u64) {
+    let create =
+        CreateSegment { class: 1, node: 1, created_ms: 1_700_000_000_000, stamp, ..Default::default() };
+    let made = catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap();
+    let Reply::Segment(record) = made else { panic!("{made:?}") };
+    let seal = SealSegment { segment: record.id, length: 1 << 20 };
+    catalogue.propose(Command::from(Change::SealSegment(seal))).await.unwrap();
+    let (id, created) = (record.segment_id(), Timestamp(record.created_ms));
+    let header = SegmentHeader::of(&NewSegment { id, seed: record.seed(), created }, record.class(), &OWN);
+    let file = std::fs::File::create(hot.join(segment_file_name(id))).unwrap();
+    std::io::Write::write_all(&mut &file, &header.encode()).unwrap();
+    file.set_len(1 << 20).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
