@@ -59,8 +59,8 @@ pub enum Mismatch {
     UnmarkedLog,
     /// Another server, or another timeline of this one, wrote some of the log.
     #[error(
-        "the log has entries of the incarnation {0}, which are not this server's: a write-ahead log of another \
-         server or timeline is among its files"
+        "the log has entries of the incarnation {0}, which are not this server's: a write-ahead log of \
+         another server or timeline is among its files"
     )]
     ForeignEntries(Incarnation),
     /// Some of the log names no writer though this server's does.
@@ -164,8 +164,8 @@ pub(crate) fn judge(
     Ok(())
 }
 
-/// Whether everything that names a writer in the log names this server, and the log reaches the floor. For a log whose
-/// state is to be made anew.
+/// Whether everything that names a writer in the log names this server, and the log reaches the floor. For a
+/// log whose state is to be made anew.
 pub(crate) fn judge_log(expected: &Expected, log: &LogFacts) -> Result<(), Mismatch> {
     judge_writers(&expected.lineage, log)?;
     if log.identity.is_none() && !expected.lineage.marking {

@@ -1,7 +1,8 @@
 //! Directories, segments, logs, states and checkpoints of other servers and timelines, as people mix them up:
 //! disks mounted in another order, copied configurations, restored backups, files copied back from a rescue.
 //!
-//! What is not the server's own is refused by name and stays as it is, and `store check` judges as the start does.
+//! What is not the server's own is refused by name and stays as it is, and `store check` judges as the start
+//! does.
 //!
 //! - `site`: a server with a hot and a cold directory outside of its data directory, and what it must serve;
 //! - `directories`: whole directories of segments, and their marks;

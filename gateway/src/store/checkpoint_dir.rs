@@ -1,9 +1,9 @@
 //! The directory of checkpoints: whose it is, and its mark.
 //!
-//! A server removes all but its newest checkpoints, so it makes them only in a directory of its own. The mark is that of
-//! directories of segments. A directory without one is marked when every checkpoint in it is of this timeline. One of
-//! another server or timeline is refused and stays as it is. The mark is written whole before anything else, so a crash
-//! leaves a directory that is judged again.
+//! A server removes all but its newest checkpoints, so it makes them only in a directory of its own. The mark
+//! is that of directories of segments. A directory without one is marked when every checkpoint in it is of
+//! this timeline. One of another server or timeline is refused and stays as it is. The mark is written whole
+//! before anything else, so a crash leaves a directory that is judged again.
 
 use mlgw_common::{Kinship, Lineage};
 use mlgw_metadata::offline::{CheckpointDir, foreign_checkpoint};
@@ -38,10 +38,10 @@ pub enum CheckpointDirError {
     },
 }
 
-/// Whether the directory is this server's already; a new one is none yet. `has_run` is whether the server has a log.
+/// Whether the directory is this server's already; a new one is none yet. `has_run` is whether the server has
+/// a log.
 ///
-/// # Errors
-/// When it is another server's.
+/// # Errors When it is another server's.
 pub fn judge(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<bool, CheckpointDirError> {
     let foreign = |why: String| CheckpointDirError::Foreign { dir: dir.to_owned(), why };
     match read_mark(dir) {

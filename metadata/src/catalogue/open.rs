@@ -130,9 +130,9 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     Ok(inner)
 }
 
-/// Refuses log and states that are not this server's, or do not fit each other, before anything is applied and
-/// before the log is opened: opening removes tables that the log does not name any more, and a repair may need
-/// those.
+/// Refuses log and states that are not this server's, or do not fit each other, before anything is applied
+/// and before the log is opened: opening removes tables that the log does not name any more, and a repair may
+/// need those.
 fn admit(
     dir: &Path,
     expected: Option<&Expected>,

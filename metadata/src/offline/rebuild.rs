@@ -37,7 +37,8 @@ pub enum WhichLog {
 pub struct CheckpointDir<'c> {
     /// The directory.
     pub path: &'c Path,
-    /// Whether it has this server's mark. A checkpoint in it that names no server was made by an earlier version.
+    /// Whether it has this server's mark. A checkpoint in it that names no server was made by an earlier
+    /// version.
     pub is_marked: bool,
 }
 
@@ -88,12 +89,11 @@ pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> RebuildError {
     move |source| RebuildError::Io { path: path.clone(), source }
 }
 
-/// Rebuilds the catalogue in `dir` from the checkpoints in `checkpoints` that are of the server that is `expected`,
-/// where that is known. Its own log must be that server's, too, and whole.
-/// `scratch` is an empty directory; it is removed. `findings` gets the checkpoints that could not be used.
+/// Rebuilds the catalogue in `dir` from the checkpoints in `checkpoints` that are of the server that is
+/// `expected`, where that is known. Its own log must be that server's, too, and whole. `scratch` is an empty
+/// directory; it is removed. `findings` gets the checkpoints that could not be used.
 ///
-/// # Errors
-/// See [`RebuildError`].
+/// # Errors See [`RebuildError`].
 pub fn rebuild(
     dir: &Path,
     checkpoints: CheckpointDir<'_>,
@@ -190,11 +190,10 @@ fn foreign(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Option<Find
     Some(Finding::damage(super::Kind::Foreign, checkpoint.display(), what))
 }
 
-/// Why some checkpoint in `checkpoints` is not of this very timeline; nothing when all are, or none says. A server that
-/// has never run has made none. Damage is not looked for.
+/// Why some checkpoint in `checkpoints` is not of this very timeline; nothing when all are, or none says. A
+/// server that has never run has made none. Damage is not looked for.
 ///
-/// # Errors
-/// When the directory cannot be read.
+/// # Errors When the directory cannot be read.
 pub fn foreign_checkpoint(
     checkpoints: &Path,
     lineage: &Lineage,

@@ -1,7 +1,8 @@
 //! A log that lost its end, or all of it: recognised, and begun anew where the states end.
 //!
-//! The new log is made beside the old one, synced, and takes its place; the old one is set aside. It names no server,
-//! so no start takes it until a new timeline was begun: a crash before that is noticed, and doing it again goes on.
+//! The new log is made beside the old one, synced, and takes its place; the old one is set aside. It names no
+//! server, so no start takes it until a new timeline was begun: a crash before that is noticed, and doing it
+//! again goes on.
 
 use super::mend::take_place;
 use super::rebuild::{RebuildError, failed};
@@ -32,10 +33,10 @@ struct Applied {
     position: Option<LogPosition>,
 }
 
-/// Whether the log of the closed catalogue in `dir` has lost its end. `scratch` is an empty directory; it is removed.
+/// Whether the log of the closed catalogue in `dir` has lost its end. `scratch` is an empty directory; it is
+/// removed.
 ///
-/// # Errors
-/// When something cannot be read.
+/// # Errors When something cannot be read.
 pub fn lost_tail(dir: &Path, expected: &Expected, scratch: &Path) -> Result<Tail, RebuildError> {
     let _scratch = Scratch(scratch.to_owned());
     let states = states_of(dir, scratch)?;
@@ -52,12 +53,11 @@ pub fn lost_tail(dir: &Path, expected: &Expected, scratch: &Path) -> Result<Tail
     })
 }
 
-/// Makes a log that begins where the states end, for every group whose log ends before, and returns where the old
-/// one is. Nothing is done where every log reaches as far as its state. `scratch` is an empty directory; it is
-/// removed.
+/// Makes a log that begins where the states end, for every group whose log ends before, and returns where the
+/// old one is. Nothing is done where every log reaches as far as its state. `scratch` is an empty directory;
+/// it is removed.
 ///
-/// # Errors
-/// When something cannot be read or written; then the log is as it was.
+/// # Errors When something cannot be read or written; then the log is as it was.
 pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, RebuildError> {
     let _scratch = Scratch(scratch.to_owned());
     let (log, new) = (dir.join("log"), dir.join("log.new"));
@@ -93,8 +93,8 @@ pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, Reb
     take_place(dir, &new, &log).map(Some)
 }
 
-/// The rows of logs that begin after these positions: what is before counts as purged, and the leader is the one
-/// that wrote it.
+/// The rows of logs that begin after these positions: what is before counts as purged, and the leader is the
+/// one that wrote it.
 fn begun_at(short: &[Applied]) -> Vec<([u8; 13], Vec<u8>)> {
     let positions = short.iter().filter_map(|of| Some((of.group, of.position?)));
     positions

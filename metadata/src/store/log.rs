@@ -38,8 +38,8 @@ pub(crate) enum Kind {
     Entry = 4,
     /// The identity of the server that writes the log; one row, under group 0.
     Identity = 5,
-    /// The incarnation that made the newest write; one row, under group 0. It is a part of every write, so that
-    /// each write-ahead log names its server.
+    /// The incarnation that made the newest write; one row, under group 0. It is a part of every write, so
+    /// that each write-ahead log names its server.
     Writer = 6,
 }
 
@@ -159,9 +159,9 @@ impl Drop for WriterThread {
 }
 
 impl LogStore {
-    /// Opens or creates the log in `dir`. `sync` false leaves syncs to the operating system.
-    /// Every write names `writer`. `failed` is called with the first failure, before those that wait are answered. A
-    /// log whose damage would make it end before what was acknowledged is refused.
+    /// Opens or creates the log in `dir`. `sync` false leaves syncs to the operating system. Every write
+    /// names `writer`. `failed` is called with the first failure, before those that wait are answered. A log
+    /// whose damage would make it end before what was acknowledged is refused.
     pub(crate) fn open(
         dir: &Path,
         cache: &Cache,

@@ -72,7 +72,8 @@ impl SavedLog {
         self.rewrite_rows(to, &|_| true, later)
     }
 
-    /// Makes a log in `to` of the rows of this one whose keys are `kept`, and of `later` records of a write-ahead log.
+    /// Makes a log in `to` of the rows of this one whose keys are `kept`, and of `later` records of a
+    /// write-ahead log.
     pub(crate) fn rewrite_rows(
         &self,
         to: &Path,

@@ -50,7 +50,8 @@ pub(crate) fn has_entries(dir: &Path) -> io::Result<bool> {
     Ok(found)
 }
 
-/// Which incarnations wrote the write-ahead logs in `dir`. Every file counts, whether the store names it or not.
+/// Which incarnations wrote the write-ahead logs in `dir`. Every file counts, whether the store names it or
+/// not.
 pub(crate) fn writers(dir: &Path) -> io::Result<Writers> {
     let mut writers = Writers::default();
     for file in files(dir)? {

@@ -1,9 +1,10 @@
 //! A data directory of every format that was ever released opens, whole.
 //!
 //! `tests/fixtures/format-N.tgz` was written by the first server of format N, `format-N-WHAT.tgz` by the
-//! first that had WHAT; none is ever made again. `format-1-last.tgz` and its twin are of two servers of the last version
-//! without identities, which did the same within seconds of each other. With `MLGW_MAKE_FIXTURE=FILE` the test writes one
-//! instead of reading them: once, when a format, or a kind of row or file, is new.
+//! first that had WHAT; none is ever made again. `format-1-last.tgz` and its twin are of two servers of the
+//! last version without identities, which did the same within seconds of each other. With
+//! `MLGW_MAKE_FIXTURE=FILE` the test writes one instead of reading them: once, when a format, or a kind of
+//! row or file, is new.
 
 use super::directories::{BUCKET, Objects, setup};
 use super::{assert_sound, runtime, text};

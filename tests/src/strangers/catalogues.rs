@@ -187,7 +187,8 @@ fn a_rebuild_gives_back_everything_or_refuses_whatever_is_in_the_logs_place() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A copy of a server whose state was rebuilt beside such a log, and what the verb printed; nothing when it refused.
+/// A copy of a server whose state was rebuilt beside such a log, and what the verb printed; nothing when it
+/// refused.
 fn rebuilt(site: &Site, home: &Path, logs: &Logs, harm: fn(&Path, &Logs)) -> Option<(Site, String)> {
     let tried = clone_of(site, home);
     harm(&tried.log(), logs);

@@ -1,4 +1,5 @@
-//! Whole directories of segments: another server's, another timeline's, without their disk, without their mark.
+//! Whole directories of segments: another server's, another timeline's, without their disk, without their
+//! mark.
 
 use std::fs;
 use std::path::Path;

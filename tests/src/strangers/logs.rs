@@ -1,7 +1,7 @@
 //! The write-ahead log: stale, emptied, removed, cut, another server's, another timeline's.
 //!
-//! Whatever is in its place, a start serves everything or refuses and changes nothing, and a check judges as the
-//! start does. Going on without what is lost names every object that is missing.
+//! Whatever is in its place, a start serves everything or refuses and changes nothing, and a check judges as
+//! the start does. Going on without what is lost names every object that is missing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -73,7 +73,8 @@ fn write_ahead_of(log: &Path, of: &Path) {
     fs::copy(newest(of), newest(log)).expect("copied");
 }
 
-/// A server that was stopped and one that was killed after more writes, and logs to put in the place of theirs.
+/// A server that was stopped and one that was killed after more writes, and logs to put in the place of
+/// theirs.
 pub(super) fn sites(room: &Path) -> ([(&'static str, Site); 2], Logs) {
     let mut site = Site::filled(room, "x", 1);
     let backup = room.join("backup");

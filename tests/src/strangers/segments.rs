@@ -1,6 +1,8 @@
-//! Single files of segments in the place of others: another server's, another timeline's, of an earlier format.
+//! Single files of segments in the place of others: another server's, another timeline's, of an earlier
+//! format.
 //!
-//! Nothing of them is served, checks report them, and nothing ever removes or renames them but to set them aside.
+//! Nothing of them is served, checks report them, and nothing ever removes or renames them but to set them
+//! aside.
 
 use std::fs;
 use std::path::{Path, PathBuf};

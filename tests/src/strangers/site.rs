@@ -44,7 +44,8 @@ impl Site {
         Self { home, hot, cold, objects: Objects::new() }
     }
 
-    /// A server with sealed segments in both tiers. Sites with other `seed`s have the same keys, lengths and ids.
+    /// A server with sealed segments in both tiers. Sites with other `seed`s have the same keys, lengths and
+    /// ids.
     pub(super) fn filled(room: &Path, name: &str, seed: u64) -> Self {
         let mut site = Self::new(room, name);
         let server = site.start();
@@ -166,8 +167,9 @@ impl Site {
         self.objects.iter().filter_map(read).collect()
     }
 
-    /// Asserts that the server does not start, that the reason has each of `words`, and that `store check` finds
-    /// damage as well where there is a data directory. Returns the reason. Nothing in `untouched` changes.
+    /// Asserts that the server does not start, that the reason has each of `words`, and that `store check`
+    /// finds damage as well where there is a data directory. Returns the reason. Nothing in `untouched`
+    /// changes.
     pub(super) fn assert_refused(&self, words: &[&str], untouched: &[&Path]) -> String {
         let before: Vec<Snapshot> = untouched.iter().map(|dir| snapshot(dir)).collect();
         if self.data().exists() {

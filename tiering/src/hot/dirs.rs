@@ -88,8 +88,8 @@ impl SegmentDirs {
 
     /// Opens the file of a segment that is the one that its record means, in whichever directory it is.
     ///
-    /// # Errors
-    /// Of kind `NotFound` when it is nowhere, and `InvalidData` when there is only one of another server or timeline.
+    /// # Errors Of kind `NotFound` when it is nowhere, and `InvalidData` when there is only one of another
+    /// server or timeline.
     pub(super) fn open_own(&self, segment: SegmentId, place: &Whereabouts) -> io::Result<File> {
         let name = segment_file_name(segment);
         let mut missing = io::Error::from(io::ErrorKind::NotFound);
@@ -125,7 +125,8 @@ fn stranger(file: &File, segment: SegmentId, place: &Whereabouts) -> io::Result<
     let other = header.filter(|header| !header.is_of(segment, place.seed, place.created));
     Ok(other.map(|header| {
         format!(
-            "the file of segment {segment} is another one: segment {}, made at {}, of cluster {} and incarnation {}",
+            "the file of segment {segment} is another one: segment {}, made at {}, of cluster {} and \
+             incarnation {}",
             header.id, header.created, header.cluster, header.incarnation
         )
     }))

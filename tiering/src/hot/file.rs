@@ -251,8 +251,8 @@ impl Disk {
         Ok(free)
     }
 
-    /// Sets the file under the name of a segment aside, durably, when its header is not that of the record at `place`.
-    /// Returns whether it was.
+    /// Sets the file under the name of a segment aside, durably, when its header is not that of the record at
+    /// `place`. Returns whether it was.
     pub(super) fn set_stranger_aside(&self, id: SegmentId, place: &Whereabouts) -> io::Result<bool> {
         if !self.is_owned() {
             return Ok(false);
@@ -372,7 +372,7 @@ impl Disk {
         let header = |path: &Path| header_of(path).ok().and_then(|(_, header)| header.ok());
         if self.is_owned() && name.exists() && header(&name) != header(&copy) {
             let aside = self.set_aside(&segment_file_name(id))?;
-            tracing::error!(segment = %id, %aside, "set aside: another file had the name of a segment that is moved here");
+            tracing::error!(segment = %id, %aside, "set aside: another file had the segment's name");
         }
         std::fs::rename(copy, name)?;
         let named = self.sync_named_always();

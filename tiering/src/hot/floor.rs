@@ -4,16 +4,18 @@
 //! a segment. Only segments that this timeline wrote count. The newest files are read from near their ends: each
 //! batch that was synced before the last acknowledged write is there.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::MIB;
 use mlgw_common::{Incarnation, regular};
 
 use super::dirs::SegmentDirs;
-use super::file::segment_of_file_name;
+use super::file::{segment_file_name, segment_of_file_name};
 use super::marks::header_of;
 use super::scan::Scan;
 
@@ -44,21 +46,21 @@ pub fn floor_in(dirs: &SegmentDirs, incarnation: Incarnation) -> io::Result<u64>
     Ok(floor)
 }
 
-/// The files of segments of the hot tier that were changed last, and those that were made last: in a copied directory
-/// the times of changes are those of the copy.
+/// The files of segments of the hot tier that were changed last, and those that were made last: in a copied
+/// directory the times of changes are those of the copy.
 fn newest(dirs: &SegmentDirs) -> io::Result<Vec<PathBuf>> {
     let mut files = segments_in(dirs.hot())?;
     files.sort_unstable();
-    let mut newest: Vec<PathBuf> = files.iter().rev().take(FILES_MAX).map(|(_, path)| path.clone()).collect();
-    files.sort_unstable_by(|(_, a), (_, b)| b.cmp(a));
-    newest.extend(files.into_iter().take(FILES_MAX).map(|(_, path)| path));
+    let mut newest: Vec<SegmentId> = files.iter().rev().take(FILES_MAX).map(|&(_, id)| id).collect();
+    files.sort_unstable_by_key(|&(_, id)| Reverse(id));
+    newest.extend(files.into_iter().take(FILES_MAX).map(|(_, id)| id));
     newest.sort_unstable();
     newest.dedup();
-    Ok(newest)
+    Ok(newest.into_iter().map(|id| dirs.hot().join(segment_file_name(id))).collect())
 }
 
-/// The files of segments in a directory, with the times at which they were changed.
-fn segments_in(dir: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
+/// The segments whose files are in a directory, with the times at which these were changed.
+fn segments_in(dir: &Path) -> io::Result<Vec<(SystemTime, SegmentId)>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -67,18 +69,18 @@ fn segments_in(dir: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     let mut files = Vec::new();
     for entry in entries {
         let entry = entry?;
-        if entry.file_name().to_str().and_then(segment_of_file_name).is_some() {
-            files.push((entry.metadata()?.modified()?, entry.path()));
+        if let Some(id) = entry.file_name().to_str().and_then(segment_of_file_name) {
+            files.push((entry.metadata()?.modified()?, id));
         }
     }
     Ok(files)
 }
 
-/// Chunks in segments of `incarnation`, in whichever tier, that nothing in `named` (segment and offset) names and that
-/// were written when the log had at least `entries` entries less one batch: bucket and key, each once, in order.
+/// Chunks in segments of `incarnation`, in whichever tier, that nothing in `named` (segment and offset) names
+/// and that were written when the log had at least `entries` entries less one batch: bucket and key, each
+/// once, in order.
 ///
-/// # Errors
-/// When a directory or a file cannot be read.
+/// # Errors When a directory or a file cannot be read.
 pub fn unnamed_after(
     dirs: &SegmentDirs,
     incarnation: Incarnation,
@@ -87,7 +89,8 @@ pub fn unnamed_after(
 ) -> io::Result<Vec<(u64, String)>> {
     let mut keys = BTreeSet::new();
     for dir in dirs.all() {
-        for (_, path) in segments_in(dir)? {
+        for (_, id) in segments_in(dir)? {
+            let path = dir.join(segment_file_name(id));
             let Ok((length, Ok(header))) = header_of(&path) else { continue };
             let scan = |from| Scan::new(regular::open(&path)?, header.id, header.seed, from);
             let is_late = |floor: Option<u64>| floor.is_some_and(|floor| floor + 1 >= entries);

@@ -22,12 +22,12 @@ const UNSTAMPED_VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"mlgw-seg";
 const CRC_AT: usize = SEGMENT_HEADER_BYTES as usize - 4;
-/// Format 1 took the time of the header after that of the record: up to so much later, as the command was synced in
-/// between, and a little earlier where a clock was put right.
+/// Format 1 took the time of the header after that of the record: up to so much later, as the command was
+/// synced in between, and a little earlier where a clock was put right.
 const UNSTAMPED_LATER_MS_MAX: i64 = 60_000;
 const UNSTAMPED_EARLIER_MS_MAX: i64 = 1_000;
-/// A header of format 1 that is later than its record by more than this is another server's, unless the first record
-/// in the file is older than the segment: then a writer waited for a slow creation.
+/// A header of format 1 that is later than its record by more than this is another server's, unless the first
+/// record in the file is older than the segment: then a writer waited for a slow creation.
 const UNSTAMPED_SURE_MS_MAX: i64 = 1_000;
 
 /// A segment that was just minted.
@@ -101,8 +101,8 @@ impl SegmentHeader {
         (self.id, self.seed) == (id, seed) && in_time
     }
 
-    /// Whether it takes more than the header to know that a file of format 1 is the one of a record with this time of
-    /// creation.
+    /// Whether it takes more than the header to know that a file of format 1 is the one of a record with this
+    /// time of creation.
     #[must_use]
     pub fn is_doubtful(&self, created: Timestamp) -> bool {
         self.seed.stamp.0 == 0 && self.created.0.saturating_sub(created.0) > UNSTAMPED_SURE_MS_MAX

@@ -1,16 +1,17 @@
 //! The marks of directories of segments: which server, and which timeline of it, owns each.
 //!
-//! A mark is the file `owner` of a directory, a line `mlgw-owner 1 CRC IDENTITY`. A start reads it before it changes
-//! anything in a directory. A directory of another server, or of another timeline, is refused and stays untouched. One
-//! without a mark is marked when it agrees with the catalogue: no file in it contradicts a record, and some file
-//! agrees with one unless the catalogue expects no file there. The start that marks a directory removes nothing from it.
+//! A mark is the file `owner` of a directory, a line `mlgw-owner 1 CRC IDENTITY`. A start reads it before it
+//! changes anything in a directory. A directory of another server, or of another timeline, is refused and
+//! stays untouched. One without a mark is marked when it agrees with the catalogue: no file in it contradicts
+//! a record, and some file agrees with one unless the catalogue expects no file there. The start that marks a
+//! directory removes nothing from it.
 //!
-//! A mark alone does not make a directory the right one: a start before a disk was mounted has marked the mount point.
-//! A marked directory without any segment is refused where the catalogue expects some, unless the mark ends with
-//! `incomplete`, which adopting the directory writes.
+//! A mark alone does not make a directory the right one: a start before a disk was mounted has marked the
+//! mount point. A marked directory without any segment is refused where the catalogue expects some, unless
+//! the mark ends with `incomplete`, which adopting the directory writes.
 //!
-//! The mark is written under another name, synced, renamed, and the directory synced: a crash leaves none or the
-//! whole one, and the next start judges again.
+//! The mark is written under another name, synced, renamed, and the directory synced: a crash leaves none or
+//! the whole one, and the next start judges again.
 
 mod adopt;
 
@@ -311,8 +312,8 @@ fn has_segments(dir: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether a directory is marked as another server's, or as a timeline's that this one does not descend from. Nothing
-/// in such a directory is changed, whatever is to be mended.
+/// Whether a directory is marked as another server's, or as a timeline's that this one does not descend from.
+/// Nothing in such a directory is changed, whatever is to be mended.
 pub(super) fn is_foreign(dir: &Path, lineage: &Lineage) -> bool {
     read_mark(dir).ok().flatten().is_some_and(|found| lineage.kinship(&found) == Kinship::Foreign)
 }
@@ -409,8 +410,9 @@ fn difference(
     })
 }
 
-/// Whether a file of format 1 was made later than the segment of its record, by another server that counts alike. Its
-/// first record tells where the header alone does not: it is older than a segment whose creation took long.
+/// Whether a file of format 1 was made later than the segment of its record, by another server that counts
+/// alike. Its first record tells where the header alone does not: it is older than a segment whose creation
+/// took long.
 fn is_made_later(path: &Path, record: &SegmentRecord, header: &SegmentHeader) -> io::Result<bool> {
     if !header.is_doubtful(Timestamp(record.created_ms)) {
         return Ok(false);

