@@ -93,6 +93,9 @@ pub enum ServeError {
     /// The catalogue did not open.
     #[error("the catalogue does not open: {0}; run `mlgw store check` on the data directory")]
     Catalogue(#[from] mlgw_metadata::OpenError),
+    /// The directory of checkpoints is another server's.
+    #[error(transparent)]
+    Checkpoints(#[from] crate::store::checkpoint_dir::CheckpointDirError),
     /// The hot tier did not open.
     #[error("the hot tier does not open: {0}")]
     Hot(#[from] mlgw_tiering::OpenError),

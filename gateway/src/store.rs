@@ -5,6 +5,7 @@
 
 mod backup;
 mod check;
+pub mod checkpoint_dir;
 mod repair;
 mod restore;
 mod small_files;
@@ -53,8 +54,16 @@ impl Place {
         }
     }
 
-    fn catalogue(&self) -> PathBuf {
+    /// The catalogue.
+    #[must_use]
+    pub fn catalogue(&self) -> PathBuf {
         self.dir.join("catalogue")
+    }
+
+    /// Whether a server has ever begun to write a log here.
+    #[must_use]
+    pub fn has_run(&self) -> bool {
+        self.catalogue().join("log/CURRENT").exists()
     }
 }
 
@@ -124,9 +133,10 @@ pub fn rebuild(
 ) -> Result<Rebuilt, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
     let node = DataDir::description(&place.dir)?;
-    let lineage = node.as_ref().and_then(Node::lineage);
-    let (dir, checkpoints) = (place.catalogue(), &place.checkpoints);
-    let rebuilt = offline::rebuild(&dir, checkpoints, log, lineage.as_ref(), &scratch()?, unusable, watch)?;
+    let expected = expected(place, node.as_ref())?;
+    let lineage = expected.as_ref().map(|expected| &expected.lineage);
+    let (dir, checkpoints) = (place.catalogue(), checkpoint_dir::described(&place.checkpoints, lineage));
+    let rebuilt = offline::rebuild(&dir, checkpoints, log, expected.as_ref(), &scratch()?, unusable, watch)?;
     node.map_or(Ok(()), |node| timeline::begin(place, node))?;
     Ok(rebuilt)
 }

@@ -57,6 +57,17 @@ pub enum Mismatch {
     /// The log has no identity though this server has marked its own.
     #[error("the log names no server, though this server's log does: it is another one, or was emptied")]
     UnmarkedLog,
+    /// Another server, or another timeline of this one, wrote some of the log.
+    #[error(
+        "the log has entries of the incarnation {0}, which are not this server's: a write-ahead log of \
+         another server or timeline is among its files"
+    )]
+    ForeignEntries(Incarnation),
+    /// Some of the log names no writer though this server's does.
+    #[error(
+        "the log has entries that name no writer, though this server's do: not all of its files are its own"
+    )]
+    UnnamedEntries,
     /// Another server, or another timeline of this one, wrote the state.
     #[error("the state belongs to cluster {0} and incarnation {1}, which are not this server's")]
     ForeignState(ClusterId, Incarnation),
@@ -110,9 +121,12 @@ impl Mismatch {
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
-            Self::ForeignLog { .. } | Self::UnmarkedLog | Self::ForeignState(..) | Self::UnmarkedState => {
-                Kind::Foreign
-            }
+            Self::ForeignLog { .. }
+            | Self::UnmarkedLog
+            | Self::ForeignEntries(_)
+            | Self::UnnamedEntries
+            | Self::ForeignState(..)
+            | Self::UnmarkedState => Kind::Foreign,
             Self::StaleState { .. } => Kind::StaleState,
             Self::StaleLog { .. } => Kind::StaleLog,
             Self::LostTail { .. } => Kind::LostTail,
@@ -134,11 +148,10 @@ pub(crate) fn judge(
     synced: bool,
 ) -> Result<(), Mismatch> {
     let Expected { lineage, floor } = expected;
-    match &log.identity {
-        Some(found) => admit(lineage, found, || Mismatch::ForeignLog { found: *found, own: lineage.own })?,
-        None if lineage.marking => {}
+    judge_writers(lineage, log)?;
+    if log.identity.is_none() && !lineage.marking {
         // A log that lost a part may have lost its identity with it: what is missing is the better reason.
-        None => return Err(judge_fit(log, states, synced).err().unwrap_or(Mismatch::UnmarkedLog)),
+        return Err(judge_fit(log, states, synced).err().unwrap_or(Mismatch::UnmarkedLog));
     }
     if let Some(state) = states.first() {
         judge_timeline(lineage, state)?;
@@ -149,6 +162,37 @@ pub(crate) fn judge(
         return Err(Mismatch::LostTail { end, floor: *floor });
     }
     Ok(())
+}
+
+/// Whether everything that names a writer in the log names this server, and the log reaches the floor. For a
+/// log whose state is to be made anew.
+pub(crate) fn judge_log(expected: &Expected, log: &LogFacts) -> Result<(), Mismatch> {
+    judge_writers(&expected.lineage, log)?;
+    if log.identity.is_none() && !expected.lineage.marking {
+        return Err(Mismatch::UnmarkedLog);
+    }
+    let (end, floor) = (log.entries(), expected.floor);
+    if end < floor { Err(Mismatch::LostTail { end, floor }) } else { Ok(()) }
+}
+
+/// Whether everything in the log that names a writer names this server.
+fn judge_writers(lineage: &Lineage, log: &LogFacts) -> Result<(), Mismatch> {
+    let of = |incarnation| Identity { incarnation, ..lineage.own };
+    let foreign = |found: &Incarnation| lineage.kinship(&of(*found)) == Kinship::Foreign;
+    if let Some(found) = log.writers.named.iter().find(|found| foreign(found)) {
+        return Err(Mismatch::ForeignEntries(*found));
+    }
+    // Files of an earlier timeline may still be there, but what was written last is this one's.
+    if let Some(found) = log.writer {
+        admit(lineage, &of(found), || Mismatch::ForeignEntries(found))?;
+    }
+    if log.writers.unnamed && !lineage.marking {
+        return Err(Mismatch::UnnamedEntries);
+    }
+    match &log.identity {
+        Some(found) => admit(lineage, found, || Mismatch::ForeignLog { found: *found, own: lineage.own }),
+        None => Ok(()),
+    }
 }
 
 /// Whether log and states fit each other, whoever's they are.

@@ -18,6 +18,7 @@ mod rebuild;
 mod row_tests;
 mod rows;
 mod stores;
+mod tail;
 #[cfg(test)]
 mod tests;
 
@@ -27,8 +28,11 @@ pub(crate) use logs::reach;
 pub use logs::{log_entries, log_identity};
 pub use mend::{mend_log, name_manifests, recount, remake_log};
 pub use rebuild::{
-    RebuildError, Rebuilt, WhichLog, check_checkpoint, copy_closed, rebuild, remove_checkpoint,
+    CheckpointDir, RebuildError, Rebuilt, WhichLog, check_checkpoint, copy_closed, foreign_checkpoint,
+    rebuild, remove_checkpoint,
 };
+
+pub use tail::{Tail, begin_log_anew, lost_tail};
 
 use crate::identity::{Expected, Mismatch, StateFacts, judge};
 use crate::schema::{Bucket, Credential, SegmentRecord, SegmentUsage};

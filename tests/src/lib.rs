@@ -1,18 +1,21 @@
 //! mlgw from outside: crashes, limits and clients, against the shipped binary.
 //!
-//! Nothing here links an engine crate: every test starts the program that users start (`MLGW_BIN`, or
-//! the release build) and speaks S3 to it, so what is tested is what is shipped. One test binary,
-//! grouped in modules:
+//! Nothing here links an engine crate: every test starts the program that users start (`MLGW_BIN`, or the
+//! release build) and speaks S3 to it, so what is tested is what is shipped. One test binary, grouped in
+//! modules:
 //!
 //! - `disk`, `mount`, `recording`: a FUSE file system in memory that records every change and sync;
 //! - `power_cut`: what a power cut may leave of a recording, by seed;
 //! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
 //! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
-//! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `policies`, `store`, `tiers`: the tests themselves;
+//! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `policies`, `store`, `strangers`, `tiers`:
+//!   the tests themselves;
 //! - `steps`: the runner of all tests, itself tested with stand-ins;
 //! - `clients`: S3 clients written in Rust;
-//! - `proxy`: stands before an origin and does harm by rules; also a program, `mlgw-fault-proxy`, for benchmarks;
-//! - `slow_disk`: a directory mounted once more, as slow as one spindle; a program, `mlgw-slow-disk`, for benchmarks.
+//! - `proxy`: stands before an origin and does harm by rules; also a program, `mlgw-fault-proxy`, for
+//!   benchmarks;
+//! - `slow_disk`: a directory mounted once more, as slow as one spindle; a program, `mlgw-slow-disk`, for
+//!   benchmarks.
 //!
 //! Randomness comes from `seed` alone and every test prints the seed it ran with.
 
@@ -60,6 +63,8 @@ pub mod slow_disk;
 mod steps;
 #[cfg(test)]
 mod store;
+#[cfg(test)]
+mod strangers;
 #[cfg(test)]
 mod tiers;
 #[cfg(test)]

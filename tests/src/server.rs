@@ -124,6 +124,20 @@ impl Setup {
         (String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned(), done.status.code())
     }
 
+    /// What `mlgw store VERB` prints for the data directory under this configuration, and its exit status.
+    pub(crate) fn store(&self, verb: &[&str]) -> (String, Option<i32>) {
+        let done = Command::new(binary())
+            .arg("store")
+            .args(verb)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap_or_else(|error| panic!("starting {}: {error}", binary().display()));
+        (String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned(), done.status.code())
+    }
+
     /// Starts the server and waits until it is ready.
     ///
     /// # Errors

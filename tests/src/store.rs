@@ -16,6 +16,8 @@ mod directories;
 mod fixtures;
 mod scrubbing;
 
+pub(crate) use directories::copy;
+
 use crate::server::runtime;
 use serde_json::Value;
 use std::path::Path;

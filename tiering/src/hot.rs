@@ -82,7 +82,7 @@ pub use floor::{floor_in, unnamed_after};
 pub use header::{HeaderFault, SEGMENT_HEADER_BYTES, SEGMENT_VERSION, SegmentHeader};
 pub use holds::Hold;
 pub use map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
-pub use marks::{Adopted, MARK_FILE_NAME, MarkError, adopt, check_marks, read_mark, write_mark};
+pub use marks::{Adopted, MARK_FILE_NAME, MarkError, adopt, check_marks, pass_mark, read_mark, write_mark};
 pub use mend::{mend_headers, put_names_right};
 pub use metrics::HotMetrics;
 pub use options::{HotOptions, OpenError};

@@ -26,7 +26,7 @@ pub(super) enum StoreCommand {
     Repair {
         #[command(flatten)]
         place: PlaceArgs,
-        /// Verify this directory of segments, set aside what is not this server's, and mark it as this server's.
+        /// Verify this directory of segments, and mark it as this server's when all of its segments are.
         #[arg(long, value_name = "DIR", conflicts_with = "accept_lost_tail")]
         adopt: Option<PathBuf>,
         /// List what the lost end of the log held, and go on without it.
@@ -209,13 +209,13 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
 fn adopted_dir(dir: &Path, adopted: &Adopted, out: Out) -> Result<(), CliError> {
     let missing: Vec<u64> = adopted.missing.iter().map(|id| id.0).collect();
     let document = json!({
-        "verified": adopted.verified, "set_aside": adopted.set_aside, "missing": missing,
+        "verified": adopted.verified, "unknown": adopted.unknown, "missing": missing,
     });
     out.document(&document, |_| {
-        let aside: String = adopted.set_aside.iter().map(|name| format!("set aside  {name}\n")).collect();
+        let unknown: String = adopted.unknown.iter().map(|name| format!("unknown    {name}\n")).collect();
         let missing: String = missing.iter().map(|id| format!("missing    segment {id}\n")).collect();
         format!(
-            "{} is this server's: {} segments verified\n{aside}{missing}",
+            "{} is this server's: {} segments verified\n{unknown}{missing}",
             dir.display(),
             adopted.verified
         )

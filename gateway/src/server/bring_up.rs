@@ -16,7 +16,7 @@ use crate::policies::acting::{Standing, watch_doomed};
 use crate::policies::{self, Policies, Watched, learning, system};
 use crate::proofs::StoredProofs;
 use crate::s3::upload_ids::UploadIds;
-use crate::store::Place;
+use crate::store::{Place, checkpoint_dir};
 use crate::writeback::{Means, WriteBack};
 use mlgw_common::{Clock, Lineage, NodeId, SystemClock};
 use mlgw_metadata::identity::Expected;
@@ -80,6 +80,10 @@ impl Engine {
         check_memory(config, &machine)?;
         let files =
             FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
+        if !config.catalogue.checkpoint_interval.is_zero() {
+            let place = Place::of(config);
+            checkpoint_dir::admit(&place.checkpoints, &dir.lineage(), place.has_run())?;
+        }
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
         // First, because it notes which body ids were given out before there was a key.
         let upload_ids = UploadIds::open(&catalogue).await?;

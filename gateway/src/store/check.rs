@@ -1,6 +1,6 @@
 //! `mlgw store check`: is everything there, and is it what it should be?
 
-use super::{Place, StoreVerbError, expected, scratch, unfit};
+use super::{Place, StoreVerbError, checkpoint_dir, expected, scratch, unfit};
 use crate::credentials::{Sealer, SealerError};
 use crate::server::data_dir::{DataDir, DataDirError};
 use crate::server::node_file::{NODE_FILE, Node};
@@ -64,7 +64,12 @@ pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError>
         expected => expected?,
     };
     let lineage = expected.as_ref().map(|expected| &expected.lineage);
-    check_checkpoint(&place.checkpoints, lineage, findings, watch);
+    if let Some(lineage) = lineage
+        && let Err(error) = checkpoint_dir::judge(&place.checkpoints, lineage, place.has_run())
+    {
+        findings.push(Finding::damage(Kind::Foreign, place.checkpoints.display(), error));
+    }
+    check_checkpoint(checkpoint_dir::described(&place.checkpoints, lineage), lineage, findings, watch);
     let catalogue = Offline::open(&place.catalogue(), &scratch()?, expected.as_ref(), findings, watch)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     let Some(catalogue) = catalogue else { return Ok(checked) };

@@ -89,12 +89,21 @@ fn small_files(
     Ok(())
 }
 
-/// Writes the description of a directory that lost it: the identity is that in the mark of the hot directory, or in
-/// the log. Where neither has one, the server gets a new identity.
+/// Writes the description of a directory that lost it: the identity is that in the log, or in the mark of the
+/// hot directory. Where neither has one, the server gets a new identity.
 fn describe_again(place: &Place, clock: &dyn Clock) -> Result<String, StoreVerbError> {
     let path = place.dir.join(NODE_FILE);
-    let mark = read_mark(place.segments.hot()).ok().flatten();
-    let known = mark.or_else(|| offline::log_identity(&place.catalogue(), &scratch().ok()?));
+    // The log lies in the directory itself; hot.dir may be configured wrong.
+    let in_log = offline::log_identity(&place.catalogue(), &scratch()?);
+    let marked = read_mark(place.segments.hot()).ok().flatten();
+    if let (Some(in_log), Some(marked)) = (in_log, marked)
+        && in_log != marked
+    {
+        let what =
+            format!("it belongs to {in_log}, and hot.dir to {marked}: put back what is not this server's");
+        return Err(StoreVerbError::Catalogue(what));
+    }
+    let known = in_log.or(marked);
     let (node, whence) = match known {
         Some(identity) => {
             (Node::of_identity(identity, clock.now()), "with the identity of its segments or log")
@@ -142,10 +151,13 @@ fn catalogue(
     if !found(findings, STATE_KINDS) {
         return Ok(());
     }
-    let lineage = DataDir::description(&place.dir).ok().flatten().and_then(|node| node.lineage());
-    let (checkpoints, own) = (&place.checkpoints, WhichLog::Own);
+    let node = DataDir::description(&place.dir).ok().flatten();
+    let expected = super::expected(place, node.as_ref())?;
+    let lineage = expected.as_ref().map(|expected| &expected.lineage);
+    let checkpoints = super::checkpoint_dir::described(&place.checkpoints, lineage);
+    let own = WhichLog::Own;
     let rebuilt =
-        offline::rebuild(&dir, checkpoints, own, lineage.as_ref(), &scratch()?, &mut Vec::new(), watch);
+        offline::rebuild(&dir, checkpoints, own, expected.as_ref(), &scratch()?, &mut Vec::new(), watch);
     match rebuilt {
         Ok(rebuilt) => done.mended.push(format!(
             "the catalogue's state was rebuilt from {} and {} log entries; the old one is in {}",
@@ -174,12 +186,12 @@ fn files_of_segments(
     }
     let _held = DataDir::hold(&place.dir)?;
     let io = || StoreVerbError::io(place.segments.hot());
-    done.mended.extend(put_names_right(&place.segments).map_err(io())?);
     let catalogue = offline::Offline::open(&place.catalogue(), &scratch()?, None, &mut Vec::new(), watch)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
-    let owner = DataDir::description(&place.dir)?.and_then(|node| node.lineage()).unwrap_or_default().own;
+    let lineage = DataDir::description(&place.dir)?.and_then(|node| node.lineage()).unwrap_or_default();
     if let Some(catalogue) = catalogue {
-        done.mended.extend(mend_headers(&place.segments, &catalogue, &owner).map_err(io())?);
+        done.mended.extend(put_names_right(&place.segments, &catalogue, &lineage).map_err(io())?);
+        done.mended.extend(mend_headers(&place.segments, &catalogue, &lineage).map_err(io())?);
     }
     Ok(())
 }

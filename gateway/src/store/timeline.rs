@@ -4,11 +4,13 @@
 //! `node.json` is replaced first, then the marks. A crash in between leaves marks of the earlier incarnation, which a
 //! start refuses by name; adopting such a directory goes on.
 
-use super::{Place, StoreVerbError, check, expected, scratch};
+use super::{Place, StoreVerbError, expected, scratch};
 use crate::server::data_dir::DataDir;
 use crate::server::node_file::Node;
-use mlgw_metadata::offline::{self, Kind, Offline, Watch};
-use mlgw_tiering::hot::{Adopted, adopt as adopt_dir, read_mark, unnamed_after, write_mark};
+use mlgw_common::Lineage;
+use mlgw_metadata::identity::Expected;
+use mlgw_metadata::offline::{self, Offline, Tail, Watch};
+use mlgw_tiering::hot::{Adopted, adopt as adopt_dir, pass_mark, unnamed_after};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -39,18 +41,22 @@ pub fn adopt(place: &Place, dir: &Path, watch: Watch<'_>) -> Result<Adopted, Sto
 /// # Errors
 /// When nothing is missing, or something cannot be read or written; then nothing was changed.
 pub fn accept_lost_tail(place: &Place, watch: Watch<'_>) -> Result<LostTail, StoreVerbError> {
-    let found = check(place, watch)?;
-    let is_lost = found.findings.iter().any(|finding| finding.is_damage() && finding.kind == Kind::LostTail);
-    if !is_lost {
-        let what = "the log ends where it should: there is no lost end to go on without";
-        return Err(StoreVerbError::Catalogue(what.to_owned()));
-    }
     let _held = DataDir::hold(&place.dir)?;
     let node = described(place)?;
-    let floor = expected(place, Some(&node))?.map_or(0, |expected| expected.floor);
+    let expected = expected(place, Some(&node))?
+        .unwrap_or_else(|| Expected { lineage: Lineage { marking: true, ..Lineage::default() }, floor: 0 });
+    let dir = place.catalogue();
+    match offline::lost_tail(&dir, &expected, &scratch()?)? {
+        Tail::Lost => {}
+        Tail::Whole => {
+            let what = "the log ends where it should: there is no lost end to go on without";
+            return Err(StoreVerbError::Catalogue(what.to_owned()));
+        }
+        Tail::Other(why) => return Err(StoreVerbError::Catalogue(why)),
+    }
+    offline::begin_log_anew(&dir, &scratch()?)?;
     let catalogue = opened(place, watch)?;
-    let end = offline::log_entries(&place.catalogue(), &scratch()?)
-        .map_err(|error| StoreVerbError::Catalogue(error.0))?;
+    let end = offline::log_entries(&dir, &scratch()?).map_err(|error| StoreVerbError::Catalogue(error.0))?;
     let mut named = HashSet::new();
     catalogue
         .each_extent(&mut |of| {
@@ -61,7 +67,7 @@ pub fn accept_lost_tail(place: &Place, watch: Watch<'_>) -> Result<LostTail, Sto
     let hot = StoreVerbError::io(place.segments.hot());
     let keys = unnamed_after(&place.segments, node.incarnation, end, &named).map_err(hot)?;
     begin(place, node)?;
-    Ok(LostTail { entries: floor.saturating_sub(end), keys })
+    Ok(LostTail { entries: expected.floor.saturating_sub(end), keys })
 }
 
 /// Begins the next timeline of a directory: in its description, and in the marks of its directories of segments.
@@ -70,10 +76,8 @@ pub(super) fn begin(place: &Place, node: Node) -> Result<(), StoreVerbError> {
     let next = node.next_incarnation()?;
     next.write(&place.dir)?;
     let own = next.lineage().unwrap_or_default().own;
-    for dir in place.segments.all() {
-        if read_mark(dir).is_ok_and(|mark| mark == Some(before.own)) {
-            write_mark(dir, &own).map_err(StoreVerbError::io(dir))?;
-        }
+    for dir in place.segments.all().chain([place.checkpoints.as_path()]) {
+        pass_mark(dir, &before.own, &own).map_err(StoreVerbError::io(dir))?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::store::log::LogStore;
 use crate::store::log_facts::{GroupFacts, LogFacts};
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateStore;
-use crate::store::{files, options, wal};
+use crate::store::{files, links, options, wal};
 use crate::view::StoreError;
 use mlgw_common::Lineage;
 use parking_lot::Mutex as SyncMutex;
@@ -57,6 +57,11 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         let what = format!("{} has lost its log; see `mlgw store check`", dir.display());
         return Err(OpenError::Store(what));
     }
+    if existing_groups(dir) == 0 && has_entries(&dir.join("log")) {
+        // A group is made before the log has any entry.
+        let what = format!("{} has lost its state; see `mlgw store check`", dir.display());
+        return Err(OpenError::Store(what));
+    }
     // Before any group, so a log that is missing later is known to be lost.
     files::make_dir(&dir.join("log")).map_err(io)?;
     let mut states = Vec::new();
@@ -65,7 +70,8 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         states.push(state.map_err(store)?);
     }
     admit(dir, options.expected.as_ref(), &states, sync)?;
-    let log = LogStore::open(&dir.join("log"), &cache, sync, move |why| fatal(why)).map_err(store)?;
+    let writer = options.expected.as_ref().map(|expected| expected.lineage.own.incarnation);
+    let log = LogStore::open(&dir.join("log"), &cache, sync, writer, move |why| fatal(why)).map_err(store)?;
     if sync {
         log.count_from(&log.facts(states.len() as u32).map_err(store)?);
     }
@@ -180,6 +186,13 @@ fn store(error: StoreError) -> OpenError {
 
 fn propose(error: ProposeError) -> OpenError {
     OpenError::Raft(error.to_string())
+}
+
+/// Whether there is any entry in the log. What cannot be read may be one.
+fn has_entries(log: &Path) -> bool {
+    let mut files = std::fs::read_dir(log).into_iter().flatten().flatten();
+    let is_table = |entry: std::fs::DirEntry| links::is_table(&entry.file_name().to_string_lossy());
+    log.is_dir() && (files.any(is_table) || wal::has_entries(log).unwrap_or(true))
 }
 
 fn existing_groups(dir: &Path) -> u32 {

@@ -2,7 +2,7 @@
 
 use super::{Expected, Mismatch, StateFacts, judge};
 use crate::schema::meta::Timeline;
-use crate::store::log_facts::{GroupFacts, LogFacts};
+use crate::store::log_facts::{GroupFacts, LogFacts, Writers};
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn expected(marking: bool, floor: u64) -> Expected {
 
 fn log(identity: Option<Identity>, first: u64, end: u64) -> LogFacts {
     let group = GroupFacts { first: Some(first), end, purged: first, committed: end };
-    LogFacts { identity, groups: vec![group] }
+    LogFacts { identity, groups: vec![group], ..LogFacts::default() }
 }
 
 fn state(timeline: Option<(u64, u64)>, reach: u64) -> StateFacts {
@@ -51,6 +51,26 @@ fn only_our_own_log_and_state_are_opened() {
 }
 
 #[test]
+fn a_log_is_this_servers_when_all_of_its_writers_are() {
+    let (own, earlier, foreign) = (Incarnation(3), Incarnation(7), Incarnation(8));
+    let opens = |marking, writer: Option<Incarnation>, named: &[Incarnation], unnamed| {
+        let writers = Writers { named: named.iter().copied().collect(), unnamed };
+        let log = LogFacts { writer, writers, ..log(Some(identity(1, 2, 3)), 0, 10) };
+        judge(&expected(marking, 0), &log, &[state(Some((1, 3)), 5)], true).is_ok()
+    };
+    for marking in [false, true] {
+        assert!(opens(marking, Some(own), &[own], false));
+        // Files of an earlier timeline that are not needed any more may be there still.
+        assert!(opens(marking, Some(own), &[own, earlier], false));
+        assert!(opens(marking, None, &[], false), "a log whose tables an earlier version wrote");
+        assert!(!opens(marking, Some(foreign), &[], false));
+        assert!(!opens(marking, Some(own), &[foreign, own], false));
+        assert_eq!(opens(marking, Some(earlier), &[earlier], false), marking);
+        assert_eq!(opens(marking, Some(own), &[own], true), marking);
+    }
+}
+
+#[test]
 fn a_new_state_has_no_timeline_yet() {
     let own = Some(identity(1, 2, 3));
     assert_eq!(judge(&expected(false, 0), &log(own, 0, 10), &[state(None, 0)], true), Ok(()));
@@ -66,7 +86,7 @@ proptest! {
         let group = GroupFacts {
             first: (length > 0).then_some(first), end, purged: first, committed,
         };
-        let log = LogFacts { identity: Some(identity(1, 2, 3)), groups: vec![group] };
+        let log = LogFacts { identity: Some(identity(1, 2, 3)), groups: vec![group], ..LogFacts::default() };
         let state = state(Some((1, 3)), reach);
         let missing_between = reach < first;
         let missing_behind = end < reach.max(committed).max(floor);

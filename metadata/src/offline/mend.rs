@@ -133,7 +133,7 @@ pub fn remake_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
 }
 
 /// Puts a new log, which is written, in the place of the old one, and says where that is.
-fn take_place(dir: &Path, new: &Path, log: &Path) -> Result<PathBuf, RebuildError> {
+pub(super) fn take_place(dir: &Path, new: &Path, log: &Path) -> Result<PathBuf, RebuildError> {
     files::sync_dir(new).map_err(failed(new))?;
     let aside = set_aside(dir)?;
     files::exchange_dirs(new, log).map_err(failed(log))?;

@@ -8,7 +8,7 @@ use super::finding::{Finding, Watch};
 use super::{Known, Opened, Scratch, logs, rows, stores};
 use crate::catalogue::copies::{checkpoint_dir, checkpoint_numbers};
 use crate::copy::{Contents, Copier};
-use crate::identity::StateFacts;
+use crate::identity::{Expected, StateFacts, judge_log};
 use crate::schema::meta::Timeline;
 use crate::store::state::StateDb;
 use crate::store::{files, links, options};
@@ -30,6 +30,16 @@ pub enum WhichLog {
     Own,
     /// The one in the checkpoint: what came after the checkpoint is lost.
     Checkpoint,
+}
+
+/// A directory of checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointDir<'c> {
+    /// The directory.
+    pub path: &'c Path,
+    /// Whether it has this server's mark. A checkpoint in it that names no server was made by an earlier
+    /// version.
+    pub is_marked: bool,
 }
 
 /// What was rebuilt.
@@ -79,20 +89,21 @@ pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> RebuildError {
     move |source| RebuildError::Io { path: path.clone(), source }
 }
 
-/// Rebuilds the catalogue in `dir` from the checkpoints in `checkpoints` that are of `lineage`, where that is known.
-/// `scratch` is an empty directory; it is removed. `findings` gets the checkpoints that could not be used.
+/// Rebuilds the catalogue in `dir` from the checkpoints in `checkpoints` that are of the server that is
+/// `expected`, where that is known. Its own log must be that server's, too, and whole. `scratch` is an empty
+/// directory; it is removed. `findings` gets the checkpoints that could not be used.
 ///
-/// # Errors
-/// See [`RebuildError`].
+/// # Errors See [`RebuildError`].
 pub fn rebuild(
     dir: &Path,
-    checkpoints: &Path,
+    checkpoints: CheckpointDir<'_>,
     log: WhichLog,
-    lineage: Option<&Lineage>,
+    expected: Option<&Expected>,
     scratch: &Path,
     findings: &mut Vec<Finding>,
     watch: Watch<'_>,
 ) -> Result<Rebuilt, RebuildError> {
+    let lineage = expected.map(|expected| &expected.lineage);
     let (checkpoint, contents) = newest(checkpoints, lineage, findings, watch)?;
     let _scratch = Scratch(scratch.to_owned());
     let log_dir = match log {
@@ -104,6 +115,10 @@ pub fn rebuild(
     let Some(saved) = saved.filter(|_| !wrong.iter().any(Finding::is_damage)) else {
         return Err(RebuildError::Log(said(&wrong)));
     };
+    if let Some(expected) = expected.filter(|_| log == WhichLog::Own) {
+        let groups = stores::newest_states(&checkpoint, &mut wrong).len() as u32;
+        judge_log(expected, &saved.facts(groups)?).map_err(|why| RebuildError::Log(why.to_string()))?;
+    }
     let mut made = Vec::new();
     let mut entries = 0;
     for (group, from) in stores::newest_states(&checkpoint, &mut wrong) {
@@ -132,18 +147,18 @@ pub fn rebuild(
 
 /// The newest checkpoint that is whole and of this server.
 fn newest(
-    checkpoints: &Path,
+    checkpoints: CheckpointDir<'_>,
     lineage: Option<&Lineage>,
     findings: &mut Vec<Finding>,
     watch: Watch<'_>,
 ) -> Result<(PathBuf, Contents), RebuildError> {
-    for number in checkpoint_numbers(checkpoints).unwrap_or_default().into_iter().rev() {
-        let path = checkpoint_dir(checkpoints, number);
+    for number in checkpoint_numbers(checkpoints.path).unwrap_or_default().into_iter().rev() {
+        let path = checkpoint_dir(checkpoints.path, number);
         let before = findings.len();
         match Contents::read(&path) {
             Ok(contents) => {
                 contents.verify(&path, "", findings, watch);
-                findings.extend(lineage.and_then(|lineage| foreign(&path, lineage)));
+                findings.extend(lineage.and_then(|lineage| foreign(&path, lineage, checkpoints.is_marked)));
                 if findings.len() == before {
                     return Ok((path, contents));
                 }
@@ -152,12 +167,12 @@ fn newest(
         }
     }
     let why = if findings.is_empty() { String::new() } else { format!(": {}", said(findings)) };
-    Err(RebuildError::NoCheckpoint(checkpoints.to_owned(), why))
+    Err(RebuildError::NoCheckpoint(checkpoints.path.to_owned(), why))
 }
 
 /// The finding for a checkpoint of another server, or of a timeline that this one does not descend from. One that
 /// names no timeline was made before this server had an identity, or elsewhere.
-fn foreign(checkpoint: &Path, lineage: &Lineage) -> Option<Finding> {
+fn foreign(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Option<Finding> {
     let state = stores::newest_state(&checkpoint.join("group-0"))?;
     let facts = StateDb::open_read_only(&state).and_then(|state| StateFacts::read(&state));
     let what = match facts {
@@ -168,26 +183,63 @@ fn foreign(checkpoint: &Path, lineage: &Lineage) -> Option<Finding> {
             }
             format!("it belongs to cluster {cluster} and incarnation {incarnation}, not to this server")
         }
-        Ok(_) if lineage.marking => return None,
+        Ok(_) if lineage.marking || is_marked => return None,
         Ok(_) => "it names no server; this server's checkpoints do".to_owned(),
         Err(error) => error.0,
     };
     Some(Finding::damage(super::Kind::Foreign, checkpoint.display(), what))
 }
 
+/// Why some checkpoint in `checkpoints` is not of this very timeline; nothing when all are, or none says. A
+/// server that has never run has made none. Damage is not looked for.
+///
+/// # Errors When the directory cannot be read.
+pub fn foreign_checkpoint(
+    checkpoints: &Path,
+    lineage: &Lineage,
+    has_run: bool,
+) -> io::Result<Option<String>> {
+    let numbers = match checkpoint_numbers(checkpoints) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        numbers => numbers?,
+    };
+    for path in numbers.into_iter().map(|number| checkpoint_dir(checkpoints, number)) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !has_run {
+            return Ok(Some(format!("it has {name}, and this server has never run")));
+        }
+        let Some(state) = stores::newest_state(&path.join("group-0")) else { continue };
+        let facts = StateDb::open_read_only(&state).and_then(|state| StateFacts::read(&state));
+        let why = match facts {
+            Ok(StateFacts { timeline: Some(Timeline { cluster, incarnation }), .. }) => {
+                let (cluster, incarnation) = (ClusterId(cluster), Incarnation(incarnation));
+                let is_own = (cluster, incarnation) == (lineage.own.cluster, lineage.own.incarnation);
+                (!is_own).then(|| format!("{name} is of cluster {cluster} and incarnation {incarnation}"))
+            }
+            Ok(_) => (!lineage.marking).then(|| format!("{name} names no server")),
+            Err(_) => None,
+        };
+        if why.is_some() {
+            return Ok(why);
+        }
+    }
+    Ok(None)
+}
+
 /// Checks the newest checkpoint in `checkpoints`, if there is any.
 pub fn check_checkpoint(
-    checkpoints: &Path,
+    checkpoints: CheckpointDir<'_>,
     lineage: Option<&Lineage>,
     findings: &mut Vec<Finding>,
     watch: Watch<'_>,
 ) {
-    let numbers = checkpoint_numbers(checkpoints).unwrap_or_default();
-    let Some(path) = numbers.last().map(|number| checkpoint_dir(checkpoints, *number)) else { return };
+    let numbers = checkpoint_numbers(checkpoints.path).unwrap_or_default();
+    let newest = numbers.last().map(|number| checkpoint_dir(checkpoints.path, *number));
+    let Some(path) = newest else { return };
     match Contents::read(&path) {
         Ok(contents) => {
             contents.verify(&path, "", findings, watch);
-            findings.extend(lineage.and_then(|lineage| foreign(&path, lineage)));
+            findings.extend(lineage.and_then(|lineage| foreign(&path, lineage, checkpoints.is_marked)));
         }
         Err(error) => findings.push(Finding::damage(super::Kind::Copy, path.display(), error)),
     }

@@ -1,6 +1,6 @@
 //! Real catalogues, closed or cut off in the middle of work, whole and damaged on purpose.
 
-use super::{Finding, Kind, Offline, WhichLog, mend_log, rebuild, unwatched};
+use super::{CheckpointDir, Finding, Kind, Offline, WhichLog, mend_log, rebuild, unwatched};
 use crate::catalogue::model_tests::copy_dir;
 use crate::catalogue::testing::{NOW, bucket, delete, do_put, extent, key, name, options, put, version};
 use crate::catalogue::{Catalogue, CatalogueOptions, CheckpointOptions, ChunkOwner};
@@ -309,8 +309,15 @@ async fn every_damage_is_found_and_what_can_be_rebuilt_comes_out_the_same() {
             std::fs::remove_dir_all(&damaged).unwrap();
             continue;
         }
-        let rebuilt =
-            rebuild(&catalogue, &checkpoints, WhichLog::Own, None, &scratch, &mut Vec::new(), &unwatched);
+        let rebuilt = rebuild(
+            &catalogue,
+            CheckpointDir { path: &checkpoints, is_marked: false },
+            WhichLog::Own,
+            None,
+            &scratch,
+            &mut Vec::new(),
+            &unwatched,
+        );
         if what.contains("log") {
             assert!(rebuilt.is_err(), "{what}: without a log something would be lost");
         } else {
@@ -332,8 +339,16 @@ async fn without_its_log_a_catalogue_is_as_of_its_checkpoint() {
     let (catalogue, checkpoints) = (now.join("catalogue"), now.join("checkpoints"));
     let mut unusable = Vec::new();
     let scratch = dir.path().join("scratch");
-    rebuild(&catalogue, &checkpoints, WhichLog::Checkpoint, None, &scratch, &mut unusable, &unwatched)
-        .unwrap();
+    rebuild(
+        &catalogue,
+        CheckpointDir { path: &checkpoints, is_marked: false },
+        WhichLog::Checkpoint,
+        None,
+        &scratch,
+        &mut unusable,
+        &unwatched,
+    )
+    .unwrap();
     assert_eq!(unusable, []);
     let (findings, rows) = check(&now);
     assert_eq!(findings, []);

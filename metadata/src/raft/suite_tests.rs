@@ -35,7 +35,7 @@ pub(crate) fn parts(dir: &Path, node: u64) -> GroupParts {
     GroupParts {
         id: 0,
         node,
-        log: LogStore::open(&dir.join("log"), &cache, true, |why| panic!("{why}")).unwrap(),
+        log: LogStore::open(&dir.join("log"), &cache, true, None, |why| panic!("{why}")).unwrap(),
         store: StateStore::open(&dir.join("group-0"), &cache, 4 << 20).unwrap(),
         watcher: Arc::new(Nobody),
         fatal: Arc::new(|why| panic!("{why}")),

@@ -8,8 +8,8 @@
 use super::log_facts::LogFacts;
 use super::{files, manifest, options, wal};
 use crate::view::StoreError;
-use mlgw_common::Identity;
 use mlgw_common::histogram::Histogram;
+use mlgw_common::{Identity, Incarnation};
 use parking_lot::Mutex;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{Cache, DB, FlushOptions, WriteBatch, WriteOptions};
@@ -38,6 +38,9 @@ pub(crate) enum Kind {
     Entry = 4,
     /// The identity of the server that writes the log; one row, under group 0.
     Identity = 5,
+    /// The incarnation that made the newest write; one row, under group 0. It is a part of every write, so
+    /// that each write-ahead log names its server.
+    Writer = 6,
 }
 
 /// The key of a group's row of `kind`; `index` is 0 but for entries.
@@ -156,13 +159,14 @@ impl Drop for WriterThread {
 }
 
 impl LogStore {
-    /// Opens or creates the log in `dir`. `sync` false leaves syncs to the operating system.
-    /// `failed` hears of the first failure, before anybody waiting does. A log whose damage would
-    /// make it end before what was acknowledged is refused.
+    /// Opens or creates the log in `dir`. `sync` false leaves syncs to the operating system. Every write
+    /// names `writer`. `failed` is called with the first failure, before those that wait are answered. A log
+    /// whose damage would make it end before what was acknowledged is refused.
     pub(crate) fn open(
         dir: &Path,
         cache: &Cache,
         sync: bool,
+        writer: Option<Incarnation>,
         failed: impl Fn(&str) + Send + 'static,
     ) -> Result<Self, StoreError> {
         let at = |error: io::Error| StoreError(format!("{}: {error}", dir.display()));
@@ -182,6 +186,7 @@ impl LogStore {
             sync,
             figures: Arc::clone(&figures),
             synced: Arc::clone(&synced),
+            incarnation: writer,
             failed: None,
         };
         let thread = std::thread::Builder::new()
@@ -319,6 +324,7 @@ struct Writer {
     sync: bool,
     figures: Arc<LogFigures>,
     synced: Arc<Synced>,
+    incarnation: Option<Incarnation>,
     failed: Option<String>,
 }
 
@@ -361,6 +367,9 @@ impl Writer {
     fn write(&self, waiting: &[Waiting]) -> Result<(), StoreError> {
         let mut batch = WriteBatch::default();
         let mut bytes = 0;
+        if let Some(Incarnation(number)) = self.incarnation {
+            batch.put(key(0, Kind::Writer, 0), number.to_be_bytes());
+        }
         for write in waiting.iter().flat_map(|request| &request.writes) {
             match write {
                 LogWrite::Put(key, value) => {

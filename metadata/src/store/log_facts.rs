@@ -5,16 +5,30 @@
 use super::log::{Kind, index_of, key};
 use crate::schema::meta::LogPosition;
 use crate::view::StoreError;
-use mlgw_common::Identity;
+use mlgw_common::{Identity, Incarnation};
 use rocksdb::{DB, ReadOptions};
+use std::collections::BTreeSet;
 
 /// What a start checks of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogFacts {
     /// The server that wrote it; none in a log of an earlier version, or in a new one.
     pub(crate) identity: Option<Identity>,
+    /// The incarnation that made the newest write; none in a log of an earlier version, or in a new one.
+    pub(crate) writer: Option<Incarnation>,
+    /// Who wrote its write-ahead logs.
+    pub(crate) writers: Writers,
     /// Each group's part, by number.
     pub(crate) groups: Vec<GroupFacts>,
+}
+
+/// Which incarnations the records of write-ahead logs name as their writer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Writers {
+    /// Those that are named.
+    pub(crate) named: BTreeSet<Incarnation>,
+    /// Some record with entries names none.
+    pub(crate) unnamed: bool,
 }
 
 /// A group's part of a log. Each number is the index of the entry that comes next.
@@ -34,8 +48,10 @@ impl LogFacts {
     /// Reads the facts of groups 0 to `groups` - 1.
     pub(super) fn read(db: &DB, groups: u32) -> Result<Self, StoreError> {
         let identity = db.get(key(0, Kind::Identity, 0))?.map(|bytes| identity_in(&bytes)).transpose()?;
+        let writer = db.get(key(0, Kind::Writer, 0))?;
+        let writer = writer.map(|bytes| writer_in(&bytes)).transpose()?;
         let groups = (0..groups).map(|group| GroupFacts::read(db, group)).collect::<Result<_, _>>()?;
-        Ok(Self { identity, groups })
+        Ok(Self { identity, writer, writers: Writers::default(), groups })
     }
 }
 
@@ -44,6 +60,14 @@ impl LogFacts {
     pub(crate) fn entries(&self) -> u64 {
         self.groups.iter().map(|group| group.end).sum()
     }
+}
+
+/// The incarnation in the row that names the writer.
+fn writer_in(bytes: &[u8]) -> Result<Incarnation, StoreError> {
+    let number = bytes.try_into().map(u64::from_be_bytes);
+    number
+        .map(Incarnation)
+        .map_err(|_| StoreError("the row of the log that names its writer is damaged".into()))
 }
 
 fn identity_in(bytes: &[u8]) -> Result<Identity, StoreError> {

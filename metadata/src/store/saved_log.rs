@@ -2,11 +2,12 @@
 
 use super::log::{Kind, index_of, key};
 use super::log_facts::LogFacts;
-use super::{manifest, options};
+use super::{manifest, options, wal};
 use crate::schema::meta::LogPosition;
 use crate::view::StoreError;
-use rocksdb::{DB, ReadOptions, WriteBatch, WriteBatchIterator};
-use std::path::Path;
+use mlgw_common::Incarnation;
+use rocksdb::{DB, ReadOptions, WriteBatch, WriteBatchIterator, WriteOptions};
+use std::path::{Path, PathBuf};
 
 /// Block cache: entries are read once.
 const CACHE_BYTES: usize = 1 << 20;
@@ -14,6 +15,7 @@ const CACHE_BYTES: usize = 1 << 20;
 /// A closed log.
 pub(crate) struct SavedLog {
     db: DB,
+    dir: PathBuf,
 }
 
 impl SavedLog {
@@ -21,7 +23,7 @@ impl SavedLog {
     pub(crate) fn open(dir: &Path) -> Result<Self, StoreError> {
         manifest::cut_torn_end(dir).map_err(|error| StoreError(format!("{}: {error}", dir.display())))?;
         let db = DB::open_for_read_only(&options::log(&options::cache(CACHE_BYTES)), dir, false)?;
-        Ok(Self { db })
+        Ok(Self { db, dir: dir.to_owned() })
     }
 
     /// Opens a scratch copy of a log with everything that is in its tables and write-ahead logs, whether its
@@ -39,7 +41,9 @@ impl SavedLog {
 
     /// What a start checks of the log before it trusts it.
     pub(crate) fn facts(&self, groups: u32) -> Result<LogFacts, StoreError> {
-        LogFacts::read(&self.db, groups)
+        let writers = wal::writers(&self.dir);
+        let writers = writers.map_err(|error| StoreError(format!("{}: {error}", self.dir.display())))?;
+        Ok(LogFacts { writers, ..LogFacts::read(&self.db, groups)? })
     }
 
     /// Calls `each` with every entry of `group` from index `from` on, in order.
@@ -65,20 +69,66 @@ impl SavedLog {
 impl SavedLog {
     /// Makes a log in `to` of what this one has and of `later` records of a write-ahead log.
     pub(crate) fn rewrite(&self, to: &Path, later: &[Vec<u8>]) -> Result<(), StoreError> {
+        self.rewrite_rows(to, &|_| true, later)
+    }
+
+    /// Makes a log in `to` of the rows of this one whose keys are `kept`, and of `later` records of a
+    /// write-ahead log.
+    pub(crate) fn rewrite_rows(
+        &self,
+        to: &Path,
+        kept: &dyn Fn(&[u8]) -> bool,
+        later: &[Vec<u8>],
+    ) -> Result<(), StoreError> {
         let db = DB::open(&options::log(&options::cache(CACHE_BYTES)), to)?;
+        // In tables only: the records of a write-ahead log name their writer, and these are of several.
+        let mut in_tables = WriteOptions::default();
+        in_tables.disable_wal(true);
         let mut rows = self.db.raw_iterator();
         rows.seek_to_first();
         while let Some((key, value)) = rows.item() {
-            db.put(key, value)?;
+            if kept(key) {
+                db.put_opt(key, value, &in_tables)?;
+            }
             rows.next();
         }
         rows.status()?;
         for record in later {
-            db.write(WriteBatch::from_data(record))?;
+            db.write_opt(WriteBatch::from_data(record), &in_tables)?;
         }
-        db.flush_wal(true)?;
         Ok(db.flush()?)
     }
+}
+
+/// Makes a log in `to` with these rows only.
+pub(crate) fn write_rows(to: &Path, rows: &[([u8; 13], Vec<u8>)]) -> Result<(), StoreError> {
+    let db = DB::open(&options::log(&options::cache(CACHE_BYTES)), to)?;
+    let mut in_tables = WriteOptions::default();
+    in_tables.disable_wal(true);
+    for (key, value) in rows {
+        db.put_opt(key, value, &in_tables)?;
+    }
+    Ok(db.flush()?)
+}
+
+/// The incarnation that a record of the log's write-ahead log names as its writer.
+pub(crate) fn writer_in(record: &[u8]) -> Option<Incarnation> {
+    struct Found(Option<u64>);
+    impl WriteBatchIterator for Found {
+        fn put(&mut self, row: &[u8], value: &[u8]) {
+            if row == key(0, Kind::Writer, 0) {
+                self.0 = value.try_into().ok().map(u64::from_be_bytes);
+            }
+        }
+
+        fn delete(&mut self, _: &[u8]) {}
+    }
+    let mut found = Found(None);
+    // Sequence number and count come before the first change.
+    if record.len() > 12 {
+        WriteBatch::from_data(record).iterate(&mut found);
+    }
+    found.0.map(Incarnation)
 }
 
 /// The entries (group and index) in a record of the log's write-ahead log.

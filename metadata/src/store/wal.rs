@@ -6,7 +6,8 @@
 //! are missing in between, then what is damaged had been acknowledged: that is not to be opened.
 
 use super::frames;
-use super::saved_log::entries_in;
+use super::log_facts::Writers;
+use super::saved_log::{entries_in, writer_in};
 use mlgw_common::regular;
 use std::collections::BTreeMap;
 use std::io;
@@ -47,6 +48,19 @@ pub(crate) fn has_entries(dir: &Path) -> io::Result<bool> {
         frames::each(&regular::read(&file)?, &mut |_, record, _| found |= !entries_in(record).is_empty());
     }
     Ok(found)
+}
+
+/// Which incarnations wrote the write-ahead logs in `dir`. Every file counts, whether the store names it or
+/// not.
+pub(crate) fn writers(dir: &Path) -> io::Result<Writers> {
+    let mut writers = Writers::default();
+    for file in files(dir)? {
+        frames::each(&regular::read(&file)?, &mut |_, record, _| match writer_in(record) {
+            Some(writer) => drop(writers.named.insert(writer)),
+            None => writers.unnamed |= !entries_in(record).is_empty(),
+        });
+    }
+    Ok(writers)
 }
 
 /// The records that verify behind the first that does not.

@@ -118,7 +118,7 @@ fn newest_checkpoint(dir: &Path) -> u64 {
 
 /// Copies a directory with the modes of its files. The ballast and the reserve for a start mean nothing and
 /// are large.
-pub(super) fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("made");
     for entry in fs::read_dir(from).expect("listed") {
         let entry = entry.expect("listed");

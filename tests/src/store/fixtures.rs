@@ -1,8 +1,10 @@
 //! A data directory of every format that was ever released opens, whole.
 //!
 //! `tests/fixtures/format-N.tgz` was written by the first server of format N, `format-N-WHAT.tgz` by the
-//! first that had WHAT; none is ever made again. With `MLGW_MAKE_FIXTURE=FILE` the test writes one
-//! instead of reading them: once, when a format, or a kind of row or file, is new.
+//! first that had WHAT; none is ever made again. `format-1-last.tgz` and its twin are of two servers of the
+//! last version without identities, which did the same within seconds of each other. With
+//! `MLGW_MAKE_FIXTURE=FILE` the test writes one instead of reading them: once, when a format, or a kind of
+//! row or file, is new.
 
 use super::directories::{BUCKET, Objects, setup};
 use super::{assert_sound, runtime, text};
@@ -66,22 +68,109 @@ fn make(file: &Path) {
     assert!(packed.expect("tar").success());
 }
 
+/// The fixtures.
+fn fixtures() -> Vec<PathBuf> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let files: Vec<PathBuf> =
+        std::fs::read_dir(fixtures).expect("fixtures").flatten().map(|e| e.path()).collect();
+    assert!(!files.is_empty());
+    files
+}
+
+/// A directory with the fixture's data directory in it.
+fn unpacked(file: &Path) -> tempfile::TempDir {
+    assert!(std::fs::metadata(file).expect("there").len() < 200 << 10, "{} is large", file.display());
+    let room = tempfile::tempdir().expect("a directory");
+    let unpacked = Command::new("tar")
+        .args(["--extract", "--gzip", "--file", text(file), "--directory", text(room.path())])
+        .status();
+    assert!(unpacked.expect("tar").success());
+    room
+}
+
+/// The files of segments of a data directory, with the versions that their headers state.
+fn segments(dir: &Path) -> Vec<(PathBuf, u16)> {
+    let files = std::fs::read_dir(dir.join("segments")).expect("listed").flatten().map(|e| e.path());
+    let segments = files.filter(|path| path.extension().is_some_and(|extension| extension == "seg"));
+    let version = |path: &Path| {
+        let bytes = std::fs::read(path).expect("read");
+        u16::from_le_bytes([bytes[8], bytes[9]])
+    };
+    let mut found: Vec<_> = segments.map(|path| (path.clone(), version(&path))).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_directory_of_an_earlier_format_is_marked_and_nothing_in_it_is_removed() {
+    for file in fixtures() {
+        let room = unpacked(&file);
+        let dir = room.path().join("data");
+        let before = segments(&dir);
+        assert!(before.iter().all(|(_, version)| *version == 1), "{before:?}");
+        let server = setup(&dir).start();
+        let after: Vec<_> = segments(&dir).into_iter().map(|(path, _)| path).collect();
+        assert!(before.iter().all(|(path, _)| after.contains(path)), "{before:?}, {after:?}");
+        let node = std::fs::read_to_string(dir.join("node.json")).expect("read");
+        assert!(node.contains("\"format\":2") && !node.contains("marking"), "{node}");
+        assert!(dir.join("segments/owner").exists() && dir.join("checkpoints/owner").exists());
+        server.stop();
+        assert_sound(&dir);
+        super::directories::assert_serves(&dir, &objects());
+        // What compaction moves is of the current format.
+        let server = setup(&dir).start();
+        runtime().block_on(async {
+            let client = server.client();
+            client.put(BUCKET, "two/blocks", whole(body("two/blocks", 70_000))).await.expect("stored");
+        });
+        let (said, status) = setup(&dir).command(&["tier", "compact", "--dead-percent", "1", "--wait"]);
+        assert_eq!(status, Some(0), "{said}");
+        server.stop();
+        let left = segments(&dir);
+        let of_format_1 = left.iter().filter(|(_, version)| *version == 1).count();
+        assert!(of_format_1 < before.len(), "{}: {before:?}, {left:?}", file.display());
+        super::directories::assert_serves(&dir, &objects());
+        assert_sound(&dir);
+    }
+}
+
+#[test]
+fn a_directory_of_an_earlier_format_with_anothers_segment_is_refused_and_stays_as_it_is() {
+    let files = fixtures();
+    for (file, donor) in files.iter().flat_map(|file| files.iter().map(move |donor| (file, donor))) {
+        let (room, theirs) = (unpacked(file), unpacked(donor));
+        let dir = room.path().join("data");
+        let own: Vec<_> = segments(&dir).into_iter().map(|(path, _)| path).collect();
+        let foreign: Vec<_> =
+            segments(&theirs.path().join("data")).into_iter().map(|(path, _)| path).collect();
+        for (own, foreign) in own.iter().zip(&foreign) {
+            let kept = std::fs::read(own).expect("read");
+            let bytes = std::fs::read(foreign).expect("read");
+            // A file that says it is another one does not get that one's name by lying.
+            if bytes == kept {
+                continue;
+            }
+            std::fs::write(own, &bytes).expect("written");
+            let refused = setup(&dir).try_start();
+            let name = own.file_name().expect("a name").to_string_lossy().into_owned();
+            let said = refused.err().unwrap_or_else(|| panic!("{} starts with {name}", file.display())).log;
+            assert!(said.contains(&name) && said.contains("--adopt"), "{said}");
+            assert!(std::fs::read(own).is_ok_and(|found| found == bytes), "{name} was changed");
+            assert!(!dir.join("segments/owner").exists(), "no mark is made");
+            assert_ne!(super::check(&dir), [""; 0], "a check finds nothing");
+            std::fs::write(own, kept).expect("written");
+        }
+        super::directories::assert_serves(&dir, &objects());
+    }
+}
+
 #[test]
 fn a_directory_of_every_format_opens_with_everything_in_it() {
     if let Some(file) = std::env::var_os("MLGW_MAKE_FIXTURE") {
         return make(Path::new(&file));
     }
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
-    let files: Vec<PathBuf> =
-        std::fs::read_dir(fixtures).expect("fixtures").flatten().map(|e| e.path()).collect();
-    assert!(!files.is_empty());
-    for file in files {
-        assert!(std::fs::metadata(&file).expect("there").len() < 200 << 10, "{} is large", file.display());
-        let room = tempfile::tempdir().expect("a directory");
-        let unpacked = Command::new("tar")
-            .args(["--extract", "--gzip", "--file", text(&file), "--directory", text(room.path())])
-            .status();
-        assert!(unpacked.expect("tar").success());
+    for file in fixtures() {
+        let room = unpacked(&file);
         let dir = room.path().join("data");
         assert_sound(&dir);
         super::directories::assert_serves(&dir, &objects());

@@ -299,6 +299,19 @@ fn file_fault(file: &File, record: &SegmentRecord) -> Option<(Kind, String)> {
         Err(error) => return Some((Kind::SegmentShort, error.to_string())),
     };
     let sealed = record.state() == SegmentState::Sealed;
+    let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
+    let read = file.read_exact_at(&mut bytes, 0);
+    let header = SegmentHeader::decode(&bytes);
+    // Whatever else is wrong with it: it is another one.
+    if let (Ok(()), Ok(header)) = (&read, header)
+        && !is_of(&header, record)
+    {
+        let what = format!(
+            "it is another segment {} of cluster {} and incarnation {}, made at {}",
+            header.id, header.cluster, header.incarnation, header.created
+        );
+        return Some((Kind::SegmentHeader, what));
+    }
     if sealed && length < record.length {
         return Some((Kind::SegmentShort, format!("{length} bytes; sealed at {}", record.length)));
     }
@@ -309,21 +322,10 @@ fn file_fault(file: &File, record: &SegmentRecord) -> Option<(Kind, String)> {
     if sealed && record.length < SEGMENT_HEADER_BYTES {
         return None;
     }
-    let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
-    if let Err(error) = file.read_exact_at(&mut bytes, 0) {
+    if let Err(error) = read {
         return Some((Kind::SegmentHeader, error.to_string()));
     }
-    match SegmentHeader::decode(&bytes) {
-        Err(fault) => Some((Kind::SegmentHeader, fault.to_string())),
-        Ok(header) if !is_of(&header, record) => {
-            let what = format!(
-                "it is another segment {} of cluster {} and incarnation {}, made at {}",
-                header.id, header.cluster, header.incarnation, header.created
-            );
-            Some((Kind::SegmentHeader, what))
-        }
-        Ok(_) => None,
-    }
+    header.err().map(|fault| (Kind::SegmentHeader, fault.to_string()))
 }
 
 /// Whether a header is that of the segment of a record.

@@ -86,30 +86,25 @@ impl SegmentDirs {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// Opens the file of a segment, and checks that it is the one that its record means.
+    /// Opens the file that the record of a segment means, in whichever directory it is.
     ///
     /// # Errors
-    /// Of kind `NotFound` when it is nowhere, and `InvalidData` when it is of another server or timeline.
+    /// Of kind `NotFound` when it is nowhere, and `InvalidData` when there is only one of another server or
+    /// timeline.
     pub(super) fn open_own(&self, segment: SegmentId, place: &Whereabouts) -> io::Result<File> {
-        let file = self.open(segment, place.tier)?;
-        let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
-        // A header that is damaged is no reason not to read: each record verifies by itself.
-        let header = match file.read_exact_at(&mut bytes, 0) {
-            Ok(()) => SegmentHeader::decode(&bytes).ok(),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
-            Err(error) => return Err(error),
-        };
-        match header {
-            Some(header) if !header.is_of(segment, place.seed, place.created) => {
-                let what = format!(
-                    "the file of segment {segment} is another one: segment {}, made at {}, of cluster {} and \
-                     incarnation {}",
-                    header.id, header.created, header.cluster, header.incarnation
-                );
-                Err(io::Error::new(io::ErrorKind::InvalidData, what))
+        let name = segment_file_name(segment);
+        let mut missing = io::Error::from(io::ErrorKind::NotFound);
+        for dir in self.in_order(place.tier) {
+            let file = match regular::open(&dir.join(&name)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
+            match stranger(&file, segment, place)? {
+                None => return Ok(file),
+                Some(what) => missing = io::Error::new(io::ErrorKind::InvalidData, what),
             }
-            _ => Ok(file),
         }
+        Err(missing)
     }
 
     /// All of them, those of `tier` first.
@@ -119,10 +114,32 @@ impl SegmentDirs {
     }
 }
 
+/// Which other segment a file is than the one of the record at `place`; nothing when it is the one.
+fn stranger(file: &File, segment: SegmentId, place: &Whereabouts) -> io::Result<Option<String>> {
+    let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
+    // A header that is damaged is no reason not to read: each record verifies by itself.
+    let header = match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => SegmentHeader::decode(&bytes).ok(),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
+        Err(error) => return Err(error),
+    };
+    let other = header.filter(|header| !header.is_of(segment, place.seed, place.created));
+    Ok(other.map(|header| {
+        format!(
+            "the file of segment {segment} is another one: segment {}, made at {}, of cluster {} and \
+             incarnation {}",
+            header.id, header.created, header.cluster, header.incarnation
+        )
+    }))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{COLD, HOT, SegmentDirs};
-    use mlgw_common::ids::SegmentId;
+    use super::{COLD, HOT, SegmentDirs, SegmentHeader, Whereabouts, segment_file_name};
+    use crate::hot::map::NewSegment;
+    use mlgw_common::ids::{Generation, SegmentId, SegmentSeed, SegmentStamp};
+    use mlgw_common::{Identity, Timestamp};
+    use mlgw_metadata::schema::SegmentClass;
     use std::io::Read as _;
 
     #[test]
@@ -146,5 +163,37 @@ mod tests {
         assert_eq!((read(HOT).as_deref(), read(COLD).as_deref()), (Some("hot"), Some("two")));
         assert_eq!((dirs.path(id, HOT), dirs.path(id, COLD)), (hot.join(name), two.join(name)));
         assert_eq!(dirs.all().count(), 3);
+    }
+
+    #[test]
+    fn another_servers_file_does_not_hide_the_own_one() {
+        let room = tempfile::tempdir().unwrap();
+        let [hot, one, two] = ["hot", "one", "two"].map(|name| room.path().join(name));
+        for dir in [&hot, &one, &two] {
+            std::fs::create_dir(dir).unwrap();
+        }
+        let dirs = SegmentDirs::new(hot.clone(), vec![one.clone(), two.clone()]);
+        let (id, created) = (SegmentId(7), Timestamp(1_000));
+        let header = |stamp| {
+            let seed = SegmentSeed { generation: Generation(1), stamp: SegmentStamp(stamp) };
+            let minted = NewSegment { id, seed, created };
+            (seed, SegmentHeader::of(&minted, SegmentClass::Small, &Identity::default()).encode())
+        };
+        let ((seed, own), (_, foreign)) = (header(1), header(2));
+        let place = Whereabouts { seed, created: Some(created), tier: COLD };
+        let read = || {
+            let mut file = dirs.open_own(id, &place).map_err(|error| error.kind())?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map_err(|error| error.kind())?;
+            Ok(bytes)
+        };
+        assert_eq!(read(), Err(std::io::ErrorKind::NotFound));
+        std::fs::write(one.join(segment_file_name(id)), foreign).unwrap();
+        assert_eq!(read(), Err(std::io::ErrorKind::InvalidData));
+        for dir in [&hot, &two] {
+            std::fs::write(dir.join(segment_file_name(id)), own).unwrap();
+            assert_eq!(read(), Ok(own.to_vec()), "{}", dir.display());
+            std::fs::remove_file(dir.join(segment_file_name(id))).unwrap();
+        }
     }
 }

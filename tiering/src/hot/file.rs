@@ -25,6 +25,7 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::direct::{BLOCK, Direct};
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::map::Whereabouts;
 use super::marks::header_of;
 use super::metrics::{Metrics, add};
 
@@ -132,6 +133,11 @@ impl Disk {
 
     pub(super) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Whether files here are compared with the identity of their server.
+    pub(super) fn is_owned(&self) -> bool {
+        self.lineage.own != Identity::default()
     }
 
     fn path(&self, id: SegmentId) -> PathBuf {
@@ -245,6 +251,30 @@ impl Disk {
         Ok(free)
     }
 
+    /// Sets the file under the name of a segment aside, durably, when its header is not that of the record at
+    /// `place`. Returns whether it was.
+    pub(super) fn set_stranger_aside(&self, id: SegmentId, place: &Whereabouts) -> io::Result<bool> {
+        if !self.is_owned() {
+            return Ok(false);
+        }
+        let header = match header_of(&self.path(id)) {
+            Ok((_, header)) => header.ok(),
+            // None, or something that is no file.
+            Err(_) if regular::check(&self.path(id)).is_err() => None,
+            Err(error) => return Err(error),
+        };
+        let Some(other) = header.filter(|of| !of.is_of(id, place.seed, place.created)) else {
+            return Ok(false);
+        };
+        let aside = self.set_aside(&segment_file_name(id))?;
+        let SegmentHeader { id: found, created, cluster, incarnation, .. } = other;
+        tracing::error!(
+            segment = %id, %aside, %found, %created, %cluster, %incarnation,
+            "set aside: the file is another segment than the one that the catalogue has under its name"
+        );
+        Ok(true)
+    }
+
     /// Removes the file of a segment that the catalogue has removed, and returns how long it was;
     /// nothing when there is none. Not synced: a file that comes back is removed at the next start. A file whose
     /// header names another segment, server or timeline is set aside instead.
@@ -273,7 +303,7 @@ impl Disk {
     /// Whether a file under the name of a segment may be removed with it: its header names this server, or is of
     /// format 1, which names none, or was never written.
     fn is_removable(&self, id: SegmentId, path: &Path) -> io::Result<bool> {
-        if self.lineage.own == Identity::default() {
+        if !self.is_owned() {
             return Ok(true);
         }
         Ok(match header_of(path)? {
@@ -338,7 +368,13 @@ impl Disk {
             rustix::fs::fsync(file)?;
             self.metrics.sync_segment_new.record(begun.elapsed());
         }
-        std::fs::rename(self.copying_path(id), self.path(id))?;
+        let (copy, name) = (self.copying_path(id), self.path(id));
+        let header = |path: &Path| header_of(path).ok().and_then(|(_, header)| header.ok());
+        if self.is_owned() && name.exists() && header(&name) != header(&copy) {
+            let aside = self.set_aside(&segment_file_name(id))?;
+            tracing::error!(segment = %id, %aside, "set aside: another file had the segment's name");
+        }
+        std::fs::rename(copy, name)?;
         let named = self.sync_named_always();
         if named.is_err() {
             // Nothing names it yet. What cannot be removed now is removed at the next start.

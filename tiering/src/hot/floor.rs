@@ -4,23 +4,25 @@
 //! a segment. Only segments that this timeline wrote count. The newest files are read from near their ends: each
 //! batch that was synced before the last acknowledged write is there.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::MIB;
 use mlgw_common::{Incarnation, regular};
 
 use super::dirs::SegmentDirs;
-use super::file::segment_of_file_name;
+use super::file::{segment_file_name, segment_of_file_name};
 use super::marks::header_of;
 use super::scan::Scan;
 
 /// Files that are read: there is an open segment per class, and one of each may have been sealed lately.
 const FILES_MAX: usize = 8;
-/// Bytes that are read of each: several batches of the largest chunks.
-const TAIL_BYTES: u64 = 8 * MIB;
+/// Bytes that are read of each: at least two batches of the largest chunks.
+const TAIL_BYTES: u64 = 4 * MIB;
 
 /// The highest floor in the newest segments of the hot tier that `incarnation` wrote; 0 where there is none.
 ///
@@ -44,29 +46,41 @@ pub fn floor_in(dirs: &SegmentDirs, incarnation: Incarnation) -> io::Result<u64>
     Ok(floor)
 }
 
-/// The files of segments that were changed last.
+/// The files of segments of the hot tier that were changed last, and those that were made last: in a copied
+/// directory the times of changes are those of the copy.
 fn newest(dirs: &SegmentDirs) -> io::Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(dirs.hot()) {
+    let mut files = segments_in(dirs.hot())?;
+    files.sort_unstable();
+    let mut newest: Vec<SegmentId> = files.iter().rev().take(FILES_MAX).map(|&(_, id)| id).collect();
+    files.sort_unstable_by_key(|&(_, id)| Reverse(id));
+    newest.extend(files.into_iter().take(FILES_MAX).map(|(_, id)| id));
+    newest.sort_unstable();
+    newest.dedup();
+    Ok(newest.into_iter().map(|id| dirs.hot().join(segment_file_name(id))).collect())
+}
+
+/// The segments whose files are in a directory, with the times at which these were changed.
+fn segments_in(dir: &Path) -> io::Result<Vec<(SystemTime, SegmentId)>> {
+    let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+    let mut files = Vec::new();
     for entry in entries {
         let entry = entry?;
-        if entry.file_name().to_str().and_then(segment_of_file_name).is_some() {
-            files.push((entry.metadata()?.modified()?, entry.path()));
+        if let Some(id) = entry.file_name().to_str().and_then(segment_of_file_name) {
+            files.push((entry.metadata()?.modified()?, id));
         }
     }
-    files.sort();
-    Ok(files.into_iter().rev().take(FILES_MAX).map(|(_, path)| path).collect())
+    Ok(files)
 }
 
-/// Chunks in the newest segments of `incarnation` that nothing in `named` (segment and offset) names and that were
-/// written when the log had at least `entries` entries less one batch: bucket and key, each once, in order.
+/// Chunks in segments of `incarnation`, in whichever tier, that nothing in `named` (segment and offset) names
+/// and that were written when the log had at least `entries` entries less one batch: bucket and key, each
+/// once, in order.
 ///
-/// # Errors
-/// When the directory or a file cannot be read.
+/// # Errors When a directory or a file cannot be read.
 pub fn unnamed_after(
     dirs: &SegmentDirs,
     incarnation: Incarnation,
@@ -74,21 +88,28 @@ pub fn unnamed_after(
     named: &HashSet<(u64, u64)>,
 ) -> io::Result<Vec<(u64, String)>> {
     let mut keys = BTreeSet::new();
-    for path in newest(dirs)? {
-        let Ok((length, Ok(header))) = header_of(&path) else { continue };
-        if header.incarnation != incarnation {
-            continue;
-        }
-        let from = length.saturating_sub(TAIL_BYTES);
-        let scan = Scan::new(regular::open(&path)?, header.id, header.seed, from)?;
-        let mut floor = 0;
-        scan.survey(&mut |record| {
-            let Some(head) = &record.head else { return };
-            floor = head.floor.unwrap_or(floor);
-            if floor + 1 >= entries && !named.contains(&(header.id.0, record.offset)) {
-                keys.insert((head.bucket.0, String::from_utf8_lossy(head.key).into_owned()));
+    for dir in dirs.all() {
+        for (_, id) in segments_in(dir)? {
+            let path = dir.join(segment_file_name(id));
+            let Ok((length, Ok(header))) = header_of(&path) else { continue };
+            let scan = |from| Scan::new(regular::open(&path)?, header.id, header.seed, from);
+            let is_late = |floor: Option<u64>| floor.is_some_and(|floor| floor + 1 >= entries);
+            let mut ends_late = false;
+            scan(length.saturating_sub(TAIL_BYTES))?.survey(&mut |record| {
+                ends_late |= is_late(record.head.as_ref().and_then(|head| head.floor));
+            })?;
+            if header.incarnation != incarnation || !ends_late {
+                continue;
             }
-        })?;
+            let mut floor = None;
+            scan(0)?.survey(&mut |record| {
+                let Some(head) = &record.head else { return };
+                floor = head.floor.or(floor);
+                if is_late(floor) && !named.contains(&(header.id.0, record.offset)) {
+                    keys.insert((head.bucket.0, String::from_utf8_lossy(head.key).into_owned()));
+                }
+            })?;
+        }
     }
     Ok(keys.into_iter().collect())
 }

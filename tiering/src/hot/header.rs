@@ -26,6 +26,9 @@ const CRC_AT: usize = SEGMENT_HEADER_BYTES as usize - 4;
 /// synced in between, or a little earlier if the clock was adjusted.
 const UNSTAMPED_LATER_MS_MAX: i64 = 60_000;
 const UNSTAMPED_EARLIER_MS_MAX: i64 = 1_000;
+/// A header of format 1 that is later than its record by more than this is another server's, unless the first
+/// record in the file is older than the segment: then a writer waited for a slow creation.
+const UNSTAMPED_SURE_MS_MAX: i64 = 1_000;
 
 /// A segment that was just minted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +99,13 @@ impl SegmentHeader {
             _ => later_ms == 0,
         };
         (self.id, self.seed) == (id, seed) && in_time
+    }
+
+    /// Whether it takes more than the header to know that a file of format 1 is the one of a record with this
+    /// time of creation.
+    #[must_use]
+    pub fn is_doubtful(&self, created: Timestamp) -> bool {
+        self.seed.stamp.0 == 0 && self.created.0.saturating_sub(created.0) > UNSTAMPED_SURE_MS_MAX
     }
 
     /// The header's bytes.

@@ -1,12 +1,17 @@
 //! The marks of directories of segments: which server, and which timeline of it, owns each.
 //!
-//! A mark is the file `owner` of a directory, a line `mlgw-owner 1 CRC IDENTITY`. A start reads it before it changes
-//! anything in a directory. A directory of another server, or of another timeline, is refused and stays untouched. One
-//! without a mark is marked when it agrees with the catalogue: no file in it contradicts a record, and some file
-//! agrees with one unless the catalogue expects no file there. The start that marks a directory removes nothing from it.
+//! A mark is the file `owner` of a directory, a line `mlgw-owner 1 CRC IDENTITY`. A start reads it before it
+//! changes anything in a directory. A directory of another server, or of another timeline, is refused and
+//! stays untouched. One without a mark is marked when it agrees with the catalogue: no file in it contradicts
+//! a record, and some file agrees with one unless the catalogue expects no file there. The start that marks a
+//! directory removes nothing from it.
 //!
-//! The mark is written under another name, synced, renamed, and the directory synced: a crash leaves none or the
-//! whole one, and the next start judges again.
+//! A mark alone does not make a directory the right one: a start before a disk was mounted has marked the
+//! mount point. A marked directory without any segment is refused where the catalogue expects some, unless
+//! the mark ends with `incomplete`, which adopting the directory writes.
+//!
+//! The mark is written under another name, synced, renamed, and the directory synced: a crash leaves none or
+//! the whole one, and the next start judges again.
 
 mod adopt;
 
@@ -19,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use mlgw_common::checksum::crc32c;
 use mlgw_common::ids::SegmentId;
-use mlgw_common::{Identity, Kinship, Lineage, regular};
+use mlgw_common::{Identity, Kinship, Lineage, Timestamp, regular};
 use mlgw_metadata::schema::{SegmentRecord, SegmentState};
 
 use super::check::is_of;
@@ -28,12 +33,15 @@ use super::file::{segment_file_name, segment_of_file_name};
 use super::header::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::map::SegmentMap;
 use super::options::HotOptions;
+use super::scan::Scan;
 
 /// The name of the mark of a directory.
 pub const MARK_FILE_NAME: &str = "owner";
 /// The name that a mark has until it is whole.
 pub(super) const MARK_NEW_NAME: &str = "owner.new";
 const MAGIC: &str = "mlgw-owner 1 ";
+/// How the statement of a mark ends that adopting has written though segments were missing.
+const INCOMPLETE: &str = " incomplete";
 /// Longer than any mark.
 const MARK_BYTES_MAX: u64 = 256;
 
@@ -73,8 +81,8 @@ pub enum MarkError {
     },
     /// It has no mark, and a file in it is not what the catalogue has a record of.
     #[error(
-        "{dir} has no mark, and {file} in it is not this server's ({why}): mount the right disk, or \
-         run `mlgw store repair --adopt {dir}`, which verifies the directory and sets aside what is foreign"
+        "{dir} has no mark, and {file} in it is not this server's ({why}): mount the right disk; where only \
+         some files are foreign, `mlgw store repair --adopt {dir}` names them"
     )]
     Disagrees {
         /// The directory.
@@ -84,9 +92,9 @@ pub enum MarkError {
         /// How it differs.
         why: String,
     },
-    /// It has no mark and none of the segments that the catalogue has there.
+    /// It has none of the segments that the catalogue has there.
     #[error(
-        "{dir} has no mark and none of the {segments} segments that belong there (the first is {first}): mount \
+        "{dir} has none of the {segments} segments that belong there (the first is {first}): mount \
          its disk; if its bytes are lost, `mlgw store repair --adopt {dir}` takes it as it is, and \
          cold.start_without_missing = true takes every cold directory as it is"
     )]
@@ -126,11 +134,23 @@ pub(super) enum Verdict {
     Agrees,
 }
 
+/// What the mark of a directory states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    owner: Identity,
+    /// The directory was adopted though segments that belong there were missing.
+    incomplete: bool,
+}
+
 /// The identity in the mark of a directory; none where there is no mark.
 ///
 /// # Errors
 /// Of kind `InvalidData` when the mark does not read.
 pub fn read_mark(dir: &Path) -> io::Result<Option<Identity>> {
+    Ok(mark_of(dir)?.map(|mark| mark.owner))
+}
+
+fn mark_of(dir: &Path) -> io::Result<Option<Mark>> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the mark is damaged");
     let path = dir.join(MARK_FILE_NAME);
     let file = match regular::open(&path) {
@@ -142,11 +162,16 @@ pub fn read_mark(dir: &Path) -> io::Result<Option<Identity>> {
     let mut text = String::new();
     file.take(MARK_BYTES_MAX).read_to_string(&mut text).map_err(|_| damaged())?;
     let line = text.strip_prefix(MAGIC).and_then(|rest| rest.strip_suffix('\n')).ok_or_else(damaged)?;
-    let (crc, identity) = line.split_once(' ').ok_or_else(damaged)?;
-    if crc != format!("{:08x}", crc32c(identity.as_bytes())) {
+    let (crc, stated) = line.split_once(' ').ok_or_else(damaged)?;
+    if crc != format!("{:08x}", crc32c(stated.as_bytes())) {
         return Err(damaged());
     }
-    identity.parse().map(Some).map_err(|_| damaged())
+    let (identity, incomplete) = match stated.strip_suffix(INCOMPLETE) {
+        Some(identity) => (identity, true),
+        None => (stated, false),
+    };
+    let owner = identity.parse().map_err(|_| damaged())?;
+    Ok(Some(Mark { owner, incomplete }))
 }
 
 /// Marks a directory, durably.
@@ -154,10 +179,26 @@ pub fn read_mark(dir: &Path) -> io::Result<Option<Identity>> {
 /// # Errors
 /// When the mark cannot be written.
 pub fn write_mark(dir: &Path, owner: &Identity) -> io::Result<()> {
-    let identity = owner.to_string();
-    let line = format!("{MAGIC}{:08x} {identity}\n", crc32c(identity.as_bytes()));
+    put_mark(dir, Mark { owner: *owner, incomplete: false })
+}
+
+/// Has a directory that is marked as `from`'s marked as `to`'s, durably. Any other one stays as it is.
+///
+/// # Errors
+/// When the mark cannot be written.
+pub fn pass_mark(dir: &Path, from: &Identity, to: &Identity) -> io::Result<()> {
+    match mark_of(dir) {
+        Ok(Some(mark)) if mark.owner == *from => put_mark(dir, Mark { owner: *to, ..mark }),
+        _ => Ok(()),
+    }
+}
+
+fn put_mark(dir: &Path, mark: Mark) -> io::Result<()> {
+    let stated = format!("{}{}", mark.owner, if mark.incomplete { INCOMPLETE } else { "" });
+    let line = format!("{MAGIC}{:08x} {stated}\n", crc32c(stated.as_bytes()));
     let new = dir.join(MARK_NEW_NAME);
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let mut options = OpenOptions::new();
+    let mut file = regular::open_with(options.write(true).create(true).truncate(true).mode(0o600), &new)?;
     file.write_all(line.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&new, dir.join(MARK_FILE_NAME))?;
@@ -221,32 +262,60 @@ pub(super) fn judge(
     may_be_missing: bool,
 ) -> Result<Verdict, MarkError> {
     let io = |source| MarkError::Io { dir: dir.to_owned(), source };
-    let mark = match read_mark(dir) {
+    let mark = match mark_of(dir) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             return Err(MarkError::Damaged { dir: dir.to_owned() });
         }
         mark => mark.map_err(io)?,
     };
-    match mark.map(|found| (lineage.kinship(&found), found)) {
-        Some((Kinship::Own, _)) => Ok(Verdict::Marked),
-        Some((Kinship::Earlier, found)) => Err(MarkError::Earlier { dir: dir.to_owned(), found }),
-        Some((Kinship::Foreign, found)) => {
-            Err(MarkError::Foreign { dir: dir.to_owned(), found, own: lineage.own })
-        }
+    let may_be_missing = may_be_missing && tier != super::catalogue::HOT;
+    let (verdict, is_right) = match mark.map(|mark| (lineage.kinship(&mark.owner), mark)) {
+        Some((Kinship::Own, mark)) => (Verdict::Marked, mark.incomplete || has_segments(dir).map_err(io)?),
+        Some((_, mark)) => return Err(not_own(dir, mark.owner, lineage)),
         None => {
             let compared = compare(dir, records, lineage).map_err(io)?;
             compared.verdict(dir)?;
-            let missing = if compared.agreeing > 0 || may_be_missing && tier != super::catalogue::HOT {
-                Vec::new()
-            } else {
-                missing(dirs, tier, records).map_err(io)?
-            };
-            match missing.first() {
-                Some(&first) => Err(MarkError::Empty { dir: dir.to_owned(), segments: missing.len(), first }),
-                None => Ok(Verdict::Agrees),
-            }
+            (Verdict::Agrees, compared.agreeing > 0)
+        }
+    };
+    if is_right || may_be_missing {
+        return Ok(verdict);
+    }
+    let missing = missing(dirs, tier, records).map_err(io)?;
+    match missing.first() {
+        Some(&first) => Err(MarkError::Empty { dir: dir.to_owned(), segments: missing.len(), first }),
+        None => Ok(verdict),
+    }
+}
+
+/// Why a directory with the mark of `found`, which is not this server's identity, is refused.
+fn not_own(dir: &Path, found: Identity, lineage: &Lineage) -> MarkError {
+    let dir = dir.to_owned();
+    match lineage.kinship(&found) {
+        Kinship::Earlier => MarkError::Earlier { dir, found },
+        Kinship::Own | Kinship::Foreign => MarkError::Foreign { dir, found, own: lineage.own },
+    }
+}
+
+/// Whether there is the file of any segment in a directory.
+fn has_segments(dir: &Path) -> io::Result<bool> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        if entry?.file_name().to_str().and_then(segment_of_file_name).is_some() {
+            return Ok(true);
         }
     }
+    Ok(false)
+}
+
+/// Whether a directory is marked as another server's, or as a timeline's that this one does not descend from.
+/// Nothing in such a directory is changed, whatever is to be mended.
+pub(super) fn is_foreign(dir: &Path, lineage: &Lineage) -> bool {
+    read_mark(dir).ok().flatten().is_some_and(|found| lineage.kinship(&found) == Kinship::Foreign)
 }
 
 /// How the files of a directory compare with the catalogue.
@@ -294,7 +363,7 @@ pub(super) fn compare(dir: &Path, records: &dyn Records, lineage: &Lineage) -> i
         let Some(id) = entry.file_name().to_str().and_then(segment_of_file_name) else { continue };
         let (length, header) = header_of(&entry.path())?;
         match records.record(id)? {
-            Some(record) => match difference(&record, length, header) {
+            Some(record) => match difference(&entry.path(), &record, length, header)? {
                 None => compared.agreeing += 1,
                 Some(why) => compared.disagreeing.push((id, why)),
             },
@@ -322,22 +391,35 @@ pub(super) fn header_of(path: &Path) -> io::Result<(u64, Result<SegmentHeader, H
 
 /// How a file differs from what a record has; nothing when it agrees.
 fn difference(
+    path: &Path,
     record: &SegmentRecord,
     length: u64,
     header: Result<SegmentHeader, HeaderFault>,
-) -> Option<String> {
+) -> io::Result<Option<String>> {
     let sealed = record.state() == SegmentState::Sealed;
     let kept_bytes = if sealed { record.length } else { record.marked };
-    match header {
+    Ok(match header {
         // Power failed before the header was on the disk.
         Err(_) if kept_bytes < SEGMENT_HEADER_BYTES => None,
         Err(fault) => Some(fault.to_string()),
-        Ok(header) if !is_of(&header, record) => {
+        Ok(header) if !is_of(&header, record) || is_made_later(path, record, &header)? => {
             Some(format!("it is segment {}, made at {}, of {}", header.id, header.created, header.cluster))
         }
         Ok(_) if length < kept_bytes => Some(format!("{length} bytes of {kept_bytes}")),
         Ok(_) => None,
+    })
+}
+
+/// Whether a file of format 1 was made later than the segment of its record, by another server that counts
+/// alike. Its first record tells where the header alone does not: it is older than a segment whose creation
+/// took long.
+fn is_made_later(path: &Path, record: &SegmentRecord, header: &SegmentHeader) -> io::Result<bool> {
+    if !header.is_doubtful(Timestamp(record.created_ms)) {
+        return Ok(false);
     }
+    let mut scan = Scan::new(regular::open(path)?, header.id, header.seed, 0)?.sparing();
+    let first = scan.next()?.and_then(|record| record.head.map(|head| head.written));
+    Ok(first.is_some_and(|written| written.0 > record.created_ms))
 }
 
 /// The segments that belong to a tier and are in no directory.

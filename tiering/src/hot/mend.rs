@@ -1,4 +1,7 @@
 //! Mends of segment files that nobody uses: names and headers. Records are never touched.
+//!
+//! A file is given the name of a segment only when it is the one that the catalogue's record means. Nothing
+//! is changed in a directory that has another server's mark.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -6,34 +9,44 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use mlgw_common::{Identity, Timestamp, regular};
+use mlgw_common::{Lineage, Timestamp, regular};
 use mlgw_metadata::offline::Offline;
 
+use super::check::is_of;
 use super::dirs::SegmentDirs;
 use super::file::{segment_file_name, segment_of_file_name};
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::map::NewSegment;
+use super::marks::is_foreign;
 use super::scan::Scan;
 
 /// How a file is called while it moves to its name; the next run goes on from there.
 const MOVING: &str = ".moving";
 
-/// Gives segments that lie under each other's names their own, by their headers, and says so.
+/// Gives segments that lie under each other's names their own, by their headers, and reports which.
 ///
 /// # Errors
 /// When a directory cannot be read or written.
-pub fn put_names_right(dirs: &SegmentDirs) -> io::Result<Vec<String>> {
-    let mended = dirs.all().map(put_names_right_in).collect::<io::Result<Vec<_>>>()?;
+pub fn put_names_right(
+    dirs: &SegmentDirs,
+    catalogue: &Offline,
+    lineage: &Lineage,
+) -> io::Result<Vec<String>> {
+    let own = dirs.all().filter(|dir| !is_foreign(dir, lineage));
+    let mended = own.map(|dir| put_names_right_in(dir, catalogue)).collect::<io::Result<Vec<_>>>()?;
     Ok(mended.concat())
 }
 
-fn put_names_right_in(dir: &Path) -> io::Result<Vec<String>> {
+fn put_names_right_in(dir: &Path, catalogue: &Offline) -> io::Result<Vec<String>> {
+    let is_recorded =
+        |of: &SegmentHeader| catalogue.known.segments.get(&of.id.0).is_some_and(|record| is_of(of, record));
     let mut moving = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let segment = segment_of_file_name(name.trim_end_matches(MOVING));
-        let Some(header) = segment.and_then(|_| header_of(&path)) else { continue };
+        let header = segment.and_then(|_| header_of(&path)).filter(is_recorded);
+        let Some(header) = header else { continue };
         let right = segment_file_name(header.id);
         if name != right {
             moving.push((path, name, right));
@@ -65,11 +78,12 @@ fn put_names_right_in(dir: &Path) -> io::Result<Vec<String>> {
 ///
 /// # Errors
 /// When a file cannot be read or written.
-pub fn mend_headers(dirs: &SegmentDirs, catalogue: &Offline, owner: &Identity) -> io::Result<Vec<String>> {
+pub fn mend_headers(dirs: &SegmentDirs, catalogue: &Offline, lineage: &Lineage) -> io::Result<Vec<String>> {
     let mut mended = Vec::new();
     for record in catalogue.known.segments.values() {
         let path = dirs.path(record.segment_id(), record.summary().tier);
-        if !path.exists() || header_of(&path).is_some() {
+        let is_foreign = path.parent().is_some_and(|dir| is_foreign(dir, lineage));
+        if is_foreign || !path.exists() || header_of(&path).is_some() {
             continue;
         }
         let file = regular::open_with(OpenOptions::new().read(true).write(true), &path)?;
@@ -77,7 +91,7 @@ pub fn mend_headers(dirs: &SegmentDirs, catalogue: &Offline, owner: &Identity) -
         if Scan::new(file.try_clone()?, id, seed, 0)?.survey(&mut |_| {})?.records == 0 {
             continue;
         }
-        let header = SegmentHeader::of(&NewSegment { id, seed, created }, record.class(), owner);
+        let header = SegmentHeader::of(&NewSegment { id, seed, created }, record.class(), &lineage.own);
         file.write_all_at(&header.encode(), 0)?;
         file.sync_all()?;
         mended.push(format!("{}: its header was written anew", path.display()));

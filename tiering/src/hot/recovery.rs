@@ -25,7 +25,7 @@ use std::path::Path;
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_common::{Identity, Lineage};
 
-use super::catalogue::UPSTREAM;
+use super::catalogue::{HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
 use super::file::{Disk, is_copying, segment_file_name, segment_of_file_name};
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
@@ -83,6 +83,10 @@ pub(super) async fn recover(
 }
 
 fn scan_open(disk: &Disk, open: OpenSegment) -> io::Result<Scanned> {
+    let place = Whereabouts { seed: open.seed, created: Some(open.created), tier: HOT };
+    if disk.set_stranger_aside(open.id, &place)? {
+        return Ok(Scanned::default());
+    }
     let file = match disk.open_uncached(open.id) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Scanned::default()),
@@ -156,10 +160,13 @@ impl Listing<'_> {
         header_of(path).is_ok_and(|(_, header)| unchecked || header.is_ok_and(is_of))
     }
 
-    /// Whether the file at `path` was written by this server. Format 1 names no server.
+    /// Whether the file at `path` was written on this timeline of this server. Format 1 names no server, and
+    /// a file of an earlier timeline without a record may be one that another descendant of that timeline
+    /// needs.
     fn is_ours(&self, path: &Path, id: SegmentId) -> bool {
-        let unchecked = self.lineage.own == Identity::default();
-        let wrote = |of: SegmentHeader| of.id == id && self.lineage.wrote(of.cluster, of.incarnation);
+        let (unchecked, own) = (self.lineage.own == Identity::default(), self.lineage.own);
+        let wrote =
+            |of: SegmentHeader| of.id == id && (of.cluster, of.incarnation) == (own.cluster, own.incarnation);
         header_of(path).is_ok_and(|(_, header)| unchecked || header.is_ok_and(wrote))
     }
 
@@ -173,7 +180,9 @@ impl Listing<'_> {
                 self.dirs.of(at).iter().any(|dir| self.is_own(&dir.join(&name), id, &place))
             }),
         };
-        let fate = fate(place, tier, is_there, self.map.was_minted(id).map_err(io::Error::other)?);
+        // Asked only where it matters: there may be 100,000 files.
+        let was_minted = place.is_some() || self.map.was_minted(id).map_err(io::Error::other)?;
+        let fate = fate(place, tier, is_there, was_minted);
         let removable = fate != Fate::Removed
             || match place {
                 Some(place) => self.is_own(path, id, &place),

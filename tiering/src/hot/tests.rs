@@ -17,6 +17,7 @@ mod replacing;
 mod room;
 mod scrub;
 mod soak_model;
+mod start_time;
 
 use crate::fair::Lane;
 use std::collections::BTreeMap;

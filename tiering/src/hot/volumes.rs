@@ -12,6 +12,7 @@ use super::catalogue::{COLD, HOT};
 use super::dirs::SegmentDirs;
 use super::file::Disk;
 use super::header::SEGMENT_HEADER_BYTES;
+use super::map::Whereabouts;
 use super::options::OpenError;
 use super::recovery::{Listed, Listing, list_files, sweep};
 use super::space::{Bounds, Space};
@@ -103,6 +104,13 @@ impl Volumes {
     pub(super) fn cold_bytes(&self) -> (u64, u64) {
         let each = self.cold.iter().map(|volume| (volume.space.used_bytes(), volume.space.room_bytes()));
         each.fold((0, 0), |(used, room), (more_used, more_room)| (used + more_used, room + more_room))
+    }
+
+    /// Sets files under the name of a segment aside that are not the one that its record, which is at
+    /// `place`, means.
+    pub(super) fn set_strangers_aside(&self, segment: SegmentId, place: &Whereabouts) -> io::Result<()> {
+        self.hot.set_stranger_aside(segment, place)?;
+        self.cold.iter().try_for_each(|volume| volume.disk.set_stranger_aside(segment, place).map(drop))
     }
 
     /// Removes the file of a segment from the cold tier, wherever in it, and says how long it was.

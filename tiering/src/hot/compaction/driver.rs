@@ -179,6 +179,13 @@ impl Driver {
             Step::Drain => return Ok(Event::Busy),
             Step::Remove => {
                 note_object(inner, segment).await?;
+                // While there is a record to compare them with.
+                let of = inner.clone();
+                blocking(move || match of.shared.segments.map.place(segment) {
+                    Some(place) => Ok(of.volumes.set_strangers_aside(segment, &place)?),
+                    None => Ok(()),
+                })
+                .await?;
                 catalogue.remove_segment(segment).await?;
             }
             Step::Settle => {

@@ -1,9 +1,10 @@
-//! Marks seen from outside a running server: reported by `mlgw store check`, taken by `mlgw store repair --adopt`.
+//! Marks seen from outside a running server: reported by `mlgw store check`, taken by `mlgw store repair
+//! --adopt`.
 //!
-//! To adopt a directory is to read every segment in it through, set aside what is not this server's, and mark it.
-//! Nothing is removed. A crash leaves the directory as it was, or with some files set aside; adopting again goes on.
+//! To adopt a directory is to read every segment in it through and to mark it when all of them are this
+//! server's. One that has another server's mark, or files that are not those of their records, is refused and
+//! stays as it is. A crash leaves the directory as it was, or marked.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -12,7 +13,11 @@ use mlgw_common::{Lineage, regular};
 use mlgw_metadata::offline::{Finding, Kind, Offline, Watch};
 use mlgw_metadata::schema::{SegmentRecord, SegmentState};
 
-use super::{MarkError, Records, difference, header_of, judge, missing, write_mark};
+use super::{
+    MARK_FILE_NAME, Mark, MarkError, Records, header_of, is_foreign, is_made_later, judge, missing, not_own,
+    put_mark, read_mark,
+};
+use crate::hot::check::is_of;
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::file::{segment_of_file_name, set_aside};
 use crate::hot::header::SEGMENT_HEADER_BYTES;
@@ -23,8 +28,9 @@ use crate::hot::scan::Scan;
 pub struct Adopted {
     /// Segments that are this server's.
     pub verified: u64,
-    /// Files that are not, under the names that they have now.
-    pub set_aside: Vec<String>,
+    /// Files of segments that the catalogue has no record of. The next start removes those that it made
+    /// itself, and sets aside the others.
+    pub unknown: Vec<String>,
     /// Segments with bytes of objects that belong to the directory's tier and are in no directory.
     pub missing: Vec<SegmentId>,
 }
@@ -53,10 +59,13 @@ pub fn check_marks(dirs: &SegmentDirs, catalogue: &Offline, lineage: &Lineage, f
     }
 }
 
+/// Disagreeing files that an error names one by one.
+const NAMED_MAX: usize = 20;
+
 /// Verifies the directory `dir`, which is one of `dirs`, and marks it.
 ///
 /// # Errors
-/// When `dir` is none of `dirs`, or the disk fails.
+/// When `dir` is none of `dirs`, when it is not this server's, or the disk fails. Nothing was changed then.
 pub fn adopt(
     dir: &Path,
     dirs: &SegmentDirs,
@@ -64,35 +73,77 @@ pub fn adopt(
     lineage: &Lineage,
     watch: Watch<'_>,
 ) -> io::Result<Adopted> {
-    let Some((tier, _)) = dirs.tiers().find(|(_, of)| *of == dir) else {
+    let is_same =
+        |of: &Path| of == dir || matches!((of.canonicalize(), dir.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    let Some((tier, dir)) = dirs.tiers().find(|(_, of)| is_same(of)) else {
         let what = "it is neither hot.dir nor one of cold.dirs of this configuration";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     };
+    if is_foreign(dir, lineage) {
+        let found = read_mark(dir)?.unwrap_or_default();
+        return Err(io::Error::other(not_own(dir, found, lineage)));
+    }
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         files.extend(segment_of_file_name(&name).map(|id| (id, name)));
     }
     files.sort();
-    let mut adopted = Adopted::default();
+    let (mut adopted, mut disagreeing) = (Adopted::default(), Vec::new());
     for (done, (id, name)) in files.iter().enumerate() {
         watch("verifying segments", done as u64, files.len() as u64);
-        let path = dir.join(name);
-        let (length, header) = header_of(&path)?;
-        let ours = match catalogue.record(*id)? {
-            Some(record) => difference(&record, length, header).is_none() && holds_records(&path, &record)?,
-            None => header.is_ok_and(|of| of.id == *id && lineage.wrote(of.cluster, of.incarnation)),
-        };
-        if ours {
-            adopted.verified += 1;
-        } else {
-            adopted.set_aside.push(set_aside(dir, name)?);
+        match catalogue.record(*id)? {
+            Some(record) => match stranger(&dir.join(name), &record)? {
+                None => adopted.verified += 1,
+                Some(why) => disagreeing.push(format!("{name} ({why})")),
+            },
+            None => adopted.unknown.push(name.clone()),
         }
     }
-    File::open(dir)?.sync_all()?;
+    if let Some(refused) = refusal(&adopted, &disagreeing) {
+        return Err(io::Error::other(refused));
+    }
     adopted.missing = missing(dirs, tier, catalogue)?;
-    write_mark(dir, &lineage.own)?;
+    // What is no file cannot be replaced by one.
+    if std::fs::symlink_metadata(dir.join(MARK_FILE_NAME)).is_ok_and(|found| !found.is_file()) {
+        set_aside(dir, MARK_FILE_NAME)?;
+    }
+    let incomplete = adopted.verified == 0 && !adopted.missing.is_empty();
+    put_mark(dir, Mark { owner: lineage.own, incomplete })?;
     Ok(adopted)
+}
+
+/// Why a directory with these files is not this server's; nothing when it is.
+fn refusal(adopted: &Adopted, disagreeing: &[String]) -> Option<String> {
+    if !disagreeing.is_empty() {
+        let more = disagreeing.len().saturating_sub(NAMED_MAX);
+        let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+        let named = disagreeing[..disagreeing.len().min(NAMED_MAX)].join(", ");
+        return Some(format!(
+            "these files are not the segments that the catalogue has under their names: {named}{more}. \
+             Nothing was changed. If the directory is the right one, move them elsewhere and adopt it again"
+        ));
+    }
+    let unknown = adopted.unknown.first().filter(|_| adopted.verified == 0)?;
+    Some(format!(
+        "the catalogue has no record of any segment in it (the first is {unknown}): it is another \
+         server's. Nothing was changed"
+    ))
+}
+
+/// Why the file of a segment is another one than its record means; nothing when it is the one. A file that is
+/// short or damaged is still this server's.
+fn stranger(path: &Path, record: &SegmentRecord) -> io::Result<Option<String>> {
+    let (length, header) = header_of(path)?;
+    match header {
+        Ok(header) if !is_of(&header, record) || is_made_later(path, record, &header)? => Ok(Some(format!(
+            "it is segment {}, made at {}, of {}",
+            header.id, header.created, header.cluster
+        ))),
+        _ if length <= SEGMENT_HEADER_BYTES || holds_records(path, record)? => Ok(None),
+        Ok(_) => Ok(Some("none of its records is this segment's".to_owned())),
+        Err(fault) => Ok(Some(fault.to_string())),
+    }
 }
 
 /// Whether a file has a record that verifies under the seed of its segment, unless it is to have none.

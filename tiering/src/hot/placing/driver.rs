@@ -578,6 +578,9 @@ async fn unlink(inner: &Arc<Inner>, catalogue: &Catalogue, job: Job) -> Result<(
     }
     let (of, segment) = (inner.clone(), job.segment);
     blocking(move || {
+        if let Some(place) = of.shared.segments.map.place(segment) {
+            of.volumes.set_strangers_aside(segment, &place)?;
+        }
         if job.way.from == HOT {
             let bytes = of.volumes.hot.remove(segment)?.unwrap_or(0);
             of.shared.space.freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));

@@ -1,0 +1,144 @@
+//! A log that lost its end, or all of it: recognised, and begun anew where the states end.
+//!
+//! The new log is made beside the old one, synced, and takes its place; the old one is set aside. It names no
+//! server, so no start takes it until a new timeline was begun: a crash before that is noticed, and doing it
+//! again goes on.
+
+use super::mend::take_place;
+use super::rebuild::{RebuildError, failed};
+use super::{Scratch, stores};
+use crate::identity::{Expected, Mismatch, StateFacts, judge};
+use crate::schema::meta::{LogPosition, MetaRow};
+use crate::store::log::{Kind, key};
+use crate::store::saved_log::{SavedLog, write_rows};
+use crate::store::state::StateDb;
+use crate::store::{files, links};
+use crate::view::{Rows as _, StoreError};
+use std::path::{Path, PathBuf};
+
+/// What the log of a closed catalogue has lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// Nothing, as far as is known.
+    Whole,
+    /// Its end, or all of it.
+    Lost,
+    /// It is not a log that lost its end: why.
+    Other(String),
+}
+
+/// A position in the log after which an entry of a group was applied.
+struct Applied {
+    group: u32,
+    position: Option<LogPosition>,
+}
+
+/// Whether the log of the closed catalogue in `dir` has lost its end. `scratch` is an empty directory; it is
+/// removed.
+///
+/// # Errors When something cannot be read.
+pub fn lost_tail(dir: &Path, expected: &Expected, scratch: &Path) -> Result<Tail, RebuildError> {
+    let _scratch = Scratch(scratch.to_owned());
+    let states = states_of(dir, scratch)?;
+    let Some(log) = opened(&dir.join("log"), scratch)? else { return Ok(Tail::Lost) };
+    let facts = states.iter().map(|state| StateFacts::read(&state.state));
+    let facts = facts.collect::<Result<Vec<_>, _>>()?;
+    let log = log.facts(facts.len() as u32)?;
+    Ok(match judge(expected, &log, &facts, true) {
+        Ok(()) => Tail::Whole,
+        Err(Mismatch::LostTail { .. } | Mismatch::StaleLog { .. }) => Tail::Lost,
+        // A log that was begun anew.
+        Err(Mismatch::UnmarkedLog) if log.groups.iter().any(|group| group.first.is_none()) => Tail::Lost,
+        Err(other) => Tail::Other(other.to_string()),
+    })
+}
+
+/// Makes a log that begins where the states end, for every group whose log ends before, and returns where the
+/// old one is. Nothing is done where every log reaches as far as its state. `scratch` is an empty directory;
+/// it is removed.
+///
+/// # Errors When something cannot be read or written; then the log is as it was.
+pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, RebuildError> {
+    let _scratch = Scratch(scratch.to_owned());
+    let (log, new) = (dir.join("log"), dir.join("log.new"));
+    let states = states_of(dir, scratch)?;
+    let old = opened(&log, scratch)?;
+    let facts = old.as_ref().map(|old| old.facts(states.len() as u32)).transpose()?;
+    let end = |group: u32| facts.as_ref().and_then(|of| of.groups.get(group as usize)).map_or(0, |of| of.end);
+    let mut short = Vec::new();
+    for of in &states {
+        let reach = StateFacts::read(&of.state)?.reach;
+        if reach > end(of.group) || old.is_none() {
+            let row = of.state.get(&MetaRow::Applied.row())?;
+            let position = row.map(|bytes| crate::schema::decode(&bytes)).transpose();
+            let position = position.map_err(StoreError::from)?;
+            short.push(Applied { group: of.group, position });
+        }
+    }
+    if short.is_empty() {
+        return Ok(None);
+    }
+    files::remove_dir(&new).map_err(failed(&new))?;
+    files::make_dir(&new).map_err(failed(&new))?;
+    if let Some(old) = &old {
+        let is_kept = |row: &[u8]| {
+            let is_of = |kind: Kind| row.get(4) == Some(&(kind as u8));
+            let is_short = short.iter().any(|of| row.starts_with(&of.group.to_be_bytes()));
+            !is_of(Kind::Identity) && !is_of(Kind::Writer) && !is_short
+        };
+        old.rewrite_rows(&new, &is_kept, &[])?;
+    }
+    write_rows(&new, &begun_at(&short))?;
+    files::make_dir(&log).map_err(failed(&log))?;
+    take_place(dir, &new, &log).map(Some)
+}
+
+/// The rows of logs that begin after these positions: what is before counts as purged, and the leader is the
+/// one that wrote it.
+fn begun_at(short: &[Applied]) -> Vec<([u8; 13], Vec<u8>)> {
+    let positions = short.iter().filter_map(|of| Some((of.group, of.position?)));
+    positions
+        .flat_map(|(group, position)| {
+            let vote = LogPosition { index: 1, ..position };
+            let rows = [(Kind::Purged, position), (Kind::Vote, vote)];
+            rows.map(|(kind, value)| (key(group, kind, 0), crate::schema::encode(&value)))
+        })
+        .collect()
+}
+
+/// The state of a group, on a scratch copy.
+struct State {
+    group: u32,
+    state: StateDb,
+}
+
+fn states_of(dir: &Path, scratch: &Path) -> Result<Vec<State>, RebuildError> {
+    let mut found = Vec::new();
+    let states = stores::newest_states(dir, &mut found);
+    let mut opened = Vec::new();
+    for (group, from) in states {
+        let to = scratch.join(format!("group-{group}"));
+        links::link_store(&from, &to).map_err(failed(&from))?;
+        let Some(state) = stores::open_state(&from, &to, &mut found) else { break };
+        opened.push(State { group, state });
+    }
+    if let Some(wrong) = found.iter().find(|finding| finding.is_damage()) {
+        return Err(RebuildError::Wrong(format!("{}: {}", wrong.place, wrong.what)));
+    }
+    Ok(opened)
+}
+
+/// A copy of the log; nothing where there is none: no directory, or one without any file of a log.
+fn opened(log: &Path, scratch: &Path) -> Result<Option<SavedLog>, RebuildError> {
+    let is_empty = match std::fs::read_dir(log) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => return Err(failed(log)(error)),
+    };
+    if is_empty {
+        return Ok(None);
+    }
+    let to = scratch.join("log");
+    links::link_store(log, &to).map_err(failed(log))?;
+    Ok(Some(SavedLog::open(&to)?))
+}

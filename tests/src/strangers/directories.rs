@@ -1,0 +1,256 @@
+//! Whole directories of segments: another server's, another timeline's, without their disk, without their
+//! mark.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::site::{Site, assert_same, copy, room, segments, snapshot};
+
+/// The mark of a directory.
+const MARK: &str = "owner";
+
+fn take_mark_away(dir: &Path) {
+    fs::remove_file(dir.join(MARK)).expect("there was one");
+}
+
+#[test]
+fn the_directories_of_another_server_are_refused_in_every_place_and_stay_as_they_are() {
+    let room = room();
+    let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
+    let fresh = Site::new(room.path(), "fresh");
+    let theirs = [y.home.as_path()];
+    // With their marks, and as a server of an earlier version leaves them.
+    for marked in [true, false] {
+        if !marked {
+            take_mark_away(&y.hot);
+            take_mark_away(&y.cold);
+        }
+        for site in [&x, &fresh] {
+            for dir in [&y.hot, &y.cold] {
+                let name = dir.display().to_string();
+                site.with_hot(dir).assert_refused(&[&name], &theirs);
+                site.with_cold(dir).assert_refused(&[&name], &theirs);
+            }
+        }
+        let before = snapshot(&y.home);
+        for wrong in [x.with_hot(&y.hot), x.with_cold(&y.cold)] {
+            for verb in [&["repair", "D"][..], &["rebuild", "D"]] {
+                let (said, _) = wrong.verb(verb);
+                assert_same(&before, &snapshot(&y.home), &format!("{verb:?}: {said}"));
+            }
+            for dir in [&y.hot, &y.cold] {
+                let (said, status) = wrong.verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
+                assert_eq!(status, Some(1), "{said}");
+                assert_same(&before, &snapshot(&y.home), &said);
+            }
+        }
+    }
+    y.assert_serves_all();
+    y.assert_sound();
+    x.assert_serves_all();
+    x.assert_sound();
+}
+
+#[test]
+fn directories_that_two_servers_swapped_are_refused_by_both() {
+    let room = room();
+    let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
+    let all = [x.home.as_path(), y.home.as_path()];
+    let (x_swapped, y_swapped) = (x.with_cold(&y.cold), y.with_cold(&x.cold));
+    let untouched = [&x.hot, &x.cold, &y.hot, &y.cold].map(|dir| dir.as_path());
+    for (site, name) in [(&x_swapped, &y.cold), (&y_swapped, &x.cold)] {
+        let said = site.assert_refused(&["belongs to the server"], &untouched);
+        assert!(said.contains(&name.display().to_string()), "{said}");
+    }
+    // A server's own two directories, in each other's place, are still its own.
+    let crossed = Site { hot: x.cold.clone(), cold: x.hot.clone(), ..x.clone() };
+    crossed.assert_serves_all();
+    x.assert_serves_all();
+    y.assert_serves_all();
+    all.iter().for_each(|dir| assert!(dir.is_dir()));
+}
+
+#[test]
+fn a_restored_copy_and_its_original_refuse_each_others_directories() {
+    let room = room();
+    let original = Site::filled(room.path(), "original", 1);
+    let backup = room.path().join("backup");
+    let (said, status) = original.verb(&["backup", "D", &backup.display().to_string()]);
+    assert_eq!(status, Some(0), "{said}");
+    let mut restored = Site { objects: original.objects.clone(), ..Site::new(room.path(), "restored") };
+    let (said, status) = restored.verb(&["restore", &backup.display().to_string(), "D"]);
+    assert_eq!(status, Some(0), "{said}");
+    // Before its first start, and after it.
+    for start in [false, true] {
+        if start {
+            let server = restored.start();
+            restored.put(&server, "restored", 3, 5);
+            server.stop();
+            // Its cold directory was marked when it was empty.
+            assert!(restored.cold.join(MARK).exists());
+        }
+        let theirs = [original.home.as_path()];
+        restored.with_hot(&original.hot).assert_refused(&["an earlier timeline of this server"], &theirs);
+        restored.with_cold(&original.cold).assert_refused(&["an earlier timeline of this server"], &theirs);
+    }
+    let theirs = [restored.home.as_path()];
+    original.with_hot(&restored.hot).assert_refused(&["belongs to the server"], &theirs);
+    original.with_cold(&restored.cold).assert_refused(&["belongs to the server"], &theirs);
+    original.assert_serves_all();
+    restored.assert_serves_all();
+    original.assert_sound();
+    restored.assert_sound();
+}
+
+#[test]
+fn a_disk_that_is_not_mounted_is_refused_and_everything_is_served_when_it_is_back() {
+    let room = room();
+    let site = Site::filled(room.path(), "x", 1);
+    // Killed, too: the end of an open segment must not be decided while its disk is away.
+    for killed in [false, true] {
+        let mut site = site.clone();
+        if killed {
+            let mut server = site.start();
+            site.put(&server, "killed", 5, 9);
+            server.kill();
+        }
+        for dir in [site.hot.clone(), site.cold.clone()] {
+            let away = dir.with_extension("away");
+            // An empty mount point, and one that a start before the mount has marked.
+            for marked in [false, true] {
+                fs::rename(&dir, &away).expect("renamed");
+                fs::create_dir(&dir).expect("made");
+                if marked {
+                    fs::copy(away.join(MARK), dir.join(MARK)).expect("copied");
+                }
+                let name = dir.display().to_string();
+                site.assert_refused(&[&name, "mount its disk"], &[&site.hot, &site.cold, &away]);
+                fs::remove_dir_all(&dir).expect("removed");
+                fs::rename(&away, &dir).expect("renamed");
+            }
+        }
+        site.assert_sound();
+        site.assert_serves_all();
+    }
+}
+
+#[test]
+fn a_directory_without_a_readable_mark_is_marked_when_it_is_the_servers_own() {
+    let room = room();
+    let site = Site::filled(room.path(), "x", 1);
+    let mark = fs::read(site.hot.join(MARK)).expect("a mark");
+    for dir in [&site.hot, &site.cold] {
+        let path = dir.join(MARK);
+        let before = || snapshot(&site.home);
+        // Lost: every file is the server's, and a start sees that.
+        take_mark_away(dir);
+        site.assert_serves_all();
+        assert!(fs::read(&path).expect("marked") == mark, "the same mark again");
+        let wrong: [&[u8]; 5] =
+            [b"", &mark[..mark.len() / 2], &mark[..mark.len() - 1], b"not a mark", &[0; 4096]];
+        for bytes in wrong {
+            fs::write(&path, bytes).expect("written");
+            let said = site.assert_refused(&["the mark in", "--adopt"], &[&site.hot, &site.cold]);
+            assert!(said.contains(&dir.display().to_string()), "{said}");
+            let files = segments(dir).len();
+            let (said, status) = site.verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
+            assert_eq!(status, Some(0), "{said}");
+            assert!(said.contains(&format!("{files} segments verified")), "{said}");
+            assert!(fs::read(&path).expect("marked") == mark, "{said}");
+            drop(before());
+        }
+        // What is no file is in nobody's place, and is not replaced.
+        for pipe in [false, true] {
+            fs::remove_file(&path).expect("removed");
+            match pipe {
+                false => fs::create_dir(&path).expect("made"),
+                true => assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo").success()),
+            }
+            let said = site.setup().try_start().err().expect("refused").log;
+            assert!(said.contains("the mark in"), "{said}");
+            assert_ne!(site.check(), [""; 0]);
+            let (said, status) = site.verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
+            assert_eq!(status, Some(0), "{said}");
+            assert!(fs::read(&path).expect("marked") == mark, "{said}");
+        }
+        site.assert_serves_all();
+    }
+    site.assert_sound();
+}
+
+#[test]
+fn adopting_verifies_and_names_what_disagrees() {
+    let room = room();
+    let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
+    let adopt = |dir: &Path| x.verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
+    for (dir, theirs) in [(&x.hot, &y.hot), (&x.cold, &y.cold)] {
+        take_mark_away(dir);
+        // One file of the other server among the own ones, under the same name.
+        let (own, foreign) = shared_name(dir, theirs);
+        let kept = fs::read(&own).expect("read");
+        fs::copy(&foreign, &own).expect("copied");
+        let name = own.file_name().expect("a name").to_string_lossy().into_owned();
+        x.assert_refused(&[&name], &[dir]);
+        let before = snapshot(dir);
+        let (said, status) = adopt(dir);
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains(&name), "{said}");
+        assert_same(&before, &snapshot(dir), &said);
+        // All of the other server's files.
+        fs::rename(dir, dir.with_extension("own")).expect("renamed");
+        copy(theirs, dir);
+        fs::remove_file(dir.join(MARK)).expect("removed");
+        let before = snapshot(dir);
+        let (said, status) = adopt(dir);
+        assert_eq!(status, Some(1), "{said}");
+        assert_same(&before, &snapshot(dir), &said);
+        fs::remove_dir_all(dir).expect("removed");
+        fs::rename(dir.with_extension("own"), dir).expect("renamed");
+
+        fs::write(&own, kept).expect("written");
+        let (said, status) = adopt(dir);
+        assert_eq!(status, Some(0), "{said}");
+    }
+    let (said, status) = adopt(&x.home);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("neither hot.dir nor one of cold.dirs"), "{said}");
+    x.assert_serves_all();
+    x.assert_sound();
+}
+
+#[test]
+fn a_lost_disk_is_given_up_by_adopting_the_empty_directory_and_the_rest_is_served() {
+    let room = room();
+    let x = Site::filled(room.path(), "x", 1);
+    for marked in [false, true] {
+        let mut site = x.clone();
+        let home = room.path().join(format!("copy-{marked}"));
+        copy(&x.home, &home);
+        site = Site { hot: home.join("hot"), cold: home.join("cold"), home, ..site };
+        for segment in segments(&site.hot) {
+            fs::remove_file(segment).expect("removed");
+        }
+        if !marked {
+            take_mark_away(&site.hot);
+        }
+        site.assert_refused(&["--adopt"], &[&site.hot, &site.cold]);
+        let (said, status) = site.verb(&["repair", "D", "--adopt", &site.hot.display().to_string()]);
+        assert_eq!(status, Some(0), "{said}");
+        assert!(said.contains("missing"), "{said}");
+        for _ in 0..2 {
+            let server = site.start();
+            let unread = site.unread(&server);
+            assert!(unread.iter().all(|key| key.starts_with("hot")) && unread.len() == 12, "{unread:?}");
+            server.stop();
+        }
+    }
+}
+
+/// Two files of segments with the same name, in two directories.
+fn shared_name(own: &Path, theirs: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
+    let names = |path: &std::path::PathBuf| theirs.join(path.file_name().expect("a name"));
+    let pairs = segments(own).into_iter().map(|path| (path.clone(), names(&path)));
+    let big = |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() > 1000);
+    pairs.into_iter().find(|(own, theirs)| big(own) && big(theirs)).expect("servers count alike")
+}

@@ -1,0 +1,242 @@
+//! The write-ahead log: stale, emptied, removed, cut, another server's, another timeline's.
+//!
+//! Whatever is in its place, a start serves everything or refuses and changes nothing, and a check judges as
+//! the start does. Going on without what is lost names every object that is missing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::site::{BUCKET, Site, Snapshot, assert_same, copy, replace, room, snapshot};
+use crate::content::Content;
+use crate::s3::whole;
+use crate::server::runtime;
+
+/// Logs of the same server at an earlier time, of another server, and of another timeline.
+pub(super) struct Logs {
+    earlier: PathBuf,
+    /// That of a server that has done less, and of one that has done more.
+    less: PathBuf,
+    more: PathBuf,
+    /// Of a restored copy that went on.
+    restored: PathBuf,
+}
+
+/// What is put in the place of a log.
+pub(super) type Harm = (&'static str, fn(&Path, &Logs));
+
+pub(super) const HARMS: &[Harm] = &[
+    ("an earlier log", |log, logs| replace(log, &logs.earlier)),
+    ("the log of a server that has done less", |log, logs| replace(log, &logs.less)),
+    ("the log of a server that has done more", |log, logs| replace(log, &logs.more)),
+    ("the log of a restored copy", |log, logs| replace(log, &logs.restored)),
+    ("its write-ahead logs emptied", |log, _| {
+        for file in write_ahead_logs(log) {
+            fs::write(file, "").expect("emptied");
+        }
+    }),
+    ("its write-ahead logs removed", |log, _| {
+        for file in write_ahead_logs(log) {
+            fs::remove_file(file).expect("removed");
+        }
+    }),
+    ("its write-ahead logs cut in half", |log, _| {
+        for file in write_ahead_logs(log) {
+            let length = fs::metadata(&file).expect("there").len();
+            fs::OpenOptions::new()
+                .write(true)
+                .open(file)
+                .and_then(|file| file.set_len(length / 2))
+                .expect("cut");
+        }
+    }),
+    ("another server's write-ahead log", |log, logs| write_ahead_of(log, &logs.less)),
+    ("a longer write-ahead log of another server", |log, logs| write_ahead_of(log, &logs.more)),
+    ("an earlier write-ahead log", |log, logs| write_ahead_of(log, &logs.earlier)),
+    ("the log removed", |log, _| fs::remove_dir_all(log).expect("removed")),
+    ("an empty directory", |log, _| {
+        fs::remove_dir_all(log).expect("removed");
+        fs::create_dir(log).expect("made");
+    }),
+];
+
+fn write_ahead_logs(log: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(log).expect("listed").flatten().map(|e| e.path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
+    found.sort();
+    found
+}
+
+/// The newest write-ahead log of `of` takes the place of that of `log`.
+fn write_ahead_of(log: &Path, of: &Path) {
+    let newest = |dir: &Path| write_ahead_logs(dir).pop().expect("there is one");
+    fs::copy(newest(of), newest(log)).expect("copied");
+}
+
+/// A server that was stopped and one that was killed after more writes, and logs to put in the place of
+/// theirs.
+pub(super) fn sites(room: &Path) -> ([(&'static str, Site); 2], Logs) {
+    let mut site = Site::filled(room, "x", 1);
+    let backup = room.join("backup");
+    assert_eq!(site.verb(&["backup", "D", &backup.display().to_string()]).1, Some(0));
+    let keep = |name: &str, site: &Site| {
+        let kept = room.join(name);
+        copy(&site.log(), &kept);
+        kept
+    };
+    let earlier = keep("earlier", &site);
+    let mut restored = Site { objects: site.objects.clone(), ..Site::new(room, "restored") };
+    assert_eq!(restored.verb(&["restore", &backup.display().to_string(), "D"]).1, Some(0));
+    let (mut less, mut more) = (Site::new(room, "less"), Site::filled(room, "more", 2));
+    runtime().block_on(async {
+        let server = less.start();
+        server.client().create_bucket(BUCKET).await.expect("made");
+        server.stop();
+    });
+    for site in [&mut restored, &mut less, &mut more] {
+        let mut server = site.start();
+        site.put(&server, "later", 40, 4);
+        server.kill();
+    }
+    let logs = Logs {
+        earlier,
+        less: keep("less.log", &less),
+        more: keep("more.log", &more),
+        restored: keep("restored.log", &restored),
+    };
+    let mut server = site.start();
+    site.put(&server, "killed", 30, 3);
+    // The floor follows within a second; what segments carry is as fresh as the last write before it.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    server.kill();
+    let killed = clone_of(&site, &room.join("killed"));
+    let server = site.start();
+    site.put(&server, "stopped", 5, 6);
+    server.stop();
+    ([("killed", killed), ("stopped", site)], logs)
+}
+
+/// A copy of a server's directories.
+pub(super) fn clone_of(site: &Site, home: &Path) -> Site {
+    if home.exists() {
+        fs::remove_dir_all(home).expect("removed");
+    }
+    copy(&site.home, home);
+    Site {
+        home: home.to_owned(),
+        hot: home.join("hot"),
+        cold: home.join("cold"),
+        objects: site.objects.clone(),
+    }
+}
+
+/// The files of the log, where there is one.
+fn logs_of(site: &Site) -> Snapshot {
+    if site.log().exists() { snapshot(&site.log()) } else { Snapshot::new() }
+}
+
+#[test]
+fn a_start_serves_everything_or_refuses_whatever_is_in_the_logs_place_and_a_check_agrees() {
+    let room = room();
+    let (sites, logs) = sites(room.path());
+    let mut wrong = Vec::new();
+    for (base, site) in &sites {
+        for (what, harm) in HARMS {
+            let case = format!("{base}: {what}");
+            let tried = clone_of(site, &room.path().join("tried"));
+            harm(&tried.log(), &logs);
+            let damage = tried.check();
+            let before = [logs_of(&tried), snapshot(&tried.hot)];
+            match tried.setup().try_start() {
+                Ok(server) => {
+                    let unread = tried.wrong(&server);
+                    if !unread.is_empty() || !damage.is_empty() {
+                        wrong.push(format!("{case}: it starts without {unread:?}; a check finds {damage:?}"));
+                    }
+                }
+                Err(failure) => {
+                    if damage.is_empty() {
+                        wrong.push(format!("{case}: a check finds nothing: {}", failure.log));
+                    }
+                    if !failure.log.contains("mlgw store") {
+                        wrong.push(format!("{case}: the refusal does not name what to do: {}", failure.log));
+                    }
+                    for (before, after) in before.iter().zip([logs_of(&tried), snapshot(&tried.hot)]) {
+                        assert_same(before, &after, &case);
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn going_on_without_a_lost_tail_names_what_is_missing_and_later_writes_are_right() {
+    let room = room();
+    let (sites, logs) = sites(room.path());
+    let mut wrong = Vec::new();
+    for (base, site) in &sites {
+        for (what, harm) in HARMS {
+            let case = format!("{base}: {what}");
+            let mut tried = clone_of(site, &room.path().join("tried"));
+            harm(&tried.log(), &logs);
+            if tried.check().is_empty() {
+                let (said, status) = tried.verb(&["repair", "D", "--accept-lost-tail"]);
+                assert_eq!(status, Some(1), "{case}: nothing is lost: {said}");
+                continue;
+            }
+            let (said, status) = tried.verb(&["repair", "D", "--accept-lost-tail"]);
+            if what.contains("server") || what.contains("copy") {
+                // Another server's log is no log that lost its end.
+                if status == Some(0) {
+                    wrong.push(format!("{case}: accepted: {said}"));
+                }
+                continue;
+            }
+            if status != Some(0) {
+                wrong.push(format!("{case}: not accepted: {said}"));
+                continue;
+            }
+            let server = match tried.setup().try_start() {
+                Ok(server) => server,
+                Err(failure) => {
+                    wrong.push(format!("{case}: no start after {said}: {}", failure.log));
+                    continue;
+                }
+            };
+            let named: BTreeSet<String> = said.lines().filter_map(missing_key).collect();
+            let lost: BTreeSet<String> = tried.wrong(&server).into_iter().collect();
+            if !lost.is_subset(&named) {
+                let unnamed: Vec<_> = lost.difference(&named).collect();
+                wrong.push(format!("{case}: missing and not named: {unnamed:?}; {said}"));
+            }
+            // What is written from now on must not meet what was lost, in segments or in the catalogue.
+            tried.objects.retain(|key, _| !lost.contains(key));
+            tried.put(&server, "after", 12, 7);
+            for key in &lost {
+                let content = Content { id: 77, length: 3_000 };
+                runtime().block_on(server.client().put(BUCKET, key, whole(content.bytes()))).expect("stored");
+                tried.objects.insert(key.clone(), content);
+            }
+            drop(server);
+            let server = tried.start();
+            let unread = tried.wrong(&server);
+            if !unread.is_empty() {
+                wrong.push(format!("{case}: written later and not right: {unread:?}"));
+            }
+            server.stop();
+            let damage = tried.check();
+            if !damage.is_empty() {
+                wrong.push(format!("{case}: {}", tried.verb(&["check", "D"]).0));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The key that a line of the list of what is missing names.
+fn missing_key(line: &str) -> Option<String> {
+    let (_, key) = line.strip_prefix("missing ")?.split_once("key \"")?;
+    Some(key.trim_end_matches('"').to_owned())
+}

@@ -1,0 +1,221 @@
+//! Single files of segments in the place of others: another server's, another timeline's, of an earlier
+//! format.
+//!
+//! Nothing of them is served, checks report them, and nothing ever removes or renames them but to set them
+//! aside.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::site::{BUCKET, Objects, Site, replace, room, segments, snapshot};
+use crate::server::runtime;
+
+/// Whether these bytes are the file `path`, or one that was set aside from its name.
+fn is_kept(path: &Path, bytes: &[u8]) -> bool {
+    let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+    let entries = fs::read_dir(path.parent().expect("a directory")).expect("listed").flatten();
+    let mut same = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name));
+    same.any(|entry| fs::read(entry.path()).is_ok_and(|found| found == bytes))
+}
+
+/// The files with records in `dir` for which there is one of the same name in `theirs`, with other bytes.
+fn shared(dir: &Path, theirs: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let with_records =
+        segments(dir).into_iter().filter(|path| fs::metadata(path).is_ok_and(|of| of.len() > 1000));
+    let both = with_records.filter_map(|path| {
+        let foreign = fs::read(theirs.join(path.file_name().expect("a name"))).ok()?;
+        (foreign.len() > 1000 && fs::read(&path).is_ok_and(|own| own != foreign)).then_some((path, foreign))
+    });
+    both.collect()
+}
+
+/// The segment of a directory of the first format.
+fn of_format_1(room: &Path) -> Vec<u8> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/format-1.tgz");
+    let unpacked = Command::new("tar")
+        .args(["--extract", "--gzip", "--file"])
+        .arg(&file)
+        .arg("--directory")
+        .arg(room)
+        .status();
+    assert!(unpacked.expect("tar").success());
+    let large = segments(&room.join("data/segments")).into_iter();
+    large.map(|path| fs::read(path).expect("read")).max_by_key(Vec::len).expect("a segment")
+}
+
+/// Waits until these are no segments' names any more.
+fn wait_until_gone(site: &Site, path: &Path) {
+    let patient_until = Instant::now() + Duration::from_secs(30);
+    while path.exists() {
+        assert!(Instant::now() < patient_until, "{} is not removed", path.display());
+        site.live(&["tier", "compact", "--dead-percent", "1", "--wait"]);
+    }
+}
+
+#[test]
+fn another_servers_segment_in_the_place_of_one_is_not_served_and_not_removed() {
+    let room = room();
+    let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
+    let tried = Site { home: room.path().join("tried"), ..x.clone() };
+    let tried = Site { hot: tried.home.join("hot"), cold: tried.home.join("cold"), ..tried };
+    let old = of_format_1(room.path());
+    for (tier, own, theirs) in [("hot", &x.hot, &y.hot), ("cold", &x.cold, &y.cold)] {
+        let pairs = shared(own, theirs);
+        assert!(!pairs.is_empty(), "the two servers made other segments");
+        let ((first, of_y), (last, _)) = (pairs[0].clone(), pairs[pairs.len() - 1].clone());
+        for (path, foreign) in [(first, of_y), (last, old.clone())] {
+            replace(&tried.home, &x.home);
+            let dir = if tier == "hot" { &tried.hot } else { &tried.cold };
+            let path = dir.join(path.file_name().expect("a name"));
+            let own_bytes = fs::read(&path).expect("read");
+            fs::write(&path, &foreign).expect("written");
+            let found = tried.check();
+            assert!(found.iter().any(|kind| kind == "segment-header"), "{found:?}");
+            let (said, status) = tried.verb(&["repair", "D"]);
+            assert_eq!(status, Some(1), "{said}");
+            assert!(fs::read(&path).is_ok_and(|bytes| bytes == foreign), "a repair changed it: {said}");
+
+            let server = tried.start();
+            let unread = tried.unread(&server);
+            assert!(!unread.is_empty(), "{}", path.display());
+            let (said, _) = tried.setup().command(&["--output", "json", "tier", "scrub", tier, "--wait"]);
+            let scrubbed = serde_json::Deserializer::from_str(&said).into_iter::<Value>().next();
+            let bad = &scrubbed.expect("a document").expect("a document")["bad"];
+            assert!(bad.as_array().is_some_and(|bad| !bad.is_empty()), "{said}");
+            assert_eq!(tried.unread(&server), unread, "after the scrub");
+            server.stop();
+
+            // The right file is put back: nothing was lost by looking.
+            fs::write(&path, &own_bytes).expect("written");
+            let server = tried.start();
+            assert_eq!(tried.unread(&server), [""; 0]);
+            server.stop();
+
+            // Nothing refers to the segment any more: its record goes, the other server's file stays.
+            fs::write(&path, &foreign).expect("written");
+            let server = tried.start();
+            for key in &unread {
+                runtime().block_on(server.client().delete(BUCKET, key)).expect("deleted");
+            }
+            wait_until_gone(&tried, &path);
+            assert!(is_kept(&path, &foreign), "{} was removed", path.display());
+            server.stop();
+            let left: Objects = x
+                .objects
+                .iter()
+                .filter(|(key, _)| !unread.contains(key))
+                .map(|(k, c)| (k.clone(), *c))
+                .collect();
+            let left = Site { objects: left, ..tried.clone() };
+            left.assert_serves_all();
+            assert!(is_kept(&path, &foreign), "{} was removed by a start", path.display());
+        }
+    }
+}
+
+#[test]
+fn what_lies_in_the_place_of_a_segment_that_was_left_open_is_set_aside() {
+    let room = room();
+    let (mut x, mut y) = (Site::new(room.path(), "x"), Site::new(room.path(), "y"));
+    for (site, seed) in [(&mut x, 1), (&mut y, 2)] {
+        let mut server = site.start();
+        runtime().block_on(server.client().create_bucket(BUCKET)).expect("made");
+        site.put(&server, "killed", 12, seed);
+        server.kill();
+    }
+    let pairs = shared(&x.hot, &y.hot);
+    assert!(!pairs.is_empty());
+    let (path, foreign) = pairs.last().cloned().expect("there is one");
+    let own = fs::read(&path).expect("read");
+    fs::write(&path, &foreign).expect("written");
+    assert_ne!(x.check(), [""; 0]);
+    let server = x.start();
+    assert!(!x.unread(&server).is_empty());
+    server.stop();
+    assert!(is_kept(&path, &foreign) && !path.exists(), "it is set aside");
+    fs::write(&path, own).expect("written");
+    x.assert_serves_all();
+}
+
+#[test]
+fn segments_of_the_original_copied_over_those_of_a_restored_copy_change_nothing() {
+    let room = room();
+    let mut original = Site::filled(room.path(), "original", 1);
+    let backup = room.path().join("backup");
+    assert_eq!(original.verb(&["backup", "D", &backup.display().to_string()]).1, Some(0));
+    let mut restored = Site { objects: original.objects.clone(), ..Site::new(room.path(), "restored") };
+    assert_eq!(restored.verb(&["restore", &backup.display().to_string(), "D"]).1, Some(0));
+    // Each runs the same job, with other bytes.
+    for (site, seed) in [(&mut original, 10), (&mut restored, 20)] {
+        let server = site.start();
+        site.put(&server, "run", 20, seed);
+        server.stop();
+    }
+    for (site, donor) in [(&restored, &original), (&original, &restored)] {
+        let tried_home = room.path().join("tried");
+        replace(&tried_home, &site.home);
+        let tried = Site {
+            hot: tried_home.join("hot"),
+            cold: tried_home.join("cold"),
+            home: tried_home,
+            ..site.clone()
+        };
+        let mut theirs: Vec<_> =
+            [&donor.hot, &donor.cold].into_iter().flat_map(|dir| segments(dir)).collect();
+        // What both have from before the backup is the same segment.
+        let is_shared = |path: &PathBuf| {
+            let name = path.file_name().expect("a name");
+            [&site.hot, &site.cold].iter().any(|dir| dir.join(name).exists())
+        };
+        theirs.retain(|path| !is_shared(path));
+        assert!(theirs.len() > 2, "{theirs:?}");
+        for path in &theirs {
+            fs::copy(path, tried.hot.join(path.file_name().expect("a name"))).expect("copied");
+        }
+        for _ in 0..2 {
+            let server = tried.start();
+            assert_eq!(tried.unread(&server), [""; 0]);
+            tried.live(&["tier", "compact", "--dead-percent", "1", "--wait"]);
+            assert_eq!(tried.unread(&server), [""; 0]);
+            server.stop();
+        }
+        for path in &theirs {
+            let bytes = fs::read(path).expect("read");
+            let name = path.file_name().expect("a name");
+            let is_there = [&tried.hot, &tried.cold].iter().any(|dir| is_kept(&dir.join(name), &bytes));
+            assert!(is_there, "{} was removed", path.display());
+        }
+        assert_eq!(tried.check(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_repair_gives_names_to_a_servers_own_segments_only() {
+    let room = room();
+    let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
+    let own = segments(&x.hot);
+    let own: Vec<&PathBuf> =
+        own.iter().filter(|path| fs::metadata(path).is_ok_and(|of| of.len() > 1000)).collect();
+    let (first, second) = (own[0], own[1]);
+    let theirs = y.hot.join(second.file_name().expect("a name"));
+    let foreign = fs::read(&theirs).expect("read");
+    let kept = fs::read(first).expect("read");
+    // The other server's second segment under the name of the first, and no second one.
+    fs::write(first, &foreign).expect("written");
+    let moved = second.with_extension("moved");
+    fs::rename(second, &moved).expect("renamed");
+    let before = snapshot(&x.hot);
+    let (said, status) = x.verb(&["repair", "D"]);
+    assert_eq!(status, Some(1), "{said}");
+    super::site::assert_same(&before, &snapshot(&x.hot), &said);
+    // Its own two under each other's name.
+    fs::write(second, kept).expect("written");
+    fs::rename(&moved, first).expect("renamed");
+    let (said, status) = x.verb(&["repair", "D"]);
+    assert_eq!(status, Some(0), "{said}");
+    x.assert_serves_all();
+}

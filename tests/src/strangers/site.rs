@@ -1,0 +1,250 @@
+//! A server with directories that can be mixed up with those of another one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::content::Content;
+use crate::s3::{Client, Failure, whole};
+use crate::server::{Server, Setup, runtime};
+pub(super) use crate::store::copy;
+
+pub(super) const BUCKET: &str = "strangers";
+
+/// What objects are expected to be.
+pub(super) type Objects = BTreeMap<String, Content>;
+
+/// Names and bytes of the files below a directory.
+pub(super) type Snapshot = BTreeMap<PathBuf, Vec<u8>>;
+
+/// A server's directories and objects. Clones are other configurations of the same server.
+#[derive(Clone)]
+pub(super) struct Site {
+    pub(super) home: PathBuf,
+    pub(super) hot: PathBuf,
+    pub(super) cold: PathBuf,
+    pub(super) objects: Objects,
+}
+
+/// A directory in memory for the sites of a test.
+pub(super) fn room() -> TempDir {
+    crate::crashes::directory_in_memory()
+}
+
+impl Site {
+    /// A server that was never started.
+    pub(super) fn new(room: &Path, name: &str) -> Self {
+        let home = room.join(name);
+        let (hot, cold) = (home.join("hot"), home.join("cold"));
+        for dir in [&hot, &cold] {
+            fs::create_dir_all(dir).expect("made");
+        }
+        Self { home, hot, cold, objects: Objects::new() }
+    }
+
+    /// A server with sealed segments in both tiers. Sites with other `seed`s have the same keys, lengths and
+    /// ids.
+    pub(super) fn filled(room: &Path, name: &str, seed: u64) -> Self {
+        let mut site = Self::new(room, name);
+        let server = site.start();
+        runtime().block_on(server.client().create_bucket(BUCKET)).expect("made");
+        site.put(&server, "cold", 12, seed);
+        server.stop();
+        let server = site.start();
+        site.live(&["tier", "drain", "hot", "--wait"]);
+        site.put(&server, "hot", 12, seed);
+        server.stop();
+        site
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.home.join("data")
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.data().join("catalogue/log")
+    }
+
+    pub(super) fn setup(&self) -> Setup {
+        Setup::new(self.data())
+            .with("hot.dir", self.hot.display())
+            .with("cold.dirs", self.cold.display())
+            .with("cold.move_bytes_per_second", "10GiB")
+            .with("hot.segment_bytes", "1MiB")
+            .with("memory.capacity", "0")
+    }
+
+    /// The same server with another hot directory.
+    pub(super) fn with_hot(&self, dir: &Path) -> Self {
+        Self { hot: dir.to_owned(), ..self.clone() }
+    }
+
+    /// The same server with another cold directory.
+    pub(super) fn with_cold(&self, dir: &Path) -> Self {
+        Self { cold: dir.to_owned(), ..self.clone() }
+    }
+
+    pub(super) fn start(&self) -> Server {
+        self.setup().start()
+    }
+
+    /// A command to the running server, which must succeed.
+    pub(super) fn live(&self, words: &[&str]) -> String {
+        let (said, status) = self.setup().command(words);
+        assert_eq!(status, Some(0), "{words:?}: {said}");
+        said
+    }
+
+    /// Puts objects, as `KIND-0` and so on, of every size.
+    pub(super) fn put(&mut self, server: &Server, kind: &str, count: u64, seed: u64) {
+        let client = server.client();
+        runtime().block_on(async {
+            for n in 0..count {
+                let length = [100, 5_000, 70_000, 400_000, 1_100_000][(n % 5) as usize];
+                let content = Content { id: seed * 1_000_000 + n, length };
+                let key = format!("{kind}-{n}");
+                client.put(BUCKET, &key, whole(content.bytes())).await.expect("stored");
+                self.objects.insert(key, content);
+            }
+        });
+    }
+
+    /// The `store` verb with these words, of which `D` stands for the data directory.
+    pub(super) fn verb(&self, words: &[&str]) -> (String, Option<i32>) {
+        let data = self.data().display().to_string();
+        let words: Vec<&str> =
+            words.iter().map(|word| if *word == "D" { data.as_str() } else { word }).collect();
+        self.setup().store(&words)
+    }
+
+    /// The kinds of damage that a check finds.
+    pub(super) fn check(&self) -> Vec<String> {
+        let (said, status) = self.verb(&["check", "D", "--output", "json"]);
+        let document = serde_json::Deserializer::from_str(&said).into_iter::<serde_json::Value>().next();
+        let document = document.and_then(Result::ok).unwrap_or_else(|| panic!("{said}"));
+        let findings = document["findings"].as_array().expect("findings");
+        let damage = findings.iter().filter(|finding| finding["severity"] == "damage");
+        let kinds: Vec<String> =
+            damage.map(|finding| finding["kind"].as_str().expect("a kind").to_owned()).collect();
+        assert_eq!(status, Some(i32::from(!kinds.is_empty())), "{said}");
+        kinds
+    }
+
+    /// Fails when a check finds damage.
+    pub(super) fn assert_sound(&self) {
+        assert_eq!(self.check(), [""; 0], "{}", self.verb(&["check", "D"]).0);
+    }
+
+    /// Starts the server, and reads every object and none other.
+    pub(super) fn assert_serves_all(&self) {
+        let server = self.start();
+        assert_eq!(self.wrong(&server), [""; 0]);
+        let listed = runtime().block_on(server.client().list(BUCKET, 1000)).expect("listed");
+        assert_eq!(listed.len(), self.objects.len());
+        server.stop();
+    }
+
+    /// The objects that are not read whole and right.
+    pub(super) fn wrong(&self, server: &Server) -> Vec<String> {
+        let client = server.client();
+        let read = |(key, content): (&String, &Content)| {
+            (!matches!(runtime().block_on(reads(&client, key, *content)), Reads::Right)).then(|| key.clone())
+        };
+        self.objects.iter().filter_map(read).collect()
+    }
+
+    /// The objects that are not read. Other bytes than their own are a failure.
+    pub(super) fn unread(&self, server: &Server) -> Vec<String> {
+        let client = server.client();
+        let read =
+            |(key, content): (&String, &Content)| match runtime().block_on(reads(&client, key, *content)) {
+                Reads::Right => None,
+                Reads::Fails => Some(key.clone()),
+                Reads::Wrong(why) => panic!("{key} is served as right: {why}"),
+            };
+        self.objects.iter().filter_map(read).collect()
+    }
+
+    /// Asserts that the server does not start, that the reason has each of `words`, and that `store check`
+    /// finds damage as well where there is a data directory. Returns the reason. Nothing in `untouched`
+    /// changes.
+    pub(super) fn assert_refused(&self, words: &[&str], untouched: &[&Path]) -> String {
+        let before: Vec<Snapshot> = untouched.iter().map(|dir| snapshot(dir)).collect();
+        if self.data().exists() {
+            assert_ne!(self.check(), [""; 0], "a check finds nothing");
+        }
+        let same = |what: &str| {
+            for (dir, before) in untouched.iter().zip(&before) {
+                assert_same(before, &snapshot(dir), &format!("{} after {what}", dir.display()));
+            }
+        };
+        same("a check");
+        let Err(failure) = self.setup().try_start() else { panic!("it starts") };
+        for word in words {
+            assert!(failure.log.contains(word), "no {word:?} in\n{}", failure.log);
+        }
+        same("a start");
+        failure.log
+    }
+}
+
+/// What a read of an object brings.
+enum Reads {
+    Right,
+    Fails,
+    Wrong(String),
+}
+
+async fn reads(client: &Client, key: &str, content: Content) -> Reads {
+    match client.get(BUCKET, key).await {
+        Ok(answer) => content.difference(&answer.body).map_or(Reads::Right, Reads::Wrong),
+        Err(Failure::Refused { .. } | Failure::Lost(_)) => Reads::Fails,
+    }
+}
+
+/// Names and bytes of all files below `dir`, but for what any process of the server writes for people.
+pub(super) fn snapshot(dir: &Path) -> Snapshot {
+    let mut found = Snapshot::new();
+    add_files(dir, &mut found);
+    found
+}
+
+fn add_files(dir: &Path, found: &mut Snapshot) {
+    for entry in fs::read_dir(dir).expect("listed") {
+        let path = entry.expect("listed").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if path.is_dir() {
+            add_files(&path, found);
+        } else if !["ballast", "LOCK"].contains(&name.as_str()) {
+            // Reading a pipe would wait for ever.
+            let bytes = if path.is_file() { fs::read(&path).expect("read") } else { Vec::new() };
+            found.insert(path, bytes);
+        }
+    }
+}
+
+pub(super) fn assert_same(before: &Snapshot, after: &Snapshot, what: &str) {
+    let names = |of: &Snapshot| of.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(before), names(after), "{what}");
+    for (path, bytes) in before {
+        assert!(after[path] == *bytes, "{what}: {} has other bytes", path.display());
+    }
+}
+
+/// The files of segments in a directory, in order.
+pub(super) fn segments(dir: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(dir).expect("listed").flatten().map(|e| e.path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
+    found.sort();
+    found
+}
+
+/// Puts `from` in the place of `to`.
+pub(super) fn replace(to: &Path, from: &Path) {
+    if to.exists() {
+        fs::remove_dir_all(to).expect("removed");
+    }
+    copy(from, to);
+}
