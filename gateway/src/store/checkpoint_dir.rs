@@ -41,7 +41,8 @@ pub enum CheckpointDirError {
 /// Whether the directory is this server's already; a new one is none yet. `has_run` is whether the server has
 /// a log.
 ///
-/// # Errors When it is another server's.
+/// # Errors
+/// When it is another server's.
 pub fn judge(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<bool, CheckpointDirError> {
     let foreign = |why: String| CheckpointDirError::Foreign { dir: dir.to_owned(), why };
     match read_mark(dir) {

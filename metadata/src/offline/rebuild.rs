@@ -93,7 +93,8 @@ pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> RebuildError {
 /// `expected`, where that is known. Its own log must be that server's, too, and whole. `scratch` is an empty
 /// directory; it is removed. `findings` gets the checkpoints that could not be used.
 ///
-/// # Errors See [`RebuildError`].
+/// # Errors
+/// See [`RebuildError`].
 pub fn rebuild(
     dir: &Path,
     checkpoints: CheckpointDir<'_>,
@@ -193,7 +194,8 @@ fn foreign(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Option<Find
 /// Why some checkpoint in `checkpoints` is not of this very timeline; nothing when all are, or none says. A
 /// server that has never run has made none. Damage is not looked for.
 ///
-/// # Errors When the directory cannot be read.
+/// # Errors
+/// When the directory cannot be read.
 pub fn foreign_checkpoint(
     checkpoints: &Path,
     lineage: &Lineage,

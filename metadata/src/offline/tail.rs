@@ -36,7 +36,8 @@ struct Applied {
 /// Whether the log of the closed catalogue in `dir` has lost its end. `scratch` is an empty directory; it is
 /// removed.
 ///
-/// # Errors When something cannot be read.
+/// # Errors
+/// When something cannot be read.
 pub fn lost_tail(dir: &Path, expected: &Expected, scratch: &Path) -> Result<Tail, RebuildError> {
     let _scratch = Scratch(scratch.to_owned());
     let states = states_of(dir, scratch)?;
@@ -57,7 +58,8 @@ pub fn lost_tail(dir: &Path, expected: &Expected, scratch: &Path) -> Result<Tail
 /// old one is. Nothing is done where every log reaches as far as its state. `scratch` is an empty directory;
 /// it is removed.
 ///
-/// # Errors When something cannot be read or written; then the log is as it was.
+/// # Errors
+/// When something cannot be read or written; then the log is as it was.
 pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, RebuildError> {
     let _scratch = Scratch(scratch.to_owned());
     let (log, new) = (dir.join("log"), dir.join("log.new"));

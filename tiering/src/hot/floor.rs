@@ -80,7 +80,8 @@ fn segments_in(dir: &Path) -> io::Result<Vec<(SystemTime, SegmentId)>> {
 /// and that were written when the log had at least `entries` entries less one batch: bucket and key, each
 /// once, in order.
 ///
-/// # Errors When a directory or a file cannot be read.
+/// # Errors
+/// When a directory or a file cannot be read.
 pub fn unnamed_after(
     dirs: &SegmentDirs,
     incarnation: Incarnation,
