@@ -10,7 +10,7 @@ use super::object_keys::ObjectKeys;
 use super::start_reserve;
 use crate::compressor::Compressor;
 use crate::config::{ByteSize, Config, Durability, Machine};
-use crate::credentials::{Keyring, RootCredentials, Secret};
+use crate::credentials::{Keyring, RootCredentials, Sealer, Secret};
 use crate::diary::Diary;
 use crate::policies::acting::{Standing, watch_doomed};
 use crate::policies::{self, Policies, Watched, learning, system};
@@ -68,22 +68,7 @@ pub(super) struct Engine {
 impl Engine {
     pub(super) async fn open(config: &Config, files: FileBudget) -> Result<Self, ServeError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let (mut dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
-        if let Some(unfit) = crate::store::unfit(dir.path()).into_iter().next() {
-            return Err(ServeError::Unfit(unfit));
-        }
-        let segments = config.hot.dir.as_deref().map(data_dir::take).transpose()?;
-        let cold =
-            config.cold.dirs.iter().map(|dir| data_dir::take_existing(dir)).collect::<Result<Vec<_>, _>>()?;
-        let segments: Vec<File> = segments.into_iter().chain(cold).collect();
-        let machine = Machine::of(&config.segments_dir());
-        check_memory(config, &machine)?;
-        let files =
-            FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
-        if !config.catalogue.checkpoint_interval.is_zero() {
-            let place = Place::of(config);
-            checkpoint_dir::admit(&place.checkpoints, &dir.lineage(), place.has_run())?;
-        }
+        let Ground { mut dir, sealer, segments, machine, files } = Ground::take(config, files, &*clock)?;
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
         // First, because it notes which body ids were given out before there was a key.
         let upload_ids = UploadIds::open(&catalogue).await?;
@@ -94,27 +79,14 @@ impl Engine {
         options.own_segments_max = config.own_segments_max(&machine);
         options.decisions = decisions.clone();
         options.flash = flash(config, &dir, &clock)?;
-        options.away = Some(AwayOptions {
-            upstreams: upstreams.clone(),
-            spill_to: config.cold.upstream.clone(),
-            keys: Arc::new(ObjectKeys(sealer.clone())),
-            leftovers: dir.path().join("upstream-leftovers.json"),
-        });
+        options.away = Some(away(config, &dir, &sealer, &upstreams));
         let hot = HotTier::open(options, catalogue.clone()).await?;
         // Log, state and directories carry the identity now.
         dir.marked()?;
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
         let scrub = Arc::new(scrub(config, &dir, &clock, &catalogue, &tiers)?);
         let policies = policies(config, &machine, &clock, &catalogue).await?;
-        let program = policies.program();
-        let keeper = Keeper::new(keeper_blocks_max(&machine), Arc::clone(&program.borrow()), &*clock);
-        keeper.follow(program);
-        // What reads a checkpoint of which the deletion waits is told of it again.
-        let standing =
-            Standing::open(dir.path(), dir.lineage()).map_err(super::io_error("the deletions that wait"))?;
-        watch_doomed(&standing, &keeper, &[]);
-        let diary = Diary::open(dir.path(), keeper.clone(), config.policy.remember_bytes.0);
-        let diary = diary.map_err(super::io_error("diary"))?;
+        let Learned { keeper, standing, diary } = Learned::open(config, &dir, &machine, &policies, &*clock)?;
         let bound =
             bound(config, dir.lineage(), (&machine, files), &tiers, &upstreams, &decisions, &keeper).await?;
         let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
@@ -171,6 +143,76 @@ impl Engine {
         self.catalogue.shutdown().await;
         self.decisions.write();
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
+    }
+}
+
+/// The directories and the machine of a start, taken and checked before anything in them is opened.
+struct Ground {
+    dir: DataDir,
+    sealer: Sealer,
+    /// Locks of the directories of segments outside of the data directory.
+    segments: Vec<File>,
+    machine: Machine,
+    files: FileBudget,
+}
+
+impl Ground {
+    fn take(config: &Config, files: FileBudget, clock: &dyn Clock) -> Result<Self, ServeError> {
+        let (dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
+        if let Some(unfit) = crate::store::unfit(dir.path()).into_iter().next() {
+            return Err(ServeError::Unfit(unfit));
+        }
+        let hot = config.hot.dir.as_deref().map(data_dir::take).transpose()?;
+        let cold =
+            config.cold.dirs.iter().map(|dir| data_dir::take_existing(dir)).collect::<Result<Vec<_>, _>>()?;
+        let segments = hot.into_iter().chain(cold).collect();
+        let machine = Machine::of(&config.segments_dir());
+        check_memory(config, &machine)?;
+        let files =
+            FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
+        if !config.catalogue.checkpoint_interval.is_zero() {
+            let place = Place::of(config);
+            checkpoint_dir::admit(&place.checkpoints, &dir.lineage(), place.has_run())?;
+        }
+        Ok(Self { dir, sealer, segments, machine, files })
+    }
+}
+
+/// Statistics of reads, and what rules have decided by them.
+struct Learned {
+    keeper: Keeper,
+    standing: Standing,
+    diary: Diary,
+}
+
+impl Learned {
+    fn open(
+        config: &Config,
+        dir: &DataDir,
+        machine: &Machine,
+        policies: &Policies,
+        clock: &dyn Clock,
+    ) -> Result<Self, ServeError> {
+        let program = policies.program();
+        let keeper = Keeper::new(keeper_blocks_max(machine), Arc::clone(&program.borrow()), clock);
+        keeper.follow(program);
+        // Reads of a checkpoint whose deletion waits are noted again.
+        let standing = Standing::open(dir.path(), dir.lineage());
+        let standing = standing.map_err(super::io_error("the deletions that wait"))?;
+        watch_doomed(&standing, &keeper, &[]);
+        let diary = Diary::open(dir.path(), keeper.clone(), config.policy.remember_bytes.0);
+        let diary = diary.map_err(super::io_error("diary"))?;
+        Ok(Self { keeper, standing, diary })
+    }
+}
+
+/// Where segments can be besides the disks of this machine.
+fn away(config: &Config, dir: &DataDir, sealer: &Sealer, upstreams: &Upstreams) -> AwayOptions {
+    AwayOptions {
+        upstreams: upstreams.clone(),
+        spill_to: config.cold.upstream.clone(),
+        keys: Arc::new(ObjectKeys(sealer.clone())),
+        leftovers: dir.path().join("upstream-leftovers.json"),
     }
 }
 

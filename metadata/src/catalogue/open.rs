@@ -6,7 +6,7 @@ use super::copies::{self, Checkpoints};
 use super::inner::Inner;
 use super::jobs;
 use super::log_bound::LogBound;
-use super::options::{CatalogueOptions, Durability, OpenError, ProposeError};
+use super::options::{CatalogueOptions, CheckpointOptions, Durability, OpenError, ProposeError};
 use super::resident::Resident;
 use crate::command::{BeginIncarnation, Change, Command, PutNode, PutPartition};
 use crate::identity::{Expected, StateFacts, judge, judge_fit};
@@ -25,6 +25,7 @@ use mlgw_common::Lineage;
 use parking_lot::Mutex as SyncMutex;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Mutex;
 
 /// The id of the only node of an embedded catalogue.
@@ -52,16 +53,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     let cache = options::cache(options.cache_bytes - objects_bytes);
     let sync = options.durability == Durability::Full;
     let fatal = Arc::clone(&options.fatal);
-    if existing_groups(dir) > 0 && !dir.join("log").is_dir() {
-        // It is made before any group: an empty one in its place would hide what is lost.
-        let what = format!("{} has lost its log; see `mlgw store check`", dir.display());
-        return Err(OpenError::Store(what));
-    }
-    if existing_groups(dir) == 0 && has_entries(&dir.join("log")) {
-        // A group is made before the log has any entry.
-        let what = format!("{} has lost its state; see `mlgw store check`", dir.display());
-        return Err(OpenError::Store(what));
-    }
+    check_parts(dir)?;
     // Before any group, so a log that is missing later is known to be lost.
     files::make_dir(&dir.join("log")).map_err(io)?;
     let mut states = Vec::new();
@@ -116,18 +108,36 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     inner.resume_sagas().await.map_err(propose)?;
     inner.resume_quotas().await.map_err(propose)?;
     inner.log_bound.keep(true);
-    let shared = Arc::downgrade(&inner);
-    let jobs = [
-        tokio::spawn(jobs::release_bodies(shared.clone())),
-        tokio::spawn(jobs::purge_logs(shared.clone())),
-        tokio::spawn(jobs::flush_tombstones(shared.clone(), options.tombstone_check)),
-    ];
-    inner.jobs.lock().extend(jobs);
-    if let Some(checkpoints) = options.checkpoints {
-        let job = copies::make_checkpoints(shared, Arc::clone(&inner.stop), checkpoints);
-        inner.jobs.lock().push(tokio::spawn(job));
-    }
+    start_jobs(&inner, options.tombstone_check, options.checkpoints);
     Ok(inner)
+}
+
+/// Refuses a catalogue of which a whole part is missing: an empty one in its place would hide what is lost.
+fn check_parts(dir: &Path) -> Result<(), OpenError> {
+    let lost = |part: &str| {
+        Err(OpenError::Store(format!("{} has lost its {part}; see `mlgw store check`", dir.display())))
+    };
+    // The log is made before any group, and a group before the log has any entry.
+    if existing_groups(dir) > 0 && !dir.join("log").is_dir() {
+        return lost("log");
+    }
+    if existing_groups(dir) == 0 && has_entries(&dir.join("log")) {
+        return lost("state");
+    }
+    Ok(())
+}
+
+/// Starts the jobs that go on until the catalogue is shut down.
+fn start_jobs(inner: &Arc<Inner>, tombstone_check: Duration, checkpoints: Option<CheckpointOptions>) {
+    let shared = Arc::downgrade(inner);
+    let mut running = inner.jobs.lock();
+    running.push(tokio::spawn(jobs::release_bodies(shared.clone())));
+    running.push(tokio::spawn(jobs::purge_logs(shared.clone())));
+    running.push(tokio::spawn(jobs::flush_tombstones(shared.clone(), tombstone_check)));
+    if let Some(checkpoints) = checkpoints {
+        let job = copies::make_checkpoints(shared, Arc::clone(&inner.stop), checkpoints);
+        running.push(tokio::spawn(job));
+    }
 }
 
 /// Refuses log and states that are not this server's, or do not fit each other, before anything is applied
