@@ -82,12 +82,12 @@ impl Proofs for StoredProofs {
 /// A digest of bytes under way.
 enum Sum {
     Md5(Md5),
-    Checksum(Running),
+    Checksum(Box<Running>),
 }
 
 impl Sum {
     fn of(algorithm: Option<Algorithm>) -> Self {
-        algorithm.map_or_else(|| Self::Md5(Md5::new()), |of| Self::Checksum(Running::new(of)))
+        algorithm.map_or_else(|| Self::Md5(Md5::new()), |of| Self::Checksum(Box::new(Running::new(of))))
     }
 
     fn update(&mut self, bytes: &[u8]) {

@@ -3,10 +3,10 @@
 
 use crate::input::Input;
 use crate::writeback::record::{
-    Facts, MARK, MARK_HEADER, Mark, UploadBegins, UploadThere, name_of, unmarked,
+    Facts, Foreign, MARK, MARK_HEADER, Mark, Timelines, UploadBegins, UploadThere, name_of, unmarked,
 };
 use http::HeaderMap;
-use mlgw_common::{BodyId, ObjectKey};
+use mlgw_common::{BodyId, Incarnation, ObjectKey};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
 
 /// The first byte says which of them.
@@ -46,7 +46,8 @@ fn facts(mut input: Input<'_>) {
         key: key.clone(),
         after,
         deleted: kind & 1 != 0,
-        foreign: (kind & 2 != 0).then_some(one),
+        foreign: (kind & 2 != 0)
+            .then(|| Foreign { etag: (kind & 32 != 0).then(|| format!("{other:x}:")), number: one }),
         upload,
         knew: (kind & 8 != 0).then(|| format!("{one:x}")),
         begins: (kind & 16 != 0).then(|| UploadBegins { others: vec![format!("{other:x}")], number: one }),
@@ -84,7 +85,13 @@ fn marks(mut input: Input<'_>) {
     let object = ObjectVersion { etag, metadata: pairs(&mut input), ..ObjectVersion::default() };
     let shown = unmarked(&object);
     assert_eq!(shown.is_some(), Mark::of(&object).is_some());
-    let (ours, moved) = (Mark::new(&bucket, write, &told), Mark::of_moved(&bucket, &object));
+    let timelines = match write.get() % 2 {
+        0 => Timelines::none(),
+        _ => Timelines::new(Incarnation(id), vec![(Incarnation(1), write.get())]),
+    };
+    let ours = Mark::new(&bucket, &timelines, write, &told);
+    let moved = Mark::of_moved(&bucket, &timelines, &object);
+    assert!(timelines.made(&ours));
     if let Some(shown) = &shown {
         assert!(shown.metadata.iter().all(|pair| pair.name != MARK) && unmarked(shown).is_none());
         assert!(Mark::of(&object).is_some_and(|mark| mark.is_of_bucket(&moved) == mark.is_of_write(&moved)));
@@ -97,7 +104,7 @@ fn marks(mut input: Input<'_>) {
         carries.metadata.push(Pair::new(MARK, mark.text()));
         "theirs".clone_into(&mut carries.etag);
         assert_eq!(Mark::of(&carries).as_ref(), Some(mark));
-        assert!(mark.is_of_bucket(&Mark::of_through(&bucket)), "{mark:?}");
+        assert!(mark.is_of_bucket(&Mark::of_through(&bucket, &timelines)), "{mark:?}");
         let shown = unmarked(&carries).expect("it is marked");
         assert_eq!(shown.etag, if told.is_empty() { "theirs" } else { told.as_str() });
         assert_eq!(shown.metadata, without);

@@ -206,11 +206,16 @@ impl Timelines {
         Self { own: None, ended: Vec::new() }
     }
 
-    /// The incarnation `own`, which descends from others.
+    /// The incarnation `own`, which descends from others, each with the first body id that was not given before
+    /// it ended.
+    #[must_use]
+    pub const fn new(own: Incarnation, ended: Vec<(Incarnation, u64)>) -> Self {
+        Self { own: Some(own), ended }
+    }
+
     #[cfg(test)]
     pub(super) fn of_test(own: u64, ended: &[(u64, u64)]) -> Self {
-        let ended = ended.iter().map(|(of, before)| (Incarnation(*of), *before)).collect();
-        Self { own: Some(Incarnation(own)), ended }
+        Self::new(Incarnation(own), ended.iter().map(|(of, before)| (Incarnation(*of), *before)).collect())
     }
 
     /// Those of a catalogue.
@@ -220,10 +225,7 @@ impl Timelines {
     pub fn of(catalogue: &Catalogue) -> Result<Self, ReadError> {
         let Some((own, earlier)) = catalogue.timelines()? else { return Ok(Self::default()) };
         let ended = |one: EndedTimeline| (Incarnation(one.incarnation), one.bodies_before);
-        Ok(Self {
-            own: Some(Incarnation(own.incarnation)),
-            ended: earlier.ended.into_iter().map(ended).collect(),
-        })
+        Ok(Self::new(Incarnation(own.incarnation), earlier.ended.into_iter().map(ended).collect()))
     }
 
     /// Whether this server made a write, in this incarnation or before an earlier one ended. A server that went on
