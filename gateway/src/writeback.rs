@@ -22,7 +22,7 @@ pub(crate) use persist::{describe, describe_as, prove};
 pub use room::Place;
 pub use turns::Turn;
 
-use mlgw_common::{BucketId, Clock, ObjectKey};
+use mlgw_common::{BucketId, Clock, Incarnation, ObjectKey};
 use mlgw_metadata::schema::{BindMode, Binding, Bucket, ObjectVersion};
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_tiering::bound::{Bound, BoundBucket};
@@ -135,7 +135,7 @@ impl WriteBack {
     /// When the catalogue cannot be read.
     pub fn open(means: Means) -> Result<Self, ReadError> {
         let Means { catalogue, tiers, bound, decisions, clock, bytes_max, budgets } = means;
-        let timelines = Arc::new(Timelines::of(&catalogue)?);
+        let timelines = Arc::new(timelines(&catalogue)?);
         let inner = Inner {
             timelines,
             catalogue,
@@ -252,6 +252,13 @@ impl WriteBack {
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
     }
+}
+
+/// The incarnation of a catalogue, and those that it descends from.
+fn timelines(catalogue: &Catalogue) -> Result<Timelines, ReadError> {
+    let Some((own, earlier)) = catalogue.timelines()? else { return Ok(Timelines::default()) };
+    let ended = earlier.ended.into_iter().map(|one| (Incarnation(one.incarnation), one.bodies_before));
+    Ok(Timelines::new(Incarnation(own.incarnation), ended.collect()))
 }
 
 /// Whether writes to a bucket that is bound so are sent later.

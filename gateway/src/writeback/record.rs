@@ -6,9 +6,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::{BodyId, Incarnation, ObjectKey};
-use mlgw_metadata::schema::meta::EndedTimeline;
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
-use mlgw_metadata::{Catalogue, ReadError};
 
 const KEY: &str = ":key";
 const AFTER: &str = ":after";
@@ -216,16 +214,6 @@ impl Timelines {
     #[cfg(test)]
     pub(super) fn of_test(own: u64, ended: &[(u64, u64)]) -> Self {
         Self::new(Incarnation(own), ended.iter().map(|(of, before)| (Incarnation(*of), *before)).collect())
-    }
-
-    /// Those of a catalogue.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn of(catalogue: &Catalogue) -> Result<Self, ReadError> {
-        let Some((own, earlier)) = catalogue.timelines()? else { return Ok(Self::default()) };
-        let ended = |one: EndedTimeline| (Incarnation(one.incarnation), one.bodies_before);
-        Ok(Self::new(Incarnation(own.incarnation), earlier.ended.into_iter().map(ended).collect()))
     }
 
     /// Whether this server made a write, in this incarnation or before an earlier one ended. A server that went on
