@@ -5,8 +5,8 @@
 //! put back, so that the table and the operations see one kind of header only.
 //!
 //! Checksums are the exception. An SDK presigns before there is a body and puts the checksum of no bytes into
-//! the URL. S3 ignores checksums there, and so does mlgw, but for one that somebody computed over real bytes: it
-//! can only be meant to be compared. It counts where the request itself has no checksum.
+//! the URL. S3 ignores checksums there, and so does mlgw, except for a checksum of real bytes,
+//! which is compared with the body. It counts where the request itself has no checksum.
 
 use crate::body::checksum::Algorithm;
 use crate::query::Query;
