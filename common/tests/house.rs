@@ -12,7 +12,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("base2histogram", &[]),
     ("mlgw-policies", &["mlgw-common"]),
     ("mlgw-tiering", &["mlgw-common", "mlgw-metadata", "mlgw-policies"]),
-    ("mlgw-gateway", &["mlgw-common", "mlgw-metadata", "mlgw-policies", "mlgw-tiering"]),
+    ("mlgw-objects", &["mlgw-common", "mlgw-metadata", "mlgw-tiering"]),
+    ("mlgw-gateway", &["mlgw-common", "mlgw-metadata", "mlgw-policies", "mlgw-tiering", "mlgw-objects"]),
     ("mlgw", &["mlgw-gateway"]),
     ("mlgw-tests", &["mlgw-common"]),
 ];

@@ -88,7 +88,7 @@ use crate::access_plans::AccessPlans;
 use crate::access_traces::AccessTraces;
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
-use crate::compressor::Compressor;
+use mlgw_objects::compressor::Compressor;
 use crate::config::{Loaded, Machine};
 use crate::credentials::Keyring;
 use crate::jobs::Jobs;

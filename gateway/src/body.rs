@@ -10,7 +10,6 @@
 //! Nothing is trusted before it is counted: lengths are held to their limits from the head alone,
 //! framing lines and held chunks have limits of their own.
 
-pub mod checksum;
 pub mod chunked;
 mod declared;
 pub mod encoding;
@@ -20,7 +19,7 @@ mod trailer;
 #[cfg(test)]
 mod tests;
 
-pub use checksum::Algorithm;
+pub use mlgw_objects::checksum::Algorithm;
 pub use declared::declared_algorithm;
 
 use crate::auth::Payload;

@@ -6,7 +6,8 @@ use super::policy_figures::PolicyStatus;
 use super::tiers::UPSTREAM;
 use crate::metrics::process::Process;
 use crate::metrics::recent::{Growth, Sample};
-use crate::metrics::{Done, REASONS};
+use crate::metrics::Done;
+use mlgw_objects::Shortage as Kind;
 use crate::s3::error::S3Error;
 use crate::s3::operation::Operation;
 use axum::Json;
@@ -131,12 +132,12 @@ pub struct RecentStatus {
 impl RecentStatus {
     fn new(growth: &Growth) -> Self {
         let operations = growth.done.iter().map(|(operation, done)| OperationStatus::new(*operation, done));
-        let throttled = REASONS.iter().zip(growth.shortages);
+        let throttled = Kind::ALL.iter().zip(growth.shortages);
         Self {
             seconds: (growth.over.as_secs_f64() * 10.0).round() / 10.0,
             operations: operations.collect(),
             throttled: throttled
-                .map(|(reason, count)| Shortage { reason: (*reason).to_owned(), count })
+                .map(|(kind, count)| Shortage { reason: kind.name().to_owned(), count })
                 .collect(),
             syncs: growth.syncs.count(),
             sync_p99_seconds: quantile(&growth.syncs, 0.99),
@@ -415,7 +416,7 @@ pub(crate) mod tests {
         CatalogueStatus, Health, JobStatus, OperationStatus, PolicyStatus, ProcessStatus, RecentStatus,
         S3Status, Shortage, Status, SyncStatus, TierStatus,
     };
-    use crate::metrics::REASONS;
+    use mlgw_objects::Shortage as Kind;
     use mlgw_common::histogram::BUCKETS;
 
     pub(crate) fn operation(name: &str, requests: u64) -> OperationStatus {
@@ -456,7 +457,7 @@ pub(crate) mod tests {
             recent: RecentStatus {
                 seconds: 60.0,
                 operations: vec![operation("GetObject", 60_000)],
-                throttled: REASONS.map(|reason| Shortage { reason: reason.into(), count: 0 }).to_vec(),
+                throttled: Kind::ALL.map(|kind| Shortage { reason: kind.name().into(), count: 0 }).to_vec(),
                 syncs: 10,
                 sync_p99_seconds: Some(0.002),
             },

@@ -1,6 +1,6 @@
 //! What a head says that the body's checksums are, and the answers when they are not.
 
-use super::checksum::Algorithm;
+use mlgw_objects::checksum::Algorithm;
 use super::trailer::Trailer;
 use crate::auth::hex;
 use crate::s3::error::{Code, S3Error};

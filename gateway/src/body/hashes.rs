@@ -1,6 +1,6 @@
 //! Everything that is computed over a body, in one pass and each thing once.
 
-use super::checksum::{Algorithm, Running};
+use mlgw_objects::checksum::{Algorithm, Running};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 

@@ -6,7 +6,7 @@
 
 use super::access_log::Line;
 use super::slow_log::Slow;
-use super::stages::Stages;
+use mlgw_objects::stages::Stages;
 use super::{CLIENT_GONE, Metrics};
 use crate::s3::operation::Operation;
 use crate::s3::response::{BodyError, ResponseBody, S3Response};

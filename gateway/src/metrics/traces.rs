@@ -7,7 +7,7 @@
 //! not sent.
 
 use super::observed::{Ending, Notes};
-use super::stages::Stages;
+use mlgw_objects::stages::Stages;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response};

@@ -3,13 +3,14 @@
 //! A page reads the catalogue in one pass from where it begins; a group of keys behind a delimiter
 //! costs one jump, however many keys it has.
 
+use mlgw_objects::checksum;
 use super::checksums;
 use super::error::{Code, S3Error};
-use super::object_headers::STORAGE_CLASS;
+use mlgw_objects::put::STORAGE_CLASS;
 use super::request::Request;
 use super::response::{S3Result, long_xml};
 use super::xml::Xml;
-use super::{Gateway, bucket_id};
+use super::Gateway;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as TOKEN;
 use mlgw_common::limits::PAGE_KEYS_MAX;
@@ -129,7 +130,7 @@ pub(super) fn page(
     }
     let prefix = &*listing.prefix;
     let Some(begin) = begin(listing, after) else { return Ok(page) };
-    let reader = gateway.catalogue.reader();
+    let reader = gateway.objects.catalogue.reader();
     let mut scan = reader.scan(bucket, begin.as_ref().map(Vec::as_slice));
     while let Some((key, entry)) = scan.next().transpose()? {
         if !key.as_str().starts_with(prefix) {
@@ -192,7 +193,7 @@ fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: bool) {
 pub(super) fn write_details(out: &mut Xml, object: &ObjectSummary, owner: bool) {
     out.time("LastModified", Timestamp(object.modified_ms)).etag(&object.etag);
     for checksum in &object.checksums {
-        let algorithm = checksums::algorithm(checksum.algorithm()).name();
+        let algorithm = checksum::algorithm(checksum.algorithm()).name();
         let kind = checksums::kind_name(checksum.kind());
         out.raw(&["<ChecksumAlgorithm>", algorithm, "</ChecksumAlgorithm>"]);
         out.raw(&["<ChecksumType>", kind, "</ChecksumType>"]);
@@ -218,7 +219,7 @@ pub fn list_objects(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
     let listing = Listing::of(request, "max-keys")?;
     let marker = request.query.get("marker")?.unwrap_or_default();
-    let page = page(gateway, bucket_id(&bucket), &listing, &marker)?;
+    let page = page(gateway, bucket.bucket_id(), &listing, &marker)?;
     long_xml(request.memory, write_v1(&bucket.name, &listing, &marker, &page))
 }
 
@@ -249,7 +250,7 @@ pub fn list_objects_v2(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resul
         Some(token) => Cow::Owned(open_token(&token)?),
         None => start_after.unwrap_or_default(),
     };
-    let page = page(gateway, bucket_id(&bucket), &listing, &after)?;
+    let page = page(gateway, bucket.bucket_id(), &listing, &after)?;
     let next = page.items.last().filter(|_| page.truncated).map(|last| token(last.name()));
     long_xml(request.memory, write_v2(request, &bucket.name, &listing, &page, next.as_deref())?)
 }

@@ -8,7 +8,7 @@ use super::list::{Item, Listing, Page, page, write_details};
 use super::request::Request;
 use super::response::{S3Result, long_xml};
 use super::xml::Xml;
-use super::{Gateway, bucket_id};
+use super::Gateway;
 use std::sync::Arc;
 
 /// The id of the only version of an object.
@@ -24,7 +24,7 @@ pub(super) fn list_object_versions(gateway: &Arc<Gateway>, request: &Request<'_>
     let key_marker = request.query.get("key-marker")?.unwrap_or_default();
     let version_marker = request.query.get("version-id-marker")?;
     check_version_marker(version_marker.as_deref(), &key_marker)?;
-    let page = page(gateway, bucket_id(&bucket), &listing, &key_marker)?;
+    let page = page(gateway, bucket.bucket_id(), &listing, &key_marker)?;
     let markers = (&*key_marker, version_marker.as_deref().unwrap_or_default());
     long_xml(request.memory, document(&bucket.name, &listing, markers, &page))
 }

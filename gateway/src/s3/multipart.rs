@@ -5,24 +5,22 @@
 //! writes one record and an index of the parts. Clients see that id encrypted ([`super::upload_ids`]). A
 //! complete whose answer was lost can be sent again.
 
+use mlgw_objects::checksum;
 use super::checksums;
-use super::compression::Coming;
 use super::error::{Code, S3Error};
-use super::etag;
-use super::ingest::append_failed;
 use super::list::write_owner;
-use super::object_headers::{Description, STORAGE_CLASS};
-use super::put::store;
-use super::quota::Writer;
+use super::object_headers;
+use mlgw_objects::quota::Writer;
 use super::request::Request;
 use super::response::{S3Result, empty, etag_value, long_xml, xml};
 use super::xml::Xml;
-use super::{Gateway, Upload, bucket_id};
+use super::{Gateway, Upload};
 use crate::body::{Algorithm, Body};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::command::{AbortUpload, CreateUpload, ObjectChange, PutPart};
+use mlgw_objects::put::{Description, STORAGE_CLASS, Stored, Target};
 use mlgw_metadata::schema::{Bucket, ChecksumAlgorithm, ChecksumKind, Part};
 use std::sync::Arc;
 
@@ -40,9 +38,9 @@ pub(super) use uploads::{Markers, UploadPage, show_uploads};
 /// Those of S3.
 pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let body = gateway.catalogue.body_id().await?;
+    let body = gateway.objects.catalogue.body_id().await?;
     let named = Named { bucket, key: request.key()?.clone(), body };
-    create_as(gateway, request, &named, Description::of(request)?).await
+    create_as(gateway, request, &named, object_headers::description(request)?).await
 }
 
 /// Begins the upload `named`, for an object of the request's key as clients see it.
@@ -57,9 +55,9 @@ pub(super) async fn create_as(
 ) -> S3Result {
     let Named { bucket, key, body } = named;
     let checksum = asked_checksum(request)?;
-    gateway.tiers.hot.room_for(0).await.map_err(|error| append_failed(gateway, error))?;
+    gateway.objects.room_for(0).await?;
     let writer = Writer::from(&*request.principal);
-    gateway.check_quota_of_upload(bucket, key, &writer.payer)?;
+    gateway.objects.check_quota_of_upload(bucket, key, &writer.payer)?;
     let upload = mlgw_metadata::schema::Upload {
         body_id: body.get(),
         key: key.as_str().to_owned(),
@@ -75,7 +73,7 @@ pub(super) async fn create_as(
         ..Default::default()
     };
     let change = ObjectChange::CreateUpload(CreateUpload { upload });
-    gateway.commit_object(bucket, key, request.now, change).await?;
+    gateway.objects.commit_object(bucket, key, request.now, change).await?;
     let mut out = Xml::new("InitiateMultipartUploadResult");
     out.text("Bucket", &bucket.name).text("Key", request.key()?.as_str());
     out.text("UploadId", &gateway.upload_ids.id(*body));
@@ -138,12 +136,17 @@ impl Named {
         Ok(Self { bucket, key: request.key()?.clone(), body })
     }
 
+    /// Part `number` of the upload, as the target of a new body.
+    pub(super) fn part(&self, number: PartNumber) -> Target<'_> {
+        Target { bucket: &self.bucket, key: &self.key, part: Some((self.body, number)) }
+    }
+
     /// The upload.
     ///
     /// # Errors
     /// `NoSuchUpload`.
     pub(super) fn find(&self, gateway: &Gateway) -> Result<mlgw_metadata::schema::Upload, S3Error> {
-        let upload = gateway.catalogue.upload(bucket_id(&self.bucket), &self.key, self.body)?;
+        let upload = gateway.objects.catalogue.upload(self.bucket.bucket_id(), &self.key, self.body)?;
         upload.ok_or_else(|| no_such_upload(&gateway.upload_ids.id(self.body)))
     }
 }
@@ -188,13 +191,12 @@ pub(super) async fn upload_part_of(
 ) -> S3Result {
     let number = part_number(request)?;
     let kept = checksum_of_parts(&named.bucket, record);
-    let body = Body::new(upload.incoming, request.head, upload.payload, etag::terms(gateway, kept))?;
+    let body = Body::new(upload.incoming, request.head, upload.payload, gateway.body_terms(kept))?;
     let declared = body.declared_algorithm();
-    checksums::check_part(checksums::of_upload(record), declared)?;
-    gateway.check_quota_of_part(&named.bucket, &named.key, record, number, body.decoded_length())?;
-    let body = (body, gateway.compression(&Coming::part_of(request, &named.bucket, record)?));
-    let stored =
-        store(gateway, request.memory, &named.bucket, &named.key, body, Some((named.body, number))).await?;
+    checksums::check_part(checksum::of_upload(record), declared)?;
+    gateway.objects.check_quota_of_part(&named.bucket, &named.key, record, number, body.decoded_length())?;
+    let compression = gateway.part_compression(request, &named.bucket, record)?;
+    let stored = gateway.objects.store(request.memory, named.part(number), body, compression).await?;
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::ETAG, etag_value(&stored.etag));
     if let Some(shown) = declared.or(kept) {
@@ -210,20 +212,20 @@ pub(super) fn checksum_of_parts(
     bucket: &Bucket,
     record: &mlgw_metadata::schema::Upload,
 ) -> Option<Algorithm> {
-    let asked = checksums::of_upload(record).map(|(algorithm, _)| algorithm);
-    asked.or_else(|| bucket.binding.is_none().then_some(checksums::DEFAULT))
+    let asked = checksum::of_upload(record).map(|(algorithm, _)| algorithm);
+    asked.or_else(|| bucket.binding.is_none().then_some(checksum::DEFAULT))
 }
 
 /// Names the bytes of a part.
 ///
 /// # Errors
-/// `NoSuchUpload` when the upload ended meanwhile; those of [`Gateway::commit_object`].
+/// `NoSuchUpload` when the upload ended meanwhile; those of [`mlgw_objects::Objects::commit_object`].
 pub(super) async fn put_part(
     gateway: &Gateway,
     named: &Named,
     number: PartNumber,
     now: Timestamp,
-    stored: super::put::Stored,
+    stored: Stored,
 ) -> Result<(), S3Error> {
     let part = Part {
         size: stored.bytes,
@@ -235,7 +237,7 @@ pub(super) async fn put_part(
     };
     let number = u32::from(number.get());
     let change = ObjectChange::PutPart(PutPart { body_id: named.body.get(), number, part });
-    gateway.commit_object(&named.bucket, &named.key, now, change).await?;
+    gateway.objects.commit_object(&named.bucket, &named.key, now, change).await?;
     Ok(())
 }
 
@@ -253,8 +255,8 @@ pub async fn abort(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 /// Those of S3.
 pub(super) async fn abort_of(gateway: &Gateway, now: Timestamp, named: &Named) -> S3Result {
     let change = ObjectChange::AbortUpload(AbortUpload { body_id: named.body.get() });
-    gateway.commit_object(&named.bucket, &named.key, now, change).await?;
-    gateway.tiers.hot.finish_own(named.body);
+    gateway.objects.commit_object(&named.bucket, &named.key, now, change).await?;
+    gateway.objects.tiers.hot.finish_own(named.body);
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
@@ -281,9 +283,9 @@ pub(super) fn list_parts_of(
     let after = request.query.number("part-number-marker")?.unwrap_or(0);
     let max = request.query.number("max-parts")?.unwrap_or(PAGE_KEYS_MAX as u64);
     let max = usize::try_from(max).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX);
-    let reader = gateway.catalogue.reader();
+    let reader = gateway.objects.catalogue.reader();
     let marker = u16::try_from(after).unwrap_or(u16::MAX);
-    let scan = reader.parts(bucket_id(&named.bucket), &named.key, named.body, marker);
+    let scan = reader.parts(named.bucket.bucket_id(), &named.key, named.body, marker);
     let mut parts = scan.take(max + 1).collect::<Result<Vec<_>, _>>()?;
     // A page of no parts has no last one behind which the next could begin.
     let truncated = max > 0 && parts.len() > max;
@@ -308,7 +310,7 @@ pub(super) fn list_parts_of(
 
 /// The checksum that an upload was begun with.
 fn write_checksum(out: &mut Xml, upload: &mlgw_metadata::schema::Upload) {
-    if let Some((algorithm, kind)) = checksums::of_upload(upload) {
+    if let Some((algorithm, kind)) = checksum::of_upload(upload) {
         out.text("ChecksumAlgorithm", algorithm.name()).text("ChecksumType", checksums::kind_name(kind));
     }
 }
@@ -317,7 +319,7 @@ fn write_part(out: &mut Xml, number: PartNumber, part: &Part) {
     out.open("Part").value("PartNumber", number);
     out.time("LastModified", Timestamp(part.modified_ms)).etag(&part.etag).value("Size", part.size);
     for checksum in &part.checksums {
-        let algorithm = checksums::algorithm(checksum.algorithm());
+        let algorithm = checksum::algorithm(checksum.algorithm());
         out.text(checksums::element(algorithm), &checksums::text(checksum, 0));
     }
     out.close("Part");

@@ -4,7 +4,7 @@ pub use super::target::{Query, Target};
 
 use super::error::{Code, S3Error};
 use crate::credentials::Principal;
-use crate::memory::Account;
+use mlgw_objects::memory::Account;
 use http::request::Parts;
 use mlgw_common::{ObjectKey, Timestamp};
 use std::sync::Arc;

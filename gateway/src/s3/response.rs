@@ -6,7 +6,7 @@
 pub use super::values::{etag_value, header_value, metadata_value, stored_value};
 
 use super::error::S3Error;
-use crate::memory::Account;
+use mlgw_objects::memory::Account;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};

@@ -79,7 +79,7 @@ async fn set(gateway: &Gateway, request: &Request<'_>, tags: Vec<Pair>) -> Resul
 /// Changes what a version says of itself; its body stays.
 ///
 /// # Errors
-/// `OperationAborted` when the version was replaced meanwhile; those of [`Gateway::commit_object`].
+/// `OperationAborted` when the version was replaced meanwhile; those of [`mlgw_objects::Objects::propose_object`].
 pub(super) async fn update(
     gateway: &Gateway,
     request: &Request<'_>,
@@ -91,7 +91,7 @@ pub(super) async fn update(
         update: Some(update),
         conditions: Conditions::default(),
     });
-    let proposed = gateway.propose_object(&found.bucket, &found.key, request.now, change).await;
+    let proposed = gateway.objects.propose_object(&found.bucket, &found.key, request.now, change).await;
     proposed.map(|_| ()).map_err(|error| match error {
         ProposeError::Rejected(Reject::PreconditionFailed) => S3Error::new(Code::OperationAborted),
         error => error.into(),

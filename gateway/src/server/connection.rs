@@ -15,7 +15,7 @@ use super::scratch::read_some;
 use super::unread::{Finishing, Framing, Next, RestSlot, settle};
 use super::watch::{Flying, InFlight, Patience, Watched};
 use super::withheld::{Withheld, Withholding};
-use crate::memory::{Account, Awake, Held, Unproven};
+use mlgw_objects::memory::{Account, Awake, Held, Unproven};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::headers::too_large;
 use bytes::Bytes;

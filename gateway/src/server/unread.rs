@@ -15,7 +15,7 @@
 
 use super::room::Seat;
 use super::watch::InFlight;
-use crate::memory::Memory;
+use mlgw_objects::memory::Memory;
 use bytes::Bytes;
 use http::{HeaderValue, Response, Version, header};
 use http_body::Body;

@@ -4,6 +4,7 @@
 //! the look on, for as long as it takes. Power failure between the two leaves a write that is there and a record of it: the next look finds
 //! the mark.
 
+use mlgw_objects::checksum;
 use super::doubt::is_sent_again;
 use super::judge::{Sent, Verdict, judge};
 use super::order::Write;
@@ -11,7 +12,7 @@ use super::record::{Facts, Foreign, Mark, Timelines};
 use super::{Inner, Queue};
 use crate::s3::checksums;
 use crate::s3::object_headers::tags_query;
-use crate::s3::reader::BodyReader;
+use mlgw_objects::reader::BodyReader;
 use crate::s3::response::{header_value, metadata_value, stored_value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -390,7 +391,7 @@ pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
         }
     };
     for checksum in version.checksums.iter().filter(|checksum| checksum.kind() == ChecksumKind::FullObject) {
-        line(checksums::algorithm(checksum.algorithm()).header(), &checksums::text(checksum, 0));
+        line(checksum::algorithm(checksum.algorithm()).header(), &checksums::text(checksum, 0));
     }
     // An ETag that is an MD5: with it the origin takes nothing else than what was acknowledged here.
     if let Some(md5) = md5_of(version) {

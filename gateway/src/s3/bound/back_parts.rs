@@ -19,11 +19,12 @@ use crate::s3::multipart::{
     Markers, Named, UploadPage, Whole, abort_of, create_as, list_parts_of, read_document, result,
     show_uploads, upload_part_of,
 };
-use crate::s3::object_headers::Description;
+use crate::s3::object_headers;
+use mlgw_objects::put::Description;
 use crate::s3::operation::Operation;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Response, S3Result, xml};
-use crate::s3::{Gateway, Upload, bucket_id};
+use crate::s3::{Gateway, Upload};
 use crate::writeback::record::{Facts, Mark, name_of, unmarked};
 use crate::writeback::{Queue, Turn};
 use mlgw_common::ObjectKey;
@@ -40,8 +41,8 @@ use std::sync::Arc;
 /// Those of S3.
 pub(super) async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, fronted: &Fronted) -> S3Result {
     let key = request.key()?;
-    let body = gateway.catalogue.body_id().await?;
-    let mut description = Description::of(request)?;
+    let body = gateway.objects.catalogue.body_id().await?;
+    let mut description = object_headers::description(request)?;
     check_with_mark(&description, fronted, body)?;
     Facts::put_key(key, &mut description.headers);
     let named = Named { bucket: fronted.bucket.clone(), key: name_of(body), body };
@@ -60,7 +61,7 @@ pub(super) fn find(
     let id = request.query.raw("uploadId").unwrap_or_default();
     let (Some(body), Some(_)) = (gateway.upload_ids.body(id), &fronted.queue) else { return Ok(None) };
     let named = Named { bucket: fronted.bucket.clone(), key: name_of(body), body };
-    let found = gateway.catalogue.upload(bucket_id(&named.bucket), &named.key, body)?;
+    let found = gateway.objects.catalogue.upload(named.bucket.bucket_id(), &named.key, body)?;
     let key = request.key()?;
     let found = found.filter(|upload| Facts::key_of(&upload.headers).as_ref() == Some(key));
     Ok(found.map(|upload| (named, upload)))
@@ -105,7 +106,7 @@ async fn complete(
     keep_alive::answer(async move {
         let place = back::place(&gateway, whole.bytes()).await?;
         let turns = Turns::take(&gateway, &fronted, &queue, &key, &conditions).await?;
-        gateway.tiers.hot.finish_own(named.body);
+        gateway.objects.tiers.hot.finish_own(named.body);
         let facts = Facts::of_write(key.clone(), after, false, queue.known_etag(&key));
         let mut headers = Vec::new();
         facts.put_rest(&mut headers);
@@ -161,7 +162,7 @@ async fn now_there(
         if write.facts.deleted {
             return Ok(None);
         }
-        if let Some(object) = current(gateway, bucket_id(&fronted.bucket), &write.name)? {
+        if let Some(object) = gateway.objects.current(fronted.bucket.bucket_id(), &write.name)? {
             return Ok(Some(object));
         }
         // The origin has it now.
@@ -188,7 +189,7 @@ pub(super) async fn completed(
     let key = request.key()?;
     let mark = Mark::new(&fronted.bucket, queue.timelines(), body, "");
     let object = match queue.latest(key).filter(|write| write.name == name_of(body)) {
-        Some(write) => current(gateway, bucket_id(&fronted.bucket), &write.name)?,
+        Some(write) => gateway.objects.current(fronted.bucket.bucket_id(), &write.name)?,
         None => match fronted.bound.look(key).await {
             Ok(object) => Mark::of(&object).filter(|found| found.is_of_write(&mark)).and(unmarked(&object)),
             Err(_) => None,
@@ -205,9 +206,9 @@ pub(super) fn list_uploads(gateway: &Gateway, request: &Request<'_>, fronted: &F
     let listing = Listing::of(request, "max-uploads")?;
     let markers = Markers::of(gateway, request)?;
     let key_marker = &*markers.key;
-    let reader = gateway.catalogue.reader();
+    let reader = gateway.objects.catalogue.reader();
     let mut uploads = BTreeMap::new();
-    for found in reader.uploads(bucket_id(&fronted.bucket), None) {
+    for found in reader.uploads(fronted.bucket.bucket_id(), None) {
         let (_, mut upload) = found?;
         let Some(key) = Facts::key_of(&upload.headers) else { continue };
         if !key.as_str().starts_with(&*listing.prefix) || key.as_str() < key_marker {

@@ -2,13 +2,13 @@
 
 use super::write::pass;
 use super::{Fronted, told};
-use crate::memory::{Held, blocks_of};
+use mlgw_objects::memory::{Held, blocks_of};
 use crate::s3::Gateway;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::get::{Answer, answer_head, carried, part_number};
 use crate::s3::noted::{About, caller, identity, may_wait};
 use crate::s3::object_headers::override_headers;
-use crate::s3::reader::PIECE_BYTES;
+use mlgw_objects::reader::PIECE_BYTES;
 use crate::s3::request::Request;
 use crate::s3::response::{BodyError, ResponseBody, S3Response, S3Result, header_value, long_xml};
 use crate::s3::target::check_version;

@@ -7,10 +7,10 @@
 use super::write::pass;
 use super::{Fronted, told_of_write};
 use crate::body::{Algorithm, Body, Digests, Terms};
-use crate::memory::blocks_of;
+use mlgw_objects::memory::blocks_of;
 use crate::s3::Upload;
 use crate::s3::error::{Code, S3Error};
-use crate::s3::ingest::CONNECTION_BLOCKS;
+use mlgw_objects::ingest::CONNECTION_BLOCKS;
 use crate::s3::request::Request;
 use crate::s3::response::header_value;
 use crate::server::pace::Incoming;

@@ -4,6 +4,7 @@
 //! the whole come from theirs. No byte of the object is read or written. While the completed
 //! object is the current version, the same request gets the same answer.
 
+use mlgw_objects::checksum;
 use super::Named;
 use crate::body::Algorithm;
 use crate::body::Terms;
@@ -12,14 +13,13 @@ use crate::s3::conditions;
 use crate::s3::document;
 use crate::s3::elements::{ClientPart, CompleteDocument};
 use crate::s3::error::{Code, S3Error};
-use crate::s3::etag;
-use crate::s3::get::current;
 use crate::s3::keep_alive;
-use crate::s3::put::lost_race;
 use crate::s3::request::Request;
 use crate::s3::response::S3Result;
 use crate::s3::xml::{Xml, parse};
-use crate::s3::{Gateway, Upload, bucket_id};
+use crate::s3::{Gateway, Upload};
+use mlgw_objects::etag;
+use mlgw_objects::put::{condition_name, lost_race};
 use crc_fast::CrcAlgorithm;
 use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_common::{ObjectKey, PartNumber, Timestamp};
@@ -50,14 +50,14 @@ pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upl
     let named = Named::of(gateway, request)?;
     let conditions = conditions::of_write(request)?;
     let document = read_document(request, upload).await?;
-    let now_there = current(gateway, bucket_id(&named.bucket), &named.key)?;
+    let now_there = gateway.objects.current(named.bucket.bucket_id(), &named.key)?;
     if let Some(object) = now_there.as_ref().filter(|object| object.body_id == named.body.get()) {
         return Ok(crate::s3::response::xml(result(&named.bucket, &named.key, object)));
     }
     let record = named.find(gateway)?;
     conditions::check_write(&conditions, now_there.as_ref())?;
     let whole = Whole::of(gateway, request, &named, &record, &document)?;
-    gateway.tiers.hot.finish_own(named.body);
+    gateway.objects.tiers.hot.finish_own(named.body);
     let (gateway, now) = (gateway.clone(), request.now);
     keep_alive::answer(async move {
         let (object, _) = whole.commit(&gateway, &named, conditions, Vec::new(), now).await?;
@@ -105,10 +105,10 @@ fn named_parts(
     let find = |client: &ClientPart| {
         let invalid = || S3Error::new(Code::InvalidPart).field("PartNumber", client.number.to_string());
         let number = PartNumber::new(client.number).ok_or_else(invalid)?;
-        let part = gateway.catalogue.part(bucket_id(&named.bucket), &named.key, named.body, number)?;
+        let part = gateway.objects.catalogue.part(named.bucket.bucket_id(), &named.key, named.body, number)?;
         let part = part.filter(|part| part.etag == conditions::unquote(&client.etag)).ok_or_else(invalid)?;
         let wrong = |checksum: &&Checksum| {
-            let stated = client.stated(checksums::algorithm(checksum.algorithm()));
+            let stated = client.stated(checksum::algorithm(checksum.algorithm()));
             stated.is_some_and(|stated| stated != checksums::text(checksum, 0))
         };
         if part.checksums.iter().any(|checksum| wrong(&checksum)) {
@@ -173,7 +173,7 @@ impl Whole {
         upload: &schema::Upload,
         document: &CompleteDocument,
     ) -> Result<Self, S3Error> {
-        let asked = checksums::of_upload(upload);
+        let asked = checksum::of_upload(upload);
         let parts = named_parts(gateway, named, asked, document)?;
         let bytes = check_sizes(&parts, stated_size(request)?)?;
         let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
@@ -212,7 +212,7 @@ impl Whole {
         headers: Vec<Pair>,
         now: Timestamp,
     ) -> Result<(ObjectVersion, u64), S3Error> {
-        let condition = if conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" };
+        let condition = condition_name(&conditions);
         let object = ObjectVersion {
             body_id: named.body.get(),
             size: self.bytes,
@@ -231,13 +231,13 @@ impl Whole {
             modified_ms: now.as_millis(),
             headers,
         });
-        let proposed = gateway.propose_object(&named.bucket, &named.key, now, change).await;
+        let proposed = gateway.objects.propose_object(&named.bucket, &named.key, now, change).await;
         let reply = proposed.map_err(|error| match error {
             // A part was replaced since it was read: the client has to look again.
             ProposeError::Rejected(Reject::InvalidPart { number }) => {
                 S3Error::new(Code::InvalidPart).field("PartNumber", number.to_string())
             }
-            error => lost_race(error, condition),
+            error => lost_race(error, condition).into(),
         })?;
         match reply {
             Reply::Written(written) => Ok((object, written.seq)),
@@ -268,7 +268,7 @@ fn check_stated(
     of_whole: Option<&Checksum>,
     parts: &[(PartNumber, Part)],
 ) -> Result<(), S3Error> {
-    let kept = of_whole.map(|checksum| checksums::algorithm(checksum.algorithm()));
+    let kept = of_whole.map(|checksum| checksum::algorithm(checksum.algorithm()));
     for algorithm in Algorithm::ALL.iter().copied() {
         let Some(stated) = request.header(algorithm.header())? else { continue };
         let other = match kept {
@@ -303,7 +303,7 @@ fn combine(
 ) -> Result<Option<Checksum>, S3Error> {
     let mut values = Vec::with_capacity(parts.len());
     for (_, part) in parts {
-        let found = part.checksums.iter().find(|c| checksums::algorithm(c.algorithm()) == algorithm);
+        let found = part.checksums.iter().find(|c| checksum::algorithm(c.algorithm()) == algorithm);
         let Some(checksum) = found else { return Ok(None) };
         values.push((checksum.value.as_slice(), part.size));
     }
@@ -317,7 +317,7 @@ fn combine(
         ChecksumKind::FullObject => crc_of_all(algorithm, &values),
     };
     let value = value.ok_or_else(|| S3Error::internal("a part's checksum has the wrong length"))?;
-    Ok(Some(checksums::stored(algorithm, kind, value)))
+    Ok(Some(checksum::stored(algorithm, kind, value)))
 }
 
 /// CRCs of pieces combine into the CRC of the whole.
@@ -350,7 +350,7 @@ pub(in crate::s3) fn result(bucket: &Bucket, key: &ObjectKey, object: &ObjectVer
     out.text("Location", &format!("/{bucket}/{key}")).text("Bucket", bucket).text("Key", key.as_str());
     out.etag(&object.etag);
     for checksum in &object.checksums {
-        let algorithm = checksums::algorithm(checksum.algorithm());
+        let algorithm = checksum::algorithm(checksum.algorithm());
         out.text(checksums::element(algorithm), &checksums::text(checksum, object.part_count));
         out.text("ChecksumType", checksums::kind_name(checksum.kind()));
     }

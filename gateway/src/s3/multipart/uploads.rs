@@ -5,11 +5,11 @@
 use super::write_checksum;
 use crate::s3::error::S3Error;
 use crate::s3::list::{Listing, after_prefix, write_owner};
-use crate::s3::object_headers::STORAGE_CLASS;
+use mlgw_objects::put::STORAGE_CLASS;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Result, long_xml};
 use crate::s3::xml::Xml;
-use crate::s3::{Gateway, bucket_id};
+use crate::s3::Gateway;
 use mlgw_common::{BodyId, Timestamp};
 use mlgw_metadata::schema::{Bucket, Upload};
 use std::borrow::Cow;
@@ -109,9 +109,9 @@ impl UploadPage {
         markers: &Markers<'_>,
     ) -> Result<Self, S3Error> {
         let mut page = Self::default();
-        let reader = gateway.catalogue.reader();
+        let reader = gateway.objects.catalogue.reader();
         // No upload has id 0, so this begins with the first upload of the key itself.
-        let scan_from = |from: &[u8]| reader.uploads(bucket_id(bucket), Some((from, Some(BodyId(0)))));
+        let scan_from = |from: &[u8]| reader.uploads(bucket.bucket_id(), Some((from, Some(BodyId(0)))));
         let mut scan = scan_from(markers.key.as_bytes().max(listing.prefix.as_bytes()));
         while let Some((_, upload)) = scan.next().transpose()? {
             if !upload.key.starts_with(&*listing.prefix) {

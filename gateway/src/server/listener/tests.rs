@@ -5,7 +5,7 @@ mod unread;
 
 use super::{Door, Peer, Spare, bind};
 use crate::config::{Address, Value as _};
-use crate::memory::Memory;
+use mlgw_objects::memory::Memory;
 use crate::server::connection::Server;
 use crate::server::pace::{Incoming, Pace};
 use crate::server::watch::Patience;

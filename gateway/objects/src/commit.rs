@@ -1,25 +1,25 @@
-//! Proposing a change and saying in S3's words why it was refused.
+//! Proposes changes of objects to the catalogue.
+//!
+//! Always: a change that was refused because its segment was fenced names the bytes at their new place, or fails.
+//! When power fails before the catalogue has synced, the change did not happen.
 
-use super::Gateway;
-use super::error::{Code, S3Error};
-use super::quota;
-use crate::metrics::stages::stage;
-use crate::metrics::{refused_by_quota, throttled};
+use crate::stages::stage;
+use crate::{ObjectError, Objects, Shortage};
 use mlgw_common::limits::APPEND_AGAIN_MAX;
 use mlgw_common::{BodyId, ObjectKey, Timestamp};
 use mlgw_metadata::command::{Change, Command, ObjectChange, Reject, Reply};
 use mlgw_metadata::schema::{Bucket, Extent};
-use mlgw_metadata::{CreateBucketError, DeleteBucketError, ProposeError};
+use mlgw_metadata::ProposeError;
 use mlgw_tiering::Hold;
 use std::sync::Arc;
 
-impl Gateway {
+impl Objects {
     /// Proposes a change of one key; when this returns `Ok`, it is durable and visible. Bytes that lie
     /// in a segment which was fenced meanwhile are appended again elsewhere, and the change is
     /// proposed with their new place: the client does not notice.
     ///
     /// # Errors
-    /// What the catalogue refuses, in its own words.
+    /// What the catalogue refuses.
     pub async fn propose_object(
         &self,
         bucket: &Bucket,
@@ -39,14 +39,14 @@ impl Gateway {
                 Err(ProposeError::Overloaded) => break,
                 Err(ProposeError::Rejected(why @ Reject::QuotaExceeded { .. })) => {
                     if let Reject::QuotaExceeded { of, .. } = &why {
-                        refused_by_quota(&self.metrics, of);
+                        self.metrics.refuse_by_quota(of);
                     }
                     return Err(why.into());
                 }
                 outcome => return outcome,
             }
         }
-        throttled(&self.metrics, "queue");
+        self.metrics.throttle(Shortage::Queue);
         Err(ProposeError::Overloaded)
     }
 
@@ -69,17 +69,17 @@ impl Gateway {
         Ok(())
     }
 
-    /// As [`Gateway::propose_object`], for changes whose refusal needs no words of its own.
+    /// As [`Objects::propose_object`], for changes whose refusal needs no words of its own.
     ///
     /// # Errors
-    /// What the catalogue refuses, by S3's codes.
+    /// What the catalogue refuses.
     pub async fn commit_object(
         &self,
         bucket: &Bucket,
         key: &ObjectKey,
         now: Timestamp,
         change: ObjectChange,
-    ) -> Result<Reply, S3Error> {
+    ) -> Result<Reply, ObjectError> {
         Ok(self.propose_object(bucket, key, now, change).await?)
     }
 }
@@ -98,69 +98,5 @@ fn new_extents(command: &mut Command) -> Option<(BodyId, Vec<&mut Extent>)> {
     }
 }
 
-impl From<ProposeError> for S3Error {
-    fn from(error: ProposeError) -> Self {
-        match error {
-            ProposeError::Rejected(reject) => rejected(reject),
-            ProposeError::Overloaded => S3Error::new(Code::SlowDown),
-            ProposeError::Stopping => S3Error::new(Code::ServiceUnavailable),
-        }
-    }
-}
-
-impl From<CreateBucketError> for S3Error {
-    fn from(error: CreateBucketError) -> Self {
-        match error {
-            CreateBucketError::Exists(bucket) => {
-                S3Error::new(Code::BucketAlreadyOwnedByYou).field("BucketName", bucket.name.clone())
-            }
-            CreateBucketError::TooMany => S3Error::new(Code::TooManyBuckets),
-            CreateBucketError::Busy => S3Error::new(Code::OperationAborted),
-            CreateBucketError::Propose(error) => error.into(),
-        }
-    }
-}
-
-impl From<DeleteBucketError> for S3Error {
-    fn from(error: DeleteBucketError) -> Self {
-        match error {
-            DeleteBucketError::NoSuchBucket => S3Error::new(Code::NoSuchBucket),
-            DeleteBucketError::NotEmpty => S3Error::new(Code::BucketNotEmpty),
-            DeleteBucketError::Propose(error) => error.into(),
-        }
-    }
-}
-
-impl From<mlgw_metadata::ReadError> for S3Error {
-    fn from(error: mlgw_metadata::ReadError) -> Self {
-        S3Error::internal(error)
-    }
-}
-
-fn rejected(reject: Reject) -> S3Error {
-    match reject {
-        Reject::NoSuchBucket => S3Error::new(Code::NoSuchBucket),
-        Reject::BucketExists { .. } => S3Error::new(Code::BucketAlreadyOwnedByYou),
-        Reject::BucketNotEmpty => S3Error::new(Code::BucketNotEmpty),
-        Reject::TooManyBuckets => S3Error::new(Code::TooManyBuckets),
-        // The bucket changed under the request twice in a row; the client's retry sees it as it is.
-        Reject::StaleEpoch | Reject::BucketFrozen | Reject::BucketBusy => {
-            S3Error::new(Code::OperationAborted)
-        }
-        Reject::NoSuchKey => S3Error::new(Code::NoSuchKey),
-        Reject::PreconditionFailed => S3Error::new(Code::PreconditionFailed),
-        Reject::NoSuchUpload => S3Error::new(Code::NoSuchUpload),
-        Reject::InvalidPart { number } => {
-            S3Error::new(Code::InvalidPart).field("PartNumber", number.to_string())
-        }
-        Reject::PartTooSmall { number, size } => S3Error::new(Code::EntityTooSmall)
-            .field("PartNumber", number.to_string())
-            .field("ProposedSize", size.to_string()),
-        Reject::TooLarge => S3Error::new(Code::EntityTooLarge),
-        Reject::QuotaExceeded { of, excess } => quota::exceeded(&of, excess),
-        other => S3Error::internal(format!("the catalogue refused what it should have taken: {other}")),
-    }
-}
-
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
