@@ -12,7 +12,8 @@ use super::error::{Code, S3Error};
 use bytes::Bytes;
 use mlgw_objects::put::{Description, STORAGE_CLASS, Source, Sums, Target};
 use mlgw_objects::read::Found;
-use super::multipart::{Named, asked_checksum, checksum_of_parts, part_number, put_part};
+use super::multipart::{asked_checksum, checksum_of_parts, find_upload, named, part_number};
+use mlgw_objects::multipart::UploadKey;
 use super::object_headers::{self, WEBSITE_REDIRECT};
 use mlgw_objects::quota::Writer;
 use super::request::Request;
@@ -190,8 +191,8 @@ async fn onto_itself(
 /// # Errors
 /// Those of S3.
 pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let named = Named::of(gateway, request)?;
-    let record = named.find(gateway)?;
+    let named = named(gateway, request)?;
+    let record = find_upload(gateway, &named)?;
     upload_part_copy_of(gateway, request, named, &record).await
 }
 
@@ -202,7 +203,7 @@ pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> 
 pub(super) async fn upload_part_copy_of(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
-    named: Named,
+    named: UploadKey,
     record: &Upload,
 ) -> S3Result {
     let number = part_number(request)?;
@@ -217,7 +218,7 @@ pub(super) async fn upload_part_copy_of(
         let body = CopyBody::open(&gateway, &memory, from, range, asked).await?;
         let stored = gateway.objects.store(&memory, named.part(number), body, compression).await?;
         let result = copy_result("CopyPartResult", &stored.etag, (&stored.checksums, 0), now);
-        put_part(&gateway, &named, number, now, stored).await?;
+        gateway.objects.put_part(&named, number, now, stored).await?;
         Ok(result)
     })
     .await

@@ -18,17 +18,18 @@ use super::{Gateway, Upload};
 use crate::body::{Algorithm, Body};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::limits::PAGE_KEYS_MAX;
-use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
-use mlgw_metadata::command::{AbortUpload, CreateUpload, ObjectChange, PutPart};
-use mlgw_objects::put::{Description, STORAGE_CLASS, Stored, Target};
-use mlgw_metadata::schema::{Bucket, ChecksumAlgorithm, ChecksumKind, Part};
+use mlgw_common::{PartNumber, Timestamp};
+use mlgw_metadata::schema::{self, Bucket, ChecksumKind, Part};
+use mlgw_objects::ObjectError;
+use mlgw_objects::multipart::UploadKey;
+use mlgw_objects::put::{Description, STORAGE_CLASS};
 use std::sync::Arc;
 
 mod complete;
 mod uploads;
 
 pub use complete::complete;
-pub(super) use complete::{Whole, read_document, result};
+pub(super) use complete::{completion, read_document, result};
 pub use uploads::list_uploads;
 pub(super) use uploads::{Markers, UploadPage, show_uploads};
 
@@ -39,7 +40,7 @@ pub(super) use uploads::{Markers, UploadPage, show_uploads};
 pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
     let body = gateway.objects.catalogue.body_id().await?;
-    let named = Named { bucket, key: request.key()?.clone(), body };
+    let named = UploadKey { bucket, key: request.key()?.clone(), body };
     create_as(gateway, request, &named, object_headers::description(request)?).await
 }
 
@@ -50,33 +51,17 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 pub(super) async fn create_as(
     gateway: &Gateway,
     request: &Request<'_>,
-    named: &Named,
+    named: &UploadKey,
     description: Description,
 ) -> S3Result {
-    let Named { bucket, key, body } = named;
     let checksum = asked_checksum(request)?;
-    gateway.objects.room_for(0).await?;
+    let Description { headers, metadata, tags } = description;
+    let upload = schema::Upload { headers, metadata, tags, ..schema::Upload::default() };
     let writer = Writer::from(&*request.principal);
-    gateway.objects.check_quota_of_upload(bucket, key, &writer.payer)?;
-    let upload = mlgw_metadata::schema::Upload {
-        body_id: body.get(),
-        key: key.as_str().to_owned(),
-        initiated_ms: request.now.as_millis(),
-        owner: writer.owner,
-        payer: writer.payer,
-        headers: description.headers,
-        metadata: description.metadata,
-        tags: description.tags,
-        storage_class: STORAGE_CLASS.to_owned(),
-        checksum_algorithm: checksum.map(|(algorithm, _)| ChecksumAlgorithm::from(algorithm) as i32),
-        checksum_kind: checksum.map(|(_, kind)| kind as i32),
-        ..Default::default()
-    };
-    let change = ObjectChange::CreateUpload(CreateUpload { upload });
-    gateway.objects.commit_object(bucket, key, request.now, change).await?;
+    gateway.objects.create_upload(named, upload, writer, checksum, request.now).await?;
     let mut out = Xml::new("InitiateMultipartUploadResult");
-    out.text("Bucket", &bucket.name).text("Key", request.key()?.as_str());
-    out.text("UploadId", &gateway.upload_ids.id(*body));
+    out.text("Bucket", &named.bucket.name).text("Key", request.key()?.as_str());
+    out.text("UploadId", &gateway.upload_ids.id(named.body));
     let mut response = xml(out.finish("InitiateMultipartUploadResult"));
     if let Some((algorithm, kind)) = checksum {
         let headers = response.headers_mut();
@@ -115,40 +100,26 @@ fn invalid_request(why: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
     S3Error::new(Code::InvalidRequest).message(why)
 }
 
-/// The upload that a request names.
-#[derive(Clone)]
-pub(super) struct Named {
-    pub(super) bucket: Arc<Bucket>,
-    /// The key of its record, which clients may know by another.
-    pub(super) key: ObjectKey,
-    pub(super) body: BodyId,
+/// Reads `uploadId`. The upload need not exist.
+///
+/// # Errors
+/// `NoSuchBucket`; `NoSuchUpload` for an id that this server never gave.
+pub(super) fn named(gateway: &Gateway, request: &Request<'_>) -> Result<UploadKey, S3Error> {
+    let id = request.query.raw("uploadId").unwrap_or_default();
+    let body = gateway.upload_ids.body(id).ok_or_else(|| no_such_upload(id))?;
+    let bucket = gateway.bucket(request.bucket())?;
+    Ok(UploadKey { bucket, key: request.key()?.clone(), body })
 }
 
-impl Named {
-    /// Reads `uploadId`; the upload need not exist.
-    ///
-    /// # Errors
-    /// `NoSuchBucket`; `NoSuchUpload` for an id that we never gave.
-    pub(super) fn of(gateway: &Gateway, request: &Request<'_>) -> Result<Self, S3Error> {
-        let id = request.query.raw("uploadId").unwrap_or_default();
-        let body = gateway.upload_ids.body(id).ok_or_else(|| no_such_upload(id))?;
-        let bucket = gateway.bucket(request.bucket())?;
-        Ok(Self { bucket, key: request.key()?.clone(), body })
-    }
-
-    /// Part `number` of the upload, as the target of a new body.
-    pub(super) fn part(&self, number: PartNumber) -> Target<'_> {
-        Target { bucket: &self.bucket, key: &self.key, part: Some((self.body, number)) }
-    }
-
-    /// The upload.
-    ///
-    /// # Errors
-    /// `NoSuchUpload`.
-    pub(super) fn find(&self, gateway: &Gateway) -> Result<mlgw_metadata::schema::Upload, S3Error> {
-        let upload = gateway.objects.catalogue.upload(self.bucket.bucket_id(), &self.key, self.body)?;
-        upload.ok_or_else(|| no_such_upload(&gateway.upload_ids.id(self.body)))
-    }
+/// Returns the record of an upload.
+///
+/// # Errors
+/// `NoSuchUpload`.
+pub(super) fn find_upload(gateway: &Gateway, named: &UploadKey) -> Result<schema::Upload, S3Error> {
+    gateway.objects.upload(named).map_err(|error| match error {
+        ObjectError::NoSuchUpload(body) => no_such_upload(&gateway.upload_ids.id(body)),
+        error => error.into(),
+    })
 }
 
 fn no_such_upload(id: &str) -> S3Error {
@@ -173,8 +144,8 @@ pub(super) fn part_number(request: &Request<'_>) -> Result<PartNumber, S3Error> 
 /// # Errors
 /// Those of S3.
 pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
-    let named = Named::of(gateway, request)?;
-    let record = named.find(gateway)?;
+    let named = self::named(gateway, request)?;
+    let record = find_upload(gateway, &named)?;
     upload_part_of(gateway, request, upload, &named, &record).await
 }
 
@@ -186,8 +157,8 @@ pub(super) async fn upload_part_of(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
     upload: Upload<'_>,
-    named: &Named,
-    record: &mlgw_metadata::schema::Upload,
+    named: &UploadKey,
+    record: &schema::Upload,
 ) -> S3Result {
     let number = part_number(request)?;
     let kept = checksum_of_parts(&named.bucket, record);
@@ -202,7 +173,7 @@ pub(super) async fn upload_part_of(
     if let Some(shown) = declared.or(kept) {
         checksums::echo_only(shown, &stored.checksums, response.headers_mut());
     }
-    put_part(gateway, named, number, request.now, stored).await?;
+    gateway.objects.put_part(named, number, request.now, stored).await?;
     Ok(response)
 }
 
@@ -210,35 +181,10 @@ pub(super) async fn upload_part_of(
 /// is written back is completed at its origin, which computes its own where the client asks for none.
 pub(super) fn checksum_of_parts(
     bucket: &Bucket,
-    record: &mlgw_metadata::schema::Upload,
+    record: &schema::Upload,
 ) -> Option<Algorithm> {
     let asked = checksum::of_upload(record).map(|(algorithm, _)| algorithm);
     asked.or_else(|| bucket.binding.is_none().then_some(checksum::DEFAULT))
-}
-
-/// Names the bytes of a part.
-///
-/// # Errors
-/// `NoSuchUpload` when the upload ended meanwhile; those of [`mlgw_objects::Objects::commit_object`].
-pub(super) async fn put_part(
-    gateway: &Gateway,
-    named: &Named,
-    number: PartNumber,
-    now: Timestamp,
-    stored: Stored,
-) -> Result<(), S3Error> {
-    let part = Part {
-        size: stored.bytes,
-        etag: stored.etag,
-        modified_ms: now.as_millis(),
-        checksums: stored.checksums,
-        extents: stored.extents,
-        ..Part::default()
-    };
-    let number = u32::from(number.get());
-    let change = ObjectChange::PutPart(PutPart { body_id: named.body.get(), number, part });
-    gateway.objects.commit_object(&named.bucket, &named.key, now, change).await?;
-    Ok(())
 }
 
 /// AbortMultipartUpload.
@@ -246,17 +192,15 @@ pub(super) async fn put_part(
 /// # Errors
 /// Those of S3.
 pub async fn abort(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    abort_of(gateway, request.now, &Named::of(gateway, request)?).await
+    abort_of(gateway, request.now, &self::named(gateway, request)?).await
 }
 
 /// AbortMultipartUpload of the upload `named`.
 ///
 /// # Errors
 /// Those of S3.
-pub(super) async fn abort_of(gateway: &Gateway, now: Timestamp, named: &Named) -> S3Result {
-    let change = ObjectChange::AbortUpload(AbortUpload { body_id: named.body.get() });
-    gateway.objects.commit_object(&named.bucket, &named.key, now, change).await?;
-    gateway.objects.tiers.hot.finish_own(named.body);
+pub(super) async fn abort_of(gateway: &Gateway, now: Timestamp, named: &UploadKey) -> S3Result {
+    gateway.objects.abort_upload(named, now).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
@@ -265,8 +209,8 @@ pub(super) async fn abort_of(gateway: &Gateway, now: Timestamp, named: &Named) -
 /// # Errors
 /// Those of S3.
 pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let named = Named::of(gateway, request)?;
-    let upload = named.find(gateway)?;
+    let named = self::named(gateway, request)?;
+    let upload = find_upload(gateway, &named)?;
     list_parts_of(gateway, request, &named, &upload)
 }
 
@@ -277,8 +221,8 @@ pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 pub(super) fn list_parts_of(
     gateway: &Gateway,
     request: &Request<'_>,
-    named: &Named,
-    upload: &mlgw_metadata::schema::Upload,
+    named: &UploadKey,
+    upload: &schema::Upload,
 ) -> S3Result {
     let after = request.query.number("part-number-marker")?.unwrap_or(0);
     let max = request.query.number("max-parts")?.unwrap_or(PAGE_KEYS_MAX as u64);
@@ -309,7 +253,7 @@ pub(super) fn list_parts_of(
 }
 
 /// The checksum that an upload was begun with.
-fn write_checksum(out: &mut Xml, upload: &mlgw_metadata::schema::Upload) {
+fn write_checksum(out: &mut Xml, upload: &schema::Upload) {
     if let Some((algorithm, kind)) = checksum::of_upload(upload) {
         out.text("ChecksumAlgorithm", algorithm.name()).text("ChecksumType", checksums::kind_name(kind));
     }
