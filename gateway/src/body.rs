@@ -19,8 +19,8 @@ mod trailer;
 #[cfg(test)]
 mod tests;
 
-pub use mlgw_objects::checksum::Algorithm;
 pub use declared::declared_algorithm;
+pub use mlgw_objects::checksum::Algorithm;
 
 use crate::auth::Payload;
 use crate::s3::error::{Code, S3Error};

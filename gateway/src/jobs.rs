@@ -23,15 +23,15 @@ mod warm;
 pub use live::Pace;
 pub use migrate::is_empty as is_nothing_there;
 
-use mlgw_objects::memory::Memory;
 use crate::policies::Policies;
 use crate::writeback::WriteBack;
-use mlgw_objects::Objects;
 use live::Live;
 use mlgw_common::limits::{JOB_BLOCKS_MAX, MIB};
 use mlgw_common::{Clock, NodeId};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Dataset, Found, Job, JobKind, JobOrder, JobState};
+use mlgw_objects::Objects;
+use mlgw_objects::memory::Memory;
 use mlgw_tiering::bound::Bound;
 use mlgw_tiering::{Decisions, PinnedCopies, Tiers};
 use parking_lot::Mutex;

@@ -6,12 +6,12 @@
 //! tier; objects of which a part is in an upstream are left out, as reading them costs traffic. Nothing is changed.
 
 use crate::auth::hex;
-use mlgw_objects::checksum::{self, Algorithm, Running};
-use mlgw_objects::reader::{BodyReader, part_ranges};
 use md5::{Digest as _, Md5};
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
+use mlgw_objects::checksum::{self, Algorithm, Running};
+use mlgw_objects::reader::{BodyReader, part_ranges};
 use mlgw_tiering::hot::{Compared, Proofs};
 use mlgw_tiering::{Lane, Tiers};
 use std::collections::VecDeque;

@@ -4,12 +4,12 @@
 //! When power fails before the catalogue has synced, the change did not happen.
 
 use crate::stages::stage;
-use crate::{ObjectError, Objects, Shortage};
+use crate::{Objects, Shortage};
 use mlgw_common::limits::APPEND_AGAIN_MAX;
 use mlgw_common::{BodyId, ObjectKey, Timestamp};
+use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::{Change, Command, ObjectChange, Reject, Reply};
 use mlgw_metadata::schema::{Bucket, Extent};
-use mlgw_metadata::ProposeError;
 use mlgw_tiering::Hold;
 use std::sync::Arc;
 
@@ -67,20 +67,6 @@ impl Objects {
             holds.push(appended.hold);
         }
         Ok(())
-    }
-
-    /// As [`Objects::propose_object`], for changes whose refusal needs no words of its own.
-    ///
-    /// # Errors
-    /// What the catalogue refuses.
-    pub async fn commit_object(
-        &self,
-        bucket: &Bucket,
-        key: &ObjectKey,
-        now: Timestamp,
-        change: ObjectChange,
-    ) -> Result<Reply, ObjectError> {
-        Ok(self.propose_object(bucket, key, now, change).await?)
     }
 }
 

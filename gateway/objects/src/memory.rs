@@ -111,7 +111,12 @@ impl Memory {
         Self::waiting_for(WAIT, bytes, client_percent, metrics)
     }
 
-    fn waiting_for(wait: Duration, bytes: u64, client_percent: u64, metrics: Option<Arc<ObjectMetrics>>) -> Self {
+    fn waiting_for(
+        wait: Duration,
+        bytes: u64,
+        client_percent: u64,
+        metrics: Option<Arc<ObjectMetrics>>,
+    ) -> Self {
         let bytes = bytes.max(MEMORY_BYTES_MIN);
         let bodies = Share::new(bytes / 4 * 3 / BLOCK_BYTES, client_percent, HELD_BLOCKS_MAX as usize);
         let body_blocks = bodies.all.available_permits();

@@ -50,10 +50,8 @@ impl Completion {
     /// Returns the completion of `parts`, with the checksum that was derived from theirs.
     #[must_use]
     pub fn new(parts: &[(PartNumber, Part)], checksum: Option<Checksum>) -> Self {
-        let named = |(number, part): &(PartNumber, Part)| NamedPart {
-            number: number.get().into(),
-            seq: part.seq,
-        };
+        let named =
+            |(number, part): &(PartNumber, Part)| NamedPart { number: number.get().into(), seq: part.seq };
         let etags = parts.iter().map(|(_, part)| part.etag.as_str());
         Self {
             parts: parts.iter().map(named).collect(),

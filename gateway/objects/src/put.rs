@@ -174,7 +174,8 @@ impl Objects {
         let length = source.length();
         self.room_for(length.unwrap_or(0)).await?;
         let body = self.body_of(target.part).await?;
-        let ingest = Ingest::begin(self, memory, Destination::of(target, body), length, source.wants_md5()).await?;
+        let ingest =
+            Ingest::begin(self, memory, Destination::of(target, body), length, source.wants_md5()).await?;
         let mut ingest = ingest.compressed(compression);
         while let Some(bytes) = source.next().await? {
             ingest.push(bytes).await?;

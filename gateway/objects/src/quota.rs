@@ -7,7 +7,7 @@ use crate::{ObjectError, Objects};
 use mlgw_common::{ObjectKey, PartNumber};
 use mlgw_metadata::ReadError;
 use mlgw_metadata::command::{QuotaOf, Reject};
-use mlgw_metadata::schema::{self, Bucket, BucketUsage, Excess, Measure, ObjectVersion, Quota};
+use mlgw_metadata::schema::{self, Bucket, BucketUsage, Excess, ObjectVersion, Quota};
 
 /// Whose a new object is, and whom it counts for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

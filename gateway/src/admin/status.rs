@@ -4,15 +4,15 @@ use super::Admin;
 use super::health::{Finding, Health, findings, of_upstreams};
 use super::policy_figures::PolicyStatus;
 use super::tiers::UPSTREAM;
+use crate::metrics::Done;
 use crate::metrics::process::Process;
 use crate::metrics::recent::{Growth, Sample};
-use crate::metrics::Done;
-use mlgw_objects::Shortage as Kind;
 use crate::s3::error::S3Error;
 use crate::s3::operation::Operation;
 use axum::Json;
 use axum::extract::State;
 use mlgw_common::histogram::Durations;
+use mlgw_objects::Shortage as Kind;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -416,8 +416,8 @@ pub(crate) mod tests {
         CatalogueStatus, Health, JobStatus, OperationStatus, PolicyStatus, ProcessStatus, RecentStatus,
         S3Status, Shortage, Status, SyncStatus, TierStatus,
     };
-    use mlgw_objects::Shortage as Kind;
     use mlgw_common::histogram::BUCKETS;
+    use mlgw_objects::Shortage as Kind;
 
     pub(crate) fn operation(name: &str, requests: u64) -> OperationStatus {
         let mut duration_buckets = vec![0; BUCKETS];

@@ -4,20 +4,20 @@
 //! is read on from where it was, of the same version or not at all.
 
 use super::live::Ahead;
-use mlgw_objects::checksum::{self, Running};
-use mlgw_objects::memory::Account;
 use crate::policies::Policies;
 use crate::policies::compression::NewObject;
-use mlgw_objects::compressor::Compression;
-use mlgw_objects::{ObjectError, Objects};
 use bytes::Bytes;
-use mlgw_objects::put::{Description, Source as Body, Stored, Sums, Target};
-use mlgw_objects::quota::Writer;
 use futures_util::StreamExt as _;
 use mlgw_common::limits::GIB;
 use mlgw_common::{Clock, ObjectKey};
 use mlgw_metadata::command::{Conditions, EtagCondition, Reject};
 use mlgw_metadata::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Source};
+use mlgw_objects::checksum::{self, Running};
+use mlgw_objects::compressor::Compression;
+use mlgw_objects::memory::Account;
+use mlgw_objects::put::{Description, Source as Body, Stored, Sums, Target};
+use mlgw_objects::quota::Writer;
+use mlgw_objects::{ObjectError, Objects};
 use mlgw_tiering::origin::{Body as OriginBody, GetQuery, Got, Origin, OriginError, Part, hint, md5_of};
 use std::sync::Arc;
 use std::time::Duration;

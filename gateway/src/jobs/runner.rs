@@ -3,10 +3,10 @@
 //! It looks whenever the catalogue says that something changed, and every second. Everything it decides from is in the catalogue, so
 //! nothing is lost with this process.
 
+use super::JobContext;
 use super::cron::Times;
 use super::live::Live;
 use super::{Jobs, NODE, Outcome, Stop, Work, kind_name, state_name};
-use super::JobContext;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::JOBS_RUNNING_MAX;
 use mlgw_metadata::command::{ClaimJob, CreateJob, EndJob, JobStep, NoteJob, StepJob};

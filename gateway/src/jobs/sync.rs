@@ -13,7 +13,7 @@ use mlgw_common::limits::SYNC_OBJECTS_MAX;
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::command::{Conditions, DeleteObject, EtagCondition, ObjectChange};
 use mlgw_metadata::schema::{Bucket, Found, Source};
-use mlgw_metadata::{ProposeError, Reject};
+use mlgw_metadata::{ProposeError, ReadError, Reject};
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -179,7 +179,7 @@ impl Work {
         after: Option<&str>,
         last: Option<&str>,
         kept: &BTreeSet<String>,
-    ) -> Result<(Vec<(ObjectKey, String)>, Option<String>), S3Error> {
+    ) -> Result<(Vec<(ObjectKey, String)>, Option<String>), ReadError> {
         let from = match after {
             Some(key) => Bound::Excluded(key.as_bytes()),
             None => Bound::Included(source.into.as_bytes()),

@@ -1,13 +1,13 @@
 //! What a request leaves behind in the counters, and what that costs.
 
 use super::{Metrics, STATUSES, exposition};
-use mlgw_objects::Shortage;
 use crate::s3::operation::Operation;
 use crate::s3::response::{ResponseBody, S3Response, empty};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use http::request::Parts;
+use mlgw_objects::Shortage;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -27,9 +27,9 @@ pub use deleting::watch_doomed;
 pub use standing::Standing;
 
 use crate::admin::Admin;
-use mlgw_objects::Objects;
 use compressing::Tried;
 use effects::Pinned;
+use mlgw_objects::Objects;
 use mlgw_policies::at_rest::{Areas, Pins, Scope, Unheld};
 use mlgw_policies::checkpoints::{Checkpoints, Limits};
 use mlgw_policies::language::Program;

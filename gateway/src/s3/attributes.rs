@@ -1,19 +1,20 @@
 //! GetObjectAttributes.
 
-use mlgw_objects::checksum;
+use super::Gateway;
 use super::checksums;
 use super::error::{Code, S3Error};
-use super::get::{Found, find};
+use super::get::find;
 use super::object_headers::http_date;
-use mlgw_objects::put::STORAGE_CLASS;
 use super::request::Request;
 use super::response::{S3Result, xml};
 use super::xml::Xml;
-use super::Gateway;
 use http::header;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{BodyId, PartNumber, Timestamp};
 use mlgw_metadata::schema::Checksum;
+use mlgw_objects::checksum;
+use mlgw_objects::put::STORAGE_CLASS;
+use mlgw_objects::read::Found;
 use std::sync::Arc;
 
 /// The names that `x-amz-object-attributes` may have.

@@ -4,26 +4,26 @@
 //! before its head is sent, so that damage is an error and not a cut connection; of a large one the
 //! first piece is.
 
+use super::Gateway;
 use super::checksums;
 use super::conditions::{OF_READS, Verdict};
 use super::error::{Code, S3Error};
 use super::noted;
 use super::object_headers::{describe, http_date, override_headers};
-use mlgw_objects::reader::{BodyReader, ReadError};
 use super::request::Request;
 use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, header_value};
 use super::target::check_version;
-use super::Gateway;
-use mlgw_objects::ObjectError;
-use mlgw_objects::read::{Found, Part};
-use mlgw_objects::memory::Held;
-use mlgw_objects::stages::stage;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{LOOK_AGAIN_MAX, PART_NUMBER_MAX};
 use mlgw_metadata::schema::{Checksum, ObjectVersion};
+use mlgw_objects::ObjectError;
+use mlgw_objects::memory::Held;
+use mlgw_objects::read::{Found, Part};
+use mlgw_objects::reader::{BodyReader, ReadError};
+use mlgw_objects::stages::stage;
 use mlgw_tiering::Turn;
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,6 +47,12 @@ pub async fn get_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resu
 pub(super) enum GetError {
     Answer(S3Error),
     Read(ReadError),
+}
+
+impl From<ObjectError> for GetError {
+    fn from(error: ObjectError) -> Self {
+        Self::Answer(error.into())
+    }
 }
 
 impl From<S3Error> for GetError {

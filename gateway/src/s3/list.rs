@@ -3,20 +3,20 @@
 //! [`mlgw_objects::list`] reads the pages. Nothing is kept between requests: a continuation token is the last name
 //! of its page.
 
-use mlgw_objects::checksum;
+use super::Gateway;
 use super::checksums;
 use super::error::{Code, S3Error};
-use mlgw_objects::put::STORAGE_CLASS;
 use super::request::Request;
 use super::response::{S3Result, long_xml};
 use super::xml::Xml;
-use super::Gateway;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as TOKEN;
-use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::Timestamp;
+use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_metadata::schema::ObjectSummary;
+use mlgw_objects::checksum;
 use mlgw_objects::list::{Item, Page, Selection};
+use mlgw_objects::put::STORAGE_CLASS;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -3,13 +3,13 @@
 //!
 //! Tools empty buckets by this list. It is the listing of [`super::list`] in another document.
 
+use super::Gateway;
 use super::error::S3Error;
 use super::list::{Listing, write_details};
-use mlgw_objects::list::{Item, Page};
 use super::request::Request;
 use super::response::{S3Result, long_xml};
 use super::xml::Xml;
-use super::Gateway;
+use mlgw_objects::list::{Item, Page};
 use std::sync::Arc;
 
 /// The id of the only version of an object.

@@ -5,12 +5,10 @@
 //! writes one record and an index of the parts. Clients see that id encrypted ([`super::upload_ids`]). A
 //! complete whose answer was lost can be sent again.
 
-use mlgw_objects::checksum;
 use super::checksums;
 use super::error::{Code, S3Error};
 use super::list::write_owner;
 use super::object_headers;
-use mlgw_objects::quota::Writer;
 use super::request::Request;
 use super::response::{S3Result, empty, etag_value, long_xml, xml};
 use super::xml::Xml;
@@ -21,8 +19,10 @@ use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{PartNumber, Timestamp};
 use mlgw_metadata::schema::{self, Bucket, ChecksumKind, Part};
 use mlgw_objects::ObjectError;
+use mlgw_objects::checksum;
 use mlgw_objects::multipart::UploadKey;
 use mlgw_objects::put::{Description, STORAGE_CLASS};
+use mlgw_objects::quota::Writer;
 use std::sync::Arc;
 
 mod complete;
@@ -179,10 +179,7 @@ pub(super) async fn upload_part_of(
 
 /// The checksum that each part of an upload is kept with, for that of the whole. An upload to a bucket that
 /// is written back is completed at its origin, which computes its own where the client asks for none.
-pub(super) fn checksum_of_parts(
-    bucket: &Bucket,
-    record: &schema::Upload,
-) -> Option<Algorithm> {
+pub(super) fn checksum_of_parts(bucket: &Bucket, record: &schema::Upload) -> Option<Algorithm> {
     let asked = checksum::of_upload(record).map(|(algorithm, _)| algorithm);
     asked.or_else(|| bucket.binding.is_none().then_some(checksum::DEFAULT))
 }

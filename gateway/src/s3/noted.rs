@@ -4,7 +4,6 @@
 //! kept of what it reads itself. Reads of bound buckets are told as they happen, block by block, where they are read.
 
 use super::Gateway;
-use super::get::Found;
 use super::lanes::workload;
 use super::operation::Operation;
 use super::request::Request;
@@ -13,6 +12,7 @@ use http::header::{CONTENT_LENGTH, USER_AGENT};
 use mlgw_common::limits::INLINE_READ_BYTES_MAX;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+use mlgw_objects::read::Found;
 use mlgw_policies::language::{ConditionType, Fact, Facts, Property, Tier, Word as _};
 use mlgw_policies::workloads::Identity;
 use mlgw_policies::{Caller, Op, Rank};

@@ -12,6 +12,7 @@ use super::request::Request;
 use super::response::{S3Response, S3Result, empty, etag_value};
 use super::{Gateway, Upload as Sent};
 use crate::body::{Body, Digests};
+use crate::credentials::Principal;
 use crate::policies::compression::NewObject;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
@@ -86,6 +87,12 @@ impl Gateway {
         let (key, headers) = (request.key()?, &request.head.headers);
         let Upload { metadata, tags, .. } = upload;
         Ok(self.policies.compression(|| NewObject { metadata, tags, ..sent_by(headers, bucket, key) }))
+    }
+}
+
+impl From<&Principal> for Writer {
+    fn from(principal: &Principal) -> Self {
+        Self { owner: principal.owner.clone(), payer: principal.payer().to_owned() }
     }
 }
 

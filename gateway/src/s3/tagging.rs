@@ -4,7 +4,7 @@
 
 use super::elements::TaggingDocument;
 use super::error::{Code, S3Error};
-use super::get::{Found, find};
+use super::get::find;
 use super::object_headers::check_tags;
 use super::request::Request;
 use super::response::{S3Result, empty, xml};
@@ -15,6 +15,7 @@ use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Conditions, ObjectChange, Reject, SetTags, UpdateObject};
 use mlgw_metadata::schema::Pair;
+use mlgw_objects::read::Found;
 use std::sync::Arc;
 
 /// GetObjectTagging.

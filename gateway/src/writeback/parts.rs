@@ -6,14 +6,12 @@
 //! Power failure between the upload's beginning and the note leaves an upload without parts at the origin;
 //! it is found and aborted ([`orphans`](super::orphans)).
 
-use mlgw_objects::checksum;
 use super::order::Write;
 use super::persist::{Trouble, describe, prove};
 use super::record::{Mark, UploadThere};
 use super::{Inner, Queue};
 use crate::auth::hex;
 use crate::s3::checksums;
-use mlgw_objects::reader::part_ranges;
 use crate::s3::response::header_value;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -22,6 +20,8 @@ use futures_util::stream::FuturesOrdered;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::PartNumber;
 use mlgw_metadata::schema::{Checksum, ObjectVersion, Pair, Part};
+use mlgw_objects::checksum;
+use mlgw_objects::reader::part_ranges;
 use mlgw_tiering::origin::{OriginError, PartLine, complete_document};
 use std::collections::HashMap;
 use std::ops::Range;

@@ -4,7 +4,6 @@
 //! the look on, for as long as it takes. Power failure between the two leaves a write that is there and a record of it: the next look finds
 //! the mark.
 
-use mlgw_objects::checksum;
 use super::doubt::is_sent_again;
 use super::judge::{Sent, Verdict, judge};
 use super::order::Write;
@@ -12,7 +11,6 @@ use super::record::{Facts, Foreign, Mark, Timelines};
 use super::{Inner, Queue};
 use crate::s3::checksums;
 use crate::s3::object_headers::tags_query;
-use mlgw_objects::reader::BodyReader;
 use crate::s3::response::{header_value, metadata_value, stored_value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -28,6 +26,8 @@ use mlgw_metadata::command::{
     Command, Conditions, DeleteObject, ObjectChange, Reject, Replace, UpdateObject,
 };
 use mlgw_metadata::schema::{ChecksumKind, ObjectVersion, Pair};
+use mlgw_objects::checksum;
+use mlgw_objects::reader::BodyReader;
 use mlgw_tiering::Lane;
 use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed, hint, md5_of};

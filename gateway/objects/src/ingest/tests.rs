@@ -1,8 +1,8 @@
 //! Where bodies go, how their buffers grow, and that their MD5 is right however they are cut.
 
 use super::{BLOCK_BYTES, Destination, Ingest, placement, wishes};
-use crate::memory::{Held, Memory};
 use crate::commit::tests::{bytes_of, open};
+use crate::memory::{Held, Memory};
 use bytes::Buf as _;
 use md5::{Digest as _, Md5};
 use mlgw_common::{ObjectKey, PartNumber};

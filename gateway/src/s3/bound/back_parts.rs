@@ -19,7 +19,6 @@ use crate::s3::multipart::{
     upload_part_of,
 };
 use crate::s3::object_headers;
-use mlgw_objects::multipart::UploadKey;
 use crate::s3::operation::Operation;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Response, S3Result, xml};
@@ -30,6 +29,7 @@ use mlgw_common::ObjectKey;
 use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_metadata::command::Conditions;
 use mlgw_metadata::schema::{self, ObjectVersion};
+use mlgw_objects::multipart::UploadKey;
 use mlgw_tiering::origin::OriginError;
 use std::collections::BTreeMap;
 use std::sync::Arc;

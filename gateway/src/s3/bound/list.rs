@@ -9,12 +9,12 @@ use crate::body::Algorithm;
 use crate::s3::conditions::names;
 use crate::s3::error::S3Error;
 use crate::s3::list::{Listing, open_token, token, write_v1, write_v2};
-use mlgw_objects::list::{Item, Page};
 use crate::s3::request::Request;
 use crate::s3::response::{S3Result, empty, etag_value, long_xml};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::ObjectKey;
 use mlgw_metadata::schema::{ObjectSummary, ObjectVersion};
+use mlgw_objects::list::{Item, Page};
 use mlgw_tiering::origin::{ListLine, ListQuery};
 
 /// ListObjects.

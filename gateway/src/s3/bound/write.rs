@@ -9,7 +9,6 @@ use super::{Fronted, told_of_write};
 use crate::s3::elements::{DeleteDocument, Doomed};
 use crate::s3::error::S3Error;
 use crate::s3::object_headers;
-use mlgw_objects::put::Description;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Result, empty, header_value};
 use crate::s3::target::check_version;
@@ -18,6 +17,7 @@ use crate::writeback::describe_as;
 use crate::writeback::record::Mark;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, StatusCode};
+use mlgw_objects::put::Description;
 use std::collections::BTreeMap;
 
 /// Conditions of a write.

@@ -8,12 +8,12 @@
 //! the URL. S3 ignores checksums there, and so does mlgw, except for a checksum of real bytes,
 //! which is compared with the body. It counts where the request itself has no checksum.
 
-use mlgw_objects::checksum::Algorithm;
 use crate::query::Query;
 use crate::s3::error::{Code, S3Error};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use mlgw_objects::checksum::Algorithm;
 use percent_encoding::percent_decode_str;
 
 /// Parameters that are the signature's own, as SDKs write them.

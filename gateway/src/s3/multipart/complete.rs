@@ -4,7 +4,6 @@
 //! the whole come from theirs. No byte of the object is read or written. While the completed
 //! object is the current version, the same request gets the same answer.
 
-use mlgw_objects::checksum;
 use crate::body::Algorithm;
 use crate::body::Terms;
 use crate::s3::checksums;
@@ -17,10 +16,11 @@ use crate::s3::request::Request;
 use crate::s3::response::S3Result;
 use crate::s3::xml::{Xml, parse};
 use crate::s3::{Gateway, Upload};
-use mlgw_objects::multipart::{Completion, UploadKey, combine};
 use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_common::{ObjectKey, PartNumber};
 use mlgw_metadata::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Part};
+use mlgw_objects::checksum;
+use mlgw_objects::multipart::{Completion, UploadKey, combine};
 use std::sync::Arc;
 
 impl ClientPart {
@@ -101,7 +101,8 @@ fn named_parts(
     let find = |client: &ClientPart| {
         let invalid = || S3Error::new(Code::InvalidPart).field("PartNumber", client.number.to_string());
         let number = PartNumber::new(client.number).ok_or_else(invalid)?;
-        let part = gateway.objects.catalogue.part(named.bucket.bucket_id(), &named.key, named.body, number)?;
+        let part =
+            gateway.objects.catalogue.part(named.bucket.bucket_id(), &named.key, named.body, number)?;
         let part = part.filter(|part| part.etag == conditions::unquote(&client.etag)).ok_or_else(invalid)?;
         let wrong = |checksum: &&Checksum| {
             let stated = client.stated(checksum::algorithm(checksum.algorithm()));

@@ -3,16 +3,16 @@
 //! Upload ids have no order, so a marker is decrypted and compared by its body id.
 
 use super::write_checksum;
+use crate::s3::Gateway;
 use crate::s3::error::S3Error;
 use crate::s3::list::{Listing, write_owner};
-use mlgw_objects::list::after_prefix;
-use mlgw_objects::put::STORAGE_CLASS;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Result, long_xml};
 use crate::s3::xml::Xml;
-use crate::s3::Gateway;
 use mlgw_common::{BodyId, Timestamp};
 use mlgw_metadata::schema::{Bucket, Upload};
+use mlgw_objects::list::after_prefix;
+use mlgw_objects::put::STORAGE_CLASS;
 use std::borrow::Cow;
 use std::sync::Arc;
 
