@@ -17,6 +17,7 @@ use crate::proofs::StoredProofs;
 use crate::s3::upload_ids::UploadIds;
 use crate::store::{Place, checkpoint_dir};
 use crate::writeback::{Means, WriteBack};
+use mlgw_common::limits::HUGE_PAGES_MEMORY_MIN;
 use mlgw_common::{Clock, Lineage, NodeId, SystemClock};
 use mlgw_metadata::identity::Expected;
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
@@ -170,6 +171,7 @@ impl Ground {
         let segments = hot.into_iter().chain(cold).collect();
         let machine = Machine::of(&config.segments_dir());
         check_memory(config, &machine)?;
+        disable_huge_pages_where_memory_is_small(&machine);
         let files =
             FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
         if !config.catalogue.checkpoint_interval.is_zero() {
@@ -231,6 +233,15 @@ fn check_memory(config: &Config, machine: &Machine) -> Result<(), ServeError> {
         );
     }
     Ok(())
+}
+
+/// From here on the heap of a small server grows in pages of 4 KiB. Those of before stay as they are.
+fn disable_huge_pages_where_memory_is_small(machine: &Machine) {
+    if machine.memory_bytes < HUGE_PAGES_MEMORY_MIN
+        && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
+    {
+        tracing::warn!(%error, "transparent huge pages stay on; they may take more memory than there is");
+    }
 }
 
 /// Who verifies what is stored.

@@ -40,11 +40,19 @@ impl MemoryLimit {
         line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Most memory that was ever taken.
+    /// Most memory that was ever taken, the page cache included.
     pub(super) fn peak(&self) -> u64 {
         let read = |name| fs::read_to_string(self.dir.join(name)).ok();
         let text = read("memory.peak").or_else(|| read("memory.max_usage_in_bytes")).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
+    }
+
+    /// Memory of the processes, without the page cache: what the kernel cannot take back.
+    pub(super) fn anonymous_bytes(&self) -> u64 {
+        let text = fs::read_to_string(self.dir.join("memory.stat")).unwrap_or_default();
+        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        // The first is that of version 1, the second that of version 2.
+        value("total_rss ").or_else(|| value("anon ")).unwrap_or(0)
     }
 }
 
