@@ -85,4 +85,4 @@ fn new_extents(command: &mut Command) -> Option<(BodyId, Vec<&mut Extent>)> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -93,6 +93,7 @@ impl Recent {
 mod tests {
     use super::{KEPT, Recent, Sample};
     use crate::metrics::Metrics;
+    use mlgw_objects::Shortage;
     use mlgw_common::histogram::Durations;
 
     #[test]
