@@ -27,6 +27,7 @@ pub mod list;
 mod list_versions;
 pub mod multipart;
 mod noted;
+mod object_errors;
 pub mod object_headers;
 pub mod operation;
 pub mod post_object;

@@ -5,7 +5,6 @@
 //! inside (the cause) is for the log only: it is never part of an answer.
 
 mod code;
-mod objects;
 
 pub use code::Code;
 
@@ -46,13 +45,6 @@ impl S3Error {
     #[must_use]
     pub fn internal(cause: impl fmt::Display) -> Self {
         Self::new(Code::InternalError).caused_by(cause)
-    }
-
-    /// The same error with another code.
-    #[must_use]
-    const fn with_code(mut self, code: Code) -> Self {
-        self.code = code;
-        self
     }
 
     /// A request for something that mlgw does not offer, by its name.

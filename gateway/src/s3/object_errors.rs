@@ -2,7 +2,7 @@
 //!
 //! The maps have no catch-all arm: a new variant does not compile before it has a code.
 
-use super::{Code, S3Error};
+use super::error::{Code, S3Error};
 use crate::config::ByteSize;
 use mlgw_metadata::command::{QuotaOf, Reject};
 use mlgw_metadata::schema::{Excess, Measure};
@@ -23,8 +23,8 @@ impl From<ObjectError> for S3Error {
             }
             ObjectError::LostRace { condition, is_removed: false } => Self::precondition_failed(condition),
             ObjectError::Rejected(reject) => reject.into(),
-            ObjectError::Unreachable(cause) => Self::internal(cause)
-                .with_code(Code::ServiceUnavailable)
+            ObjectError::Unreachable(cause) => Self::new(Code::ServiceUnavailable)
+                .caused_by(cause)
                 .message("The object's bytes are in an upstream that does not answer now; try again."),
             ObjectError::Unreadable(cause) => Self::internal(cause).message(
                 "The object's bytes cannot be read. Other ranges may still be; see the server's log.",
