@@ -426,7 +426,10 @@ impl Objects {
 
     fn append_failed(&self, error: AppendError) -> ObjectError {
         match error {
-            AppendError::Full => ObjectError::NoRoom,
+            AppendError::Full => {
+                self.metrics.throttle(Shortage::Disk);
+                ObjectError::NoRoom
+            }
             AppendError::NoRoomYet => {
                 self.metrics.throttle(Shortage::Disk);
                 Shortage::Disk.into()

@@ -93,8 +93,8 @@ impl Recent {
 mod tests {
     use super::{KEPT, Recent, Sample};
     use crate::metrics::Metrics;
-    use mlgw_objects::Shortage;
     use mlgw_common::histogram::Durations;
+    use mlgw_objects::Shortage;
 
     #[test]
     fn the_growth_of_the_last_minute_is_that_since_the_oldest_snapshot() {
