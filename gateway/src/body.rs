@@ -10,7 +10,6 @@
 //! Nothing is trusted before it is counted: lengths are held to their limits from the head alone,
 //! framing lines and held chunks have limits of their own.
 
-pub mod checksum;
 pub mod chunked;
 mod declared;
 pub mod encoding;
@@ -20,8 +19,8 @@ mod trailer;
 #[cfg(test)]
 mod tests;
 
-pub use checksum::Algorithm;
 pub use declared::declared_algorithm;
+pub use mlgw_objects::checksum::Algorithm;
 
 use crate::auth::Payload;
 use crate::s3::error::{Code, S3Error};

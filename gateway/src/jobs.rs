@@ -23,13 +23,15 @@ mod warm;
 pub use live::Pace;
 pub use migrate::is_empty as is_nothing_there;
 
-use crate::memory::Memory;
-use crate::s3::Gateway;
+use crate::policies::Policies;
+use crate::writeback::WriteBack;
 use live::Live;
 use mlgw_common::limits::{JOB_BLOCKS_MAX, MIB};
 use mlgw_common::{Clock, NodeId};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Dataset, Found, Job, JobKind, JobOrder, JobState};
+use mlgw_objects::Objects;
+use mlgw_objects::memory::Memory;
 use mlgw_tiering::bound::Bound;
 use mlgw_tiering::{Decisions, PinnedCopies, Tiers};
 use parking_lot::Mutex;
@@ -89,10 +91,21 @@ enum Stop {
     Stopping,
 }
 
+/// What jobs use besides the catalogue and the tiers.
+#[derive(Clone)]
+pub struct JobContext {
+    /// Stores what a sync imports.
+    pub objects: Arc<Objects>,
+    /// Selects what of it is compressed.
+    pub policies: Arc<Policies>,
+    /// Writes that have not reached their origin, which a migration waits for.
+    pub writeback: WriteBack,
+}
+
 /// What a job's work has at hand.
 struct Work {
     jobs: Arc<Jobs>,
-    gateway: Arc<Gateway>,
+    context: JobContext,
     dataset: Arc<Dataset>,
     job: Job,
     live: Arc<Live>,

@@ -11,7 +11,6 @@ pub mod observed;
 pub mod process;
 pub mod recent;
 pub mod slow_log;
-pub mod stages;
 pub mod table;
 pub mod traces;
 
@@ -19,7 +18,8 @@ use crate::s3::operation::Operation;
 use access_log::AccessLog;
 use exposition::{Family, Value};
 use mlgw_common::histogram::{Durations, Histogram};
-use mlgw_metadata::command::QuotaOf;
+use mlgw_objects::Shortage;
+use mlgw_objects::metrics::{ObjectMetrics, QUOTAS};
 use slow_log::SlowLog;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -43,10 +43,6 @@ const CLIENT_GONE: u16 = 499;
 const SHORT: [u16; 2] = [503, 507];
 /// The status of what this server does not have: whoever asked for it has to ask otherwise.
 const NOT_IMPLEMENTED: u16 = 501;
-/// What may be short.
-pub const REASONS: [&str; 5] = ["connections", "dirty", "disk", "memory", "queue"];
-/// Whose quota may refuse a write.
-const QUOTAS: [&str; 2] = ["bucket", "key"];
 /// Where an answer's bytes came from.
 const TIERS: [&str; 2] = ["none", "hot"];
 
@@ -66,32 +62,14 @@ pub struct Metrics {
     operations: Vec<OfOperation>,
     inflight: AtomicI64,
     connections: AtomicI64,
-    throttled: [AtomicU64; REASONS.len()],
-    quota_refused: [AtomicU64; QUOTAS.len()],
+    /// Those of the object layer.
+    pub objects: Arc<ObjectMetrics>,
     /// The slow-request log.
     pub slow_log: SlowLog,
     /// The access log.
     pub access_log: AccessLog,
     /// Where traces go, if they go anywhere.
     pub traces: Option<Traces>,
-}
-
-/// Counts one time that a client had to wait or was refused because `reason` was short.
-pub fn throttled(metrics: &Metrics, reason: &'static str) {
-    let known = REASONS.iter().position(|known| *known == reason);
-    assert!(known.is_some(), "{reason} is in no row of the reasons");
-    known.into_iter().for_each(|at| {
-        metrics.throttled[at].fetch_add(1, Relaxed);
-    });
-}
-
-/// Counts a write that a quota refused.
-pub fn refused_by_quota(metrics: &Metrics, of: &QuotaOf) {
-    let at = match of {
-        QuotaOf::Bucket => 0,
-        QuotaOf::Key(_) => 1,
-    };
-    metrics.quota_refused[at].fetch_add(1, Relaxed);
 }
 
 /// What one operation has done since the start.
@@ -154,8 +132,7 @@ impl Metrics {
             operations: Operation::ALL.iter().map(|_| OfOperation::default()).collect(),
             inflight: AtomicI64::new(0),
             connections: AtomicI64::new(0),
-            throttled: Default::default(),
-            quota_refused: Default::default(),
+            objects: Arc::default(),
             slow_log: SlowLog::new(slow_request_millis),
             access_log: AccessLog::off(),
             traces: None,
@@ -200,12 +177,6 @@ impl Metrics {
         all.filter(|(_, done)| done.requests > 0).collect()
     }
 
-    /// How often each of [`REASONS`] made a client wait or go.
-    #[must_use]
-    pub fn shortages(&self) -> [u64; REASONS.len()] {
-        std::array::from_fn(|at| self.throttled[at].load(Relaxed))
-    }
-
     /// The values of now.
     #[must_use]
     pub fn families(&self) -> Vec<Family> {
@@ -238,12 +209,12 @@ impl Metrics {
             bytes.push(&[op, "out"], Value::Count(of.bytes_out.load(Relaxed)));
         }
         let mut over = Family::new(QUOTA_REFUSED);
-        for (quota, count) in QUOTAS.iter().zip(&self.quota_refused) {
-            over.push(&[quota], Value::Count(count.load(Relaxed)));
+        for (quota, count) in QUOTAS.iter().zip(self.objects.quota_refused()) {
+            over.push(&[quota], Value::Count(count));
         }
         let mut short = Family::new(THROTTLED);
-        for (reason, count) in REASONS.iter().zip(self.shortages()) {
-            short.push(&[reason], Value::Count(count));
+        for (shortage, count) in Shortage::ALL.iter().zip(self.objects.throttled()) {
+            short.push(&[shortage.name()], Value::Count(count));
         }
         let inflight = Family::single(INFLIGHT_REQUESTS, Value::Level(self.inflight_requests()));
         let connections = Family::single(CONNECTIONS, Value::Level(self.open_connections()));

@@ -14,6 +14,7 @@
 
 pub mod acting;
 pub mod changes;
+pub(crate) mod compression;
 pub mod facts;
 pub mod learning;
 pub mod place;

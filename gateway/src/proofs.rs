@@ -6,13 +6,12 @@
 //! tier; objects of which a part is in an upstream are left out, as reading them costs traffic. Nothing is changed.
 
 use crate::auth::hex;
-use crate::body::checksum::{Algorithm, Running};
-use crate::s3::checksums;
-use crate::s3::reader::{BodyReader, part_ranges};
 use md5::{Digest as _, Md5};
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
+use mlgw_objects::checksum::{self, Algorithm, Running};
+use mlgw_objects::reader::{BodyReader, part_ranges};
 use mlgw_tiering::hot::{Compared, Proofs};
 use mlgw_tiering::{Lane, Tiers};
 use std::collections::VecDeque;
@@ -170,7 +169,7 @@ fn comparisons(object: &ObjectVersion, sizes: impl Fn() -> Option<Vec<u64>>) -> 
         return Vec::new();
     }
     let of_checksum = |checksum: &mlgw_metadata::schema::Checksum| {
-        let (algorithm, value) = (checksums::algorithm(checksum.algorithm()), checksum.value.clone());
+        let (algorithm, value) = (checksum::algorithm(checksum.algorithm()), checksum.value.clone());
         match checksum.kind() {
             ChecksumKind::FullObject => Some(Comparison::whole(Some(algorithm), value)),
             ChecksumKind::Composite => Some(Comparison::of_parts(Some(algorithm), value, sizes()?)),

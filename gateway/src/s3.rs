@@ -10,8 +10,6 @@ pub mod bound;
 pub mod bucket;
 pub mod bucket_config;
 pub mod checksums;
-pub mod commit;
-pub(crate) mod compression;
 pub mod conditions;
 pub(crate) mod copied;
 pub mod copy;
@@ -20,24 +18,21 @@ pub mod delete;
 pub mod document;
 pub mod elements;
 pub mod error;
-pub(crate) mod etag;
 pub mod form;
 pub mod get;
 pub mod headers;
-pub mod ingest;
 pub mod keep_alive;
 pub mod lanes;
 pub mod list;
 mod list_versions;
 pub mod multipart;
 mod noted;
+mod object_errors;
 pub mod object_headers;
 pub mod operation;
 pub mod post_object;
 pub mod put;
-pub(crate) mod quota;
 pub mod range;
-pub mod reader;
 pub mod request;
 pub mod response;
 pub mod tagging;
@@ -51,14 +46,10 @@ pub mod xml;
 mod documentation;
 
 use crate::auth::{self, AuthRules, Payload};
-use crate::compressor::Compressor;
-use crate::config::EtagKind;
+use crate::body::Terms;
 use crate::credentials::{Keyring, Principal};
-use crate::lockstep::Hasher;
-use crate::memory::Account;
+use crate::metrics::Metrics;
 use crate::metrics::observed::{Arrival, Observed};
-use crate::metrics::stages::{follow, stage_at_once};
-use crate::metrics::{Metrics, throttled};
 use crate::policies::Policies;
 use crate::server::listener::Peer;
 use crate::server::pace::Incoming;
@@ -67,11 +58,14 @@ use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, header};
 use lanes::Lanes;
-use mlgw_common::{BucketId, Clock, Timestamp};
-use mlgw_metadata::Catalogue;
-use mlgw_metadata::schema::{Bucket, BucketState};
+use mlgw_common::{Clock, Timestamp};
+use mlgw_metadata::schema::Bucket;
+use mlgw_objects::Objects;
+use mlgw_objects::checksum::Algorithm;
+use mlgw_objects::memory::Account;
+use mlgw_objects::stages::{follow, stage_at_once};
+use mlgw_tiering::Keeper;
 use mlgw_tiering::bound::Bound;
-use mlgw_tiering::{Keeper, Tiers};
 use operation::{Level, Operation, Support};
 use request::{Query, Request, Target};
 use response::{S3Response, S3Result};
@@ -88,30 +82,22 @@ pub struct S3Config {
     pub domains: Vec<String>,
     /// The region that buckets report.
     pub region: String,
-    /// What the ETags of new bodies are.
-    pub etag: EtagKind,
     /// How signatures are checked.
     pub rules: AuthRules,
 }
 
 /// Everything an operation may use.
 pub struct Gateway {
-    /// What exists.
-    pub catalogue: Catalogue,
-    /// Where bytes are.
-    pub tiers: Tiers,
+    /// The object layer.
+    pub objects: Arc<Objects>,
     /// Buckets of others that are fronted here.
     pub bound: Bound,
     /// Who decides what is kept of them, and hears of every access.
     pub keeper: Keeper,
     /// Which rules are in force.
     pub policies: Arc<Policies>,
-    /// Who compresses what rules want compressed.
-    pub compressor: Arc<Compressor>,
     /// What of them is not at its origin yet.
     pub writeback: WriteBack,
-    /// Who computes the MD5s of long bodies.
-    pub hasher: Hasher,
     /// Who may ask.
     pub keyring: Keyring,
     /// What uploads are called.
@@ -147,9 +133,6 @@ pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, pee
         Err(error) => {
             if let Some(cause) = error.cause() {
                 log_cause(&error, cause, &id);
-            }
-            if error.code() == Code::InsufficientStorage {
-                throttled(&gateway.metrics, "disk");
             }
             error.into_response(head.uri.path(), &id)
         }
@@ -324,26 +307,17 @@ impl Gateway {
     /// # Errors
     /// `NoSuchBucket`; `NotImplemented` for a bound one.
     pub fn bucket(&self, name: &str) -> Result<Arc<Bucket>, S3Error> {
-        let bucket = self.any_bucket(name)?;
+        let bucket = self.objects.bucket(name)?;
         match &bucket.binding {
             None => Ok(bucket),
             Some(binding) => Err(bound::not_offered(name, binding, "this")),
         }
     }
 
-    /// The bucket that a request names, bound or not.
-    ///
-    /// # Errors
-    /// `NoSuchBucket`.
-    pub fn any_bucket(&self, name: &str) -> Result<Arc<Bucket>, S3Error> {
-        let bucket = self.catalogue.bucket(name).filter(|bucket| bucket.state() == BucketState::Active);
-        bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket).field("BucketName", name))
+    /// Returns the terms for the body of an object or part; `also` is a checksum that is computed besides.
+    fn body_terms(&self, also: Option<Algorithm>) -> Terms {
+        Terms { md5: self.objects.md5_etags, ..Terms::object(also) }
     }
-}
-
-/// The id of a bucket.
-pub(crate) fn bucket_id(bucket: &Bucket) -> BucketId {
-    BucketId(bucket.id)
 }
 
 /// Whether `principal` may read what a copy names as its source.

@@ -38,9 +38,7 @@ use crate::cli::discover::{AdminFile, FILE_NAME};
 use crate::config::{Config, Loaded, Sources, TooLittleMemory};
 use crate::credentials::OpenKeyringError;
 use crate::credentials::sealer::write_private;
-use crate::jobs::Jobs;
-use crate::lockstep::Hasher;
-use crate::memory::Memory;
+use crate::jobs::{JobContext, Jobs};
 use crate::metrics::Metrics;
 use crate::metrics::access_log::AccessLog;
 use crate::metrics::recent::{self, Recent, Sample};
@@ -58,6 +56,7 @@ use listener::{BindError, Door, Spare, bind};
 use logging::LogControl;
 use mlgw_common::histogram::Durations;
 use mlgw_common::limits::AWAKE_CONNECTION_BYTES;
+use mlgw_objects::memory::Memory;
 use pace::Pace;
 use std::io;
 use std::path::PathBuf;
@@ -66,7 +65,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tls::{Certificate, TlsError};
 use tokio::net::TcpListener;
-use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -281,8 +279,13 @@ impl Running {
         let policy_watch = AbortOnDropHandle::new(tokio::spawn(looking));
         let (s3, side) = (Closing::default(), Closing::default());
         let gateway = Arc::new(gateway_of(engine, &config, &metrics));
-        jobs.start(Arc::clone(&gateway));
-        let acting = Acting::start(Arc::clone(&admin), Arc::clone(&gateway), config.policy.look_every);
+        jobs.start(JobContext {
+            objects: Arc::clone(&engine.objects),
+            policies: Arc::clone(&engine.policies),
+            writeback: engine.writeback.clone(),
+        });
+        let objects = Arc::clone(&engine.objects);
+        let acting = Acting::start(Arc::clone(&admin), objects, config.policy.look_every);
         bound.accept(&admin, gateway, &config, engine.files, (&s3, &side));
         let drain_timeout = config.drain_timeout;
         Ok(Self {
@@ -402,7 +405,7 @@ impl Bound {
             spare: None,
             refusals_max: files.refusals,
             server: server.clone(),
-            memory: Memory::new(memory_bytes, percent, Some(Arc::clone(&admin.metrics))),
+            memory: Memory::new(memory_bytes, percent, Some(Arc::clone(&admin.metrics.objects))),
             metrics: Some(Arc::clone(&admin.metrics)),
             stop: s3.stop.clone(),
             tasks: s3.tasks.clone(),
@@ -443,6 +446,7 @@ fn spare_places(connections_max: usize, server: &Server) -> Spare {
 
 fn metrics_of(engine: &Engine, config: &Config) -> Result<Metrics, ServeError> {
     let mut metrics = Metrics::new(config.log.slow_request_ms);
+    metrics.objects = Arc::clone(&engine.objects.metrics);
     metrics.access_log = AccessLog::start(&config.access_log_dir(), &config.access_log)
         .map_err(io_error("the access log's thread"))?;
     if let Some(endpoint) = &config.traces.endpoint {
@@ -490,7 +494,7 @@ fn admin_of(
         upstreams: Arc::clone(&engine.upstreams),
         decisions: engine.decisions.clone(),
         policies: Arc::clone(&engine.policies),
-        compressor: Arc::clone(&engine.compressor),
+        compressor: Arc::clone(&engine.objects.compressor),
         jobs: Arc::clone(jobs),
         keyring: engine.keyring.clone(),
         metrics: Arc::clone(metrics),
@@ -533,17 +537,14 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
     rules.sigv2 = config.s3.sigv2;
     rules.domains.clone_from(&domains);
     Gateway {
-        catalogue: engine.catalogue.clone(),
-        tiers: engine.tiers.clone(),
+        objects: Arc::clone(&engine.objects),
         bound: engine.bound.clone(),
         keeper: engine.keeper.clone(),
         policies: Arc::clone(&engine.policies),
-        compressor: Arc::clone(&engine.compressor),
         writeback: engine.writeback.clone(),
-        hasher: Hasher::new(Handle::current()),
         keyring: engine.keyring.clone(),
         upload_ids: engine.upload_ids.clone(),
-        config: S3Config { domains, region: config.s3.region.clone(), etag: config.s3.etag, rules },
+        config: S3Config { domains, region: config.s3.region.clone(), rules },
         lanes: lanes_of(config),
         metrics: Arc::clone(metrics),
         clock: Arc::clone(&engine.clock),

@@ -4,14 +4,15 @@ use super::Admin;
 use super::health::{Finding, Health, findings, of_upstreams};
 use super::policy_figures::PolicyStatus;
 use super::tiers::UPSTREAM;
+use crate::metrics::Done;
 use crate::metrics::process::Process;
 use crate::metrics::recent::{Growth, Sample};
-use crate::metrics::{Done, REASONS};
 use crate::s3::error::S3Error;
 use crate::s3::operation::Operation;
 use axum::Json;
 use axum::extract::State;
 use mlgw_common::histogram::Durations;
+use mlgw_objects::Shortage as Kind;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -131,12 +132,12 @@ pub struct RecentStatus {
 impl RecentStatus {
     fn new(growth: &Growth) -> Self {
         let operations = growth.done.iter().map(|(operation, done)| OperationStatus::new(*operation, done));
-        let throttled = REASONS.iter().zip(growth.shortages);
+        let throttled = Kind::ALL.iter().zip(growth.shortages);
         Self {
             seconds: (growth.over.as_secs_f64() * 10.0).round() / 10.0,
             operations: operations.collect(),
             throttled: throttled
-                .map(|(reason, count)| Shortage { reason: (*reason).to_owned(), count })
+                .map(|(kind, count)| Shortage { reason: kind.name().to_owned(), count })
                 .collect(),
             syncs: growth.syncs.count(),
             sync_p99_seconds: quantile(&growth.syncs, 0.99),
@@ -415,8 +416,8 @@ pub(crate) mod tests {
         CatalogueStatus, Health, JobStatus, OperationStatus, PolicyStatus, ProcessStatus, RecentStatus,
         S3Status, Shortage, Status, SyncStatus, TierStatus,
     };
-    use crate::metrics::REASONS;
     use mlgw_common::histogram::BUCKETS;
+    use mlgw_objects::Shortage as Kind;
 
     pub(crate) fn operation(name: &str, requests: u64) -> OperationStatus {
         let mut duration_buckets = vec![0; BUCKETS];
@@ -456,7 +457,7 @@ pub(crate) mod tests {
             recent: RecentStatus {
                 seconds: 60.0,
                 operations: vec![operation("GetObject", 60_000)],
-                throttled: REASONS.map(|reason| Shortage { reason: reason.into(), count: 0 }).to_vec(),
+                throttled: Kind::ALL.map(|kind| Shortage { reason: kind.name().into(), count: 0 }).to_vec(),
                 syncs: 10,
                 sync_p99_seconds: Some(0.002),
             },

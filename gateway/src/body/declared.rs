@@ -1,12 +1,12 @@
 //! What a head says that the body's checksums are, and the answers when they are not.
 
-use super::checksum::Algorithm;
 use super::trailer::Trailer;
 use crate::auth::hex;
 use crate::s3::error::{Code, S3Error};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderValue};
+use mlgw_objects::checksum::Algorithm;
 
 const PREFIX: &str = "x-amz-checksum-";
 

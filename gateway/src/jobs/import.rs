@@ -4,23 +4,21 @@
 //! is read on from where it was, of the same version or not at all.
 
 use super::live::Ahead;
-use crate::body::checksum::Running;
-use crate::memory::Account;
-use crate::s3::Gateway;
-use crate::s3::checksums;
-use crate::s3::compression::{Coming, Compression};
-use crate::s3::error::{Code, S3Error};
-use crate::s3::etag;
-use crate::s3::ingest::{Destination, Durable, Ingest, append_failed};
-use crate::s3::object_headers::Description;
-use crate::s3::put::{self, Stored};
-use crate::s3::quota::Writer;
+use crate::policies::Policies;
+use crate::policies::compression::NewObject;
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use mlgw_common::limits::GIB;
 use mlgw_common::{Clock, ObjectKey};
-use mlgw_metadata::command::{Conditions, EtagCondition};
+use mlgw_metadata::command::{Conditions, EtagCondition, Reject};
 use mlgw_metadata::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Source};
-use mlgw_tiering::origin::{GetQuery, Got, Origin, OriginError, Part, hint, md5_of};
+use mlgw_objects::checksum::{self, Running};
+use mlgw_objects::compressor::Compression;
+use mlgw_objects::memory::Account;
+use mlgw_objects::put::{Description, Source as Body, Stored, Sums, Target};
+use mlgw_objects::quota::Writer;
+use mlgw_objects::{ObjectError, Objects};
+use mlgw_tiering::origin::{Body as OriginBody, GetQuery, Got, Origin, OriginError, Part, hint, md5_of};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +32,8 @@ const SHORT_WAIT: Duration = Duration::from_millis(500);
 
 /// What it takes to import an object.
 pub(super) struct Import {
-    pub(super) gateway: Arc<Gateway>,
+    pub(super) objects: Arc<Objects>,
+    pub(super) policies: Arc<Policies>,
     pub(super) memory: Account,
     pub(super) origin: Arc<dyn Origin>,
     pub(super) bucket: Arc<Bucket>,
@@ -65,7 +64,7 @@ pub(super) enum ImportError {
     Origin(#[from] OriginError),
     /// This server.
     #[error("{0}")]
-    Here(#[from] S3Error),
+    Here(#[from] ObjectError),
     /// Its key or its size cannot be here.
     #[error("{0}")]
     Impossible(String),
@@ -77,18 +76,18 @@ pub(super) enum ImportError {
 impl ImportError {
     /// Whether this server has no room for it.
     pub(super) fn is_no_room(&self) -> bool {
-        matches!(self, Self::Here(error) if error.code() == Code::InsufficientStorage)
+        matches!(self, Self::Here(ObjectError::NoRoom))
     }
 
     /// Whether every other object would fail likewise.
     pub(super) fn ends_all(&self) -> bool {
         match self {
             Self::Here(error) => matches!(
-                error.code(),
-                Code::InsufficientStorage
-                    | Code::ServiceUnavailable
-                    | Code::NoSuchBucket
-                    | Code::QuotaExceeded
+                error,
+                ObjectError::NoRoom
+                    | ObjectError::Stopping
+                    | ObjectError::NoSuchBucket(_)
+                    | ObjectError::Rejected(Reject::NoSuchBucket | Reject::QuotaExceeded { .. })
             ),
             Self::Origin(error) => matches!(error, OriginError::NoSuchBucket | OriginError::Denied(_)),
             Self::Impossible(_) | Self::Corrupt(_) => false,
@@ -103,7 +102,7 @@ impl Import {
         loop {
             tries += 1;
             match self.try_import(there, listed).await {
-                Err(ImportError::Here(error)) if error.code() == Code::SlowDown && tries < SHORT_TRIES => {
+                Err(ImportError::Here(ObjectError::Short(_))) if tries < SHORT_TRIES => {
                     tokio::time::sleep(SHORT_WAIT).await;
                 }
                 done => return done,
@@ -113,8 +112,7 @@ impl Import {
 
     async fn try_import(&self, there: &str, listed: &ObjectVersion) -> Result<Imported, ImportError> {
         let key = self.key(there)?;
-        let known = self.gateway.catalogue.object(self.bucket.bucket_id(), &key).map_err(S3Error::from)?;
-        let known = known.filter(|object| !object.delete_marker);
+        let known = self.objects.current(self.bucket.bucket_id(), &key)?;
         if known.as_ref().is_some_and(|known| self.is_from(known, listed)) {
             return Ok(Imported::Same);
         }
@@ -133,8 +131,15 @@ impl Import {
         let from = got.object.clone();
         let tags = if got.is_tagged { self.origin.tags(there).await? } else { Vec::new() };
         let description = Description { headers: from.headers, metadata: from.metadata, tags };
-        let new = Coming::with(&self.bucket.name, &key, Some(size), &description, None);
-        let compression = self.gateway.compression(&new);
+        let compression = self.policies.compression(|| NewObject {
+            bucket: &self.bucket.name,
+            key: &key,
+            size: Some(size),
+            metadata: &description.metadata,
+            tags: &description.tags,
+            agent: None,
+            workload: None,
+        });
         let stored = self.store(there, &key, got, compression).await?;
         // It counts for the bucket and for nobody's key: nobody wrote it.
         let writer = Writer { owner: self.bucket.owner.clone(), payer: String::new() };
@@ -148,7 +153,7 @@ impl Import {
             },
             None => Conditions { if_none_match: Some(EtagCondition::any()), ..Conditions::default() },
         };
-        put::put_version(&self.gateway, &self.bucket, &key, object, stored.extents, conditions).await?;
+        self.objects.put_version(&self.bucket, &key, object, stored.extents, conditions).await?;
         Ok(Imported::New { bytes: size })
     }
 
@@ -167,7 +172,7 @@ impl Import {
         known.size == listed.size && known.imported.as_deref().is_some_and(is_same)
     }
 
-    /// Stores an object's bytes; they are durable when this returns.
+    /// Stores an object's bytes. They are durable when this returns.
     async fn store(
         &self,
         there: &str,
@@ -175,77 +180,100 @@ impl Import {
         got: Got,
         compression: Option<Compression>,
     ) -> Result<Stored, ImportError> {
-        let from = got.object.clone();
-        let room = self.gateway.tiers.hot.room_for(from.size).await;
-        room.map_err(|error| append_failed(&self.gateway, error))?;
-        self.gateway.check_quota(&self.bucket, key, "", Some(from.size))?;
-        let body = self.gateway.catalogue.body_id().await.map_err(S3Error::from)?;
-        let destination = Destination { bucket: self.bucket.bucket_id(), key: key.clone(), body, part: None };
-        let (size, md5) = (Some(from.size), etag::wants_md5(&self.gateway));
-        let ingest = Ingest::begin(&self.gateway, &self.memory, destination, size, md5).await?;
-        let mut ingest = ingest.compressed(compression);
-        let stated = from.checksums.iter().find(|checksum| checksum.kind() == ChecksumKind::FullObject);
-        let mut running = stated.map(|stated| Running::new(checksums::algorithm(stated.algorithm())));
-        self.read(there, got, &mut ingest, running.as_mut()).await?;
-        let checksums = verified(stated, running)?;
-        let Durable { extents, holds, md5 } = ingest.finish().await?;
-        if md5.zip(md5_of(&from)).is_some_and(|(came, stated)| came != stated) {
-            let (etag, hint) = (&from.etag, hint(&self.source.upstream));
-            let why = format!("their MD5 is not the ETag {etag:?}; {hint}");
-            return Err(OriginError::WrongBytes(why).into());
-        }
-        let etag = etag::of_body(md5)?;
-        Ok(Stored { body, bytes: from.size, etag, checksums, extents, _holds: holds })
+        self.objects.check_quota(&self.bucket, key, "", Some(got.object.size))?;
+        let target = Target { bucket: &self.bucket, key, part: None };
+        let body = ImportBody::new(self, there, got);
+        self.objects.store(&self.memory, target, body, compression).await
+    }
+}
+
+/// The bytes of an object of an origin, read in as many answers as it takes.
+struct ImportBody<'a> {
+    import: &'a Import,
+    there: &'a str,
+    object: ObjectVersion,
+    body: OriginBody,
+    /// The first byte that has not come.
+    at: u64,
+    /// Answers since the last byte.
+    tries: u32,
+    /// The checksum that the origin states, and what the bytes give so far.
+    stated: Option<(Checksum, Running)>,
+}
+
+impl<'a> ImportBody<'a> {
+    fn new(import: &'a Import, there: &'a str, got: Got) -> Self {
+        let Got { object, body, .. } = got;
+        let stated = object.checksums.iter().find(|checksum| checksum.kind() == ChecksumKind::FullObject);
+        let running = |stated: &Checksum| Running::new(checksum::algorithm(stated.algorithm()));
+        let stated = stated.map(|stated| (stated.clone(), running(stated)));
+        Self { import, there, object, body, at: 0, tries: 0, stated }
     }
 
-    /// Reads all of an object, in as many answers as it takes.
-    async fn read(
-        &self,
-        there: &str,
-        got: Got,
-        ingest: &mut Ingest,
-        mut running: Option<&mut Running>,
-    ) -> Result<(), ImportError> {
-        let Got { object, mut body, .. } = got;
-        let (mut at, mut tries) = (0, 0);
-        while at < object.size {
-            let error = match body.next().await {
-                Some(Ok(mut piece)) => {
-                    piece.truncate(usize::try_from(object.size - at).unwrap_or(usize::MAX));
-                    if let Some(running) = &mut running {
-                        running.update(&piece);
-                    }
-                    at += piece.len() as u64;
-                    self.ahead.add(piece.len() as u64);
-                    ingest.push(piece).await?;
-                    tries = 0;
-                    continue;
-                }
-                Some(Err(error)) => error,
-                None => OriginError::Unreachable("it ended early".into()),
-            };
-            tries += 1;
-            if !error.is_transient() || tries >= TRIES {
-                return Err(error.into());
-            }
-            let part = Part::Range { first: at, end: object.size };
-            let query = GetQuery { if_match: Some(object.etag.clone()), ..GetQuery::of(part) };
-            let more = self.origin.get(there, &query).await?;
-            if more.object.etag != object.etag || more.range.start != at {
-                return Err(OriginError::Changed.into());
-            }
-            body = more.body;
+    /// Continues behind the last byte that came, if `error` allows that.
+    async fn resume(&mut self, error: OriginError) -> Result<(), ImportError> {
+        self.tries += 1;
+        if !error.is_transient() || self.tries >= TRIES {
+            return Err(error.into());
         }
+        let part = Part::Range { first: self.at, end: self.object.size };
+        let query = GetQuery { if_match: Some(self.object.etag.clone()), ..GetQuery::of(part) };
+        let more = self.import.origin.get(self.there, &query).await?;
+        if more.object.etag != self.object.etag || more.range.start != self.at {
+            return Err(OriginError::Changed.into());
+        }
+        self.body = more.body;
         Ok(())
     }
 }
 
-/// The checksum to be stored, when what was computed is what the origin stated.
-fn verified(stated: Option<&Checksum>, computed: Option<Running>) -> Result<Vec<Checksum>, ImportError> {
-    let (Some(stated), Some(computed)) = (stated, computed) else { return Ok(Vec::new()) };
-    let algorithm = computed.algorithm();
-    if computed.finish() != stated.value {
-        return Err(ImportError::Corrupt(algorithm.name()));
+impl Body for ImportBody<'_> {
+    type Error = ImportError;
+
+    fn length(&self) -> Option<u64> {
+        Some(self.object.size)
     }
-    Ok(vec![stated.clone()])
+
+    fn wants_md5(&self) -> bool {
+        self.import.objects.md5_etags
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, ImportError> {
+        while self.at < self.object.size {
+            let error = match self.body.next().await {
+                Some(Ok(mut piece)) => {
+                    let left = self.object.size - self.at;
+                    piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                    if let Some((_, running)) = &mut self.stated {
+                        running.update(&piece);
+                    }
+                    self.at += piece.len() as u64;
+                    self.import.ahead.add(piece.len() as u64);
+                    self.tries = 0;
+                    return Ok(Some(piece));
+                }
+                Some(Err(error)) => error,
+                None => OriginError::Unreachable("it ended early".into()),
+            };
+            self.resume(error).await?;
+        }
+        Ok(None)
+    }
+
+    fn finish(self, md5: Option<[u8; 16]>) -> Result<Sums, ImportError> {
+        let mut checksums = Vec::new();
+        if let Some((stated, running)) = self.stated {
+            let (algorithm, value) = (running.algorithm(), running.finish());
+            if value != stated.value {
+                return Err(ImportError::Corrupt(algorithm.name()));
+            }
+            checksums.push((algorithm, value));
+        }
+        if md5.zip(md5_of(&self.object)).is_some_and(|(came, stated)| came != stated) {
+            let (etag, hint) = (&self.object.etag, hint(&self.import.source.upstream));
+            let why = format!("their MD5 is not the ETag {etag:?}; {hint}");
+            return Err(OriginError::WrongBytes(why).into());
+        }
+        Ok(Sums { bytes: self.object.size, md5, checksums })
+    }
 }

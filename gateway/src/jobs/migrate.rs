@@ -107,7 +107,7 @@ impl Work {
             from: side(&from)?,
             to: side(&to)?,
             bucket: bucket.clone(),
-            timelines: self.gateway.writeback.timelines().clone(),
+            timelines: self.context.writeback.timelines().clone(),
             marks_all,
             has_other_etags: AtomicBool::new(false),
         };
@@ -232,8 +232,7 @@ impl Migration<'_> {
 
     /// Waits until what is dirty is at the old origin; says whether it is.
     async fn is_clean(&self, patience: Duration) -> Result<bool, Stop> {
-        let gateway = &self.work.gateway;
-        let queue = gateway.writeback.queue(&self.bucket);
+        let queue = self.work.context.writeback.queue(&self.bucket);
         let Some(queue) = queue.map_err(|error| Stop::Failed(error.to_string()))? else { return Ok(true) };
         let is_through = tokio::time::timeout(patience, queue.through(queue.acked())).await.is_ok();
         self.check_contested(&queue)?;
@@ -281,12 +280,12 @@ impl Migration<'_> {
 
     /// Has the bucket front the new origin, while nobody writes. Done to its end although the job is cancelled meanwhile.
     async fn cut_over(&self, frozen: Frozen) -> Result<(), Stop> {
-        let (gateway, bucket) = (self.work.gateway.clone(), self.bucket.clone());
+        let (context, bucket) = (self.work.context.clone(), self.bucket.clone());
         let (from, to, bound) = (self.from.clone(), self.to.clone(), self.bound.clone());
         let cut = tokio::spawn(async move {
-            gateway.catalogue.rebind_bucket(&bucket, from, to).await?;
+            context.objects.catalogue.rebind_bucket(&bucket, from, to).await?;
             bound.was_moved();
-            gateway.writeback.forget(bucket.bucket_id());
+            context.writeback.forget(bucket.bucket_id());
             drop(frozen);
             // For the next start, which knows no more when this was.
             tokio::task::spawn_blocking(move || bound.refresh(""));

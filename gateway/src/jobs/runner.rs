@@ -3,10 +3,10 @@
 //! It looks whenever the catalogue says that something changed, and every second. Everything it decides from is in the catalogue, so
 //! nothing is lost with this process.
 
+use super::JobContext;
 use super::cron::Times;
 use super::live::Live;
 use super::{Jobs, NODE, Outcome, Stop, Work, kind_name, state_name};
-use crate::s3::Gateway;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::JOBS_RUNNING_MAX;
 use mlgw_metadata::command::{ClaimJob, CreateJob, EndJob, JobStep, NoteJob, StepJob};
@@ -28,14 +28,14 @@ const BY_SCHEDULE: &str = "schedule";
 
 impl Jobs {
     /// Begins to have jobs done, until [`Jobs::stop`].
-    pub fn start(self: &Arc<Self>, gateway: Arc<Gateway>) {
+    pub fn start(self: &Arc<Self>, context: JobContext) {
         self.tasks.spawn(Arc::clone(self).keep_counting());
         let jobs = Arc::clone(self);
         self.tasks.spawn(async move {
             loop {
                 // From here on, so that what changes during the look is looked at again.
                 let changed = jobs.catalogue.job_changed();
-                jobs.look(&gateway).await;
+                jobs.look(&context).await;
                 tokio::select! {
                     () = jobs.stop.cancelled() => return,
                     () = changed => {}
@@ -45,7 +45,7 @@ impl Jobs {
         });
     }
 
-    async fn look(self: &Arc<Self>, gateway: &Arc<Gateway>) {
+    async fn look(self: &Arc<Self>, context: &JobContext) {
         let datasets = self.catalogue.datasets();
         self.set_pins();
         let mut waiting = Vec::new();
@@ -57,7 +57,7 @@ impl Jobs {
         }
         waiting.sort_by_key(|(_, job)| job.id);
         for (dataset, job) in waiting {
-            self.begin(gateway, dataset, &job);
+            self.begin(context, dataset, &job);
         }
     }
 
@@ -138,7 +138,7 @@ impl Jobs {
         }
     }
 
-    fn begin(self: &Arc<Self>, gateway: &Arc<Gateway>, dataset: Arc<Dataset>, job: &Job) {
+    fn begin(self: &Arc<Self>, context: &JobContext, dataset: Arc<Dataset>, job: &Job) {
         let live = Arc::new(Live::new(job, self.stop.clone()));
         {
             let mut all = self.live.lock();
@@ -147,10 +147,10 @@ impl Jobs {
             }
             all.insert(job.id, Arc::clone(&live));
         }
-        let (jobs, gateway) = (Arc::clone(self), Arc::clone(gateway));
+        let (jobs, context) = (Arc::clone(self), context.clone());
         let job = job.clone();
         self.tasks.spawn(async move {
-            let work = Work { jobs: Arc::clone(&jobs), gateway, dataset, job, live: Arc::clone(&live) };
+            let work = Work { jobs: Arc::clone(&jobs), context, dataset, job, live: Arc::clone(&live) };
             let (id, kind) = (work.job.id, work.job.kind());
             let ended = work.carry_out().await;
             jobs.settle(id, kind, &live, ended);

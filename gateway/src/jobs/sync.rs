@@ -8,13 +8,12 @@ use super::import::{Import, ImportError, Imported};
 use super::listing::{self, Page, Part};
 use super::live::Ahead;
 use super::{Outcome, Stop, Work};
-use crate::s3::error::{Code, S3Error};
 use futures_util::{StreamExt as _, stream};
 use mlgw_common::limits::SYNC_OBJECTS_MAX;
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::command::{Conditions, DeleteObject, EtagCondition, ObjectChange};
 use mlgw_metadata::schema::{Bucket, Found, Source};
-use mlgw_metadata::{ProposeError, Reject};
+use mlgw_metadata::{ProposeError, ReadError, Reject};
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -84,7 +83,8 @@ impl Work {
         let mut imports = stream::iter(page.objects)
             .map(|(there, object)| {
                 let import = Import {
-                    gateway: Arc::clone(&self.gateway),
+                    objects: Arc::clone(&self.context.objects),
+                    policies: Arc::clone(&self.context.policies),
                     memory: self.jobs.memory.account([127, 0, 0, 1].into()),
                     origin: Arc::clone(&origin),
                     bucket: Arc::clone(bucket),
@@ -179,7 +179,7 @@ impl Work {
         after: Option<&str>,
         last: Option<&str>,
         kept: &BTreeSet<String>,
-    ) -> Result<(Vec<(ObjectKey, String)>, Option<String>), S3Error> {
+    ) -> Result<(Vec<(ObjectKey, String)>, Option<String>), ReadError> {
         let from = match after {
             Some(key) => Bound::Excluded(key.as_bytes()),
             None => Bound::Included(source.into.as_bytes()),
@@ -210,13 +210,12 @@ impl Work {
         let if_match = Some(EtagCondition::one_of(vec![etag]));
         let conditions = Conditions { if_match, ..Conditions::default() };
         let change = ObjectChange::Delete(DeleteObject { conditions });
-        match self.gateway.propose_object(bucket, key, self.jobs.clock.now(), change).await {
+        match self.context.objects.propose_object(bucket, key, self.jobs.clock.now(), change).await {
             Ok(_) => self.live.step(|progress| progress.deleted_objects += 1),
             // A client wrote it anew, or deleted it.
             Err(ProposeError::Rejected(Reject::PreconditionFailed | Reject::NoSuchKey)) => {}
             Err(error) => {
-                let error = S3Error::from(error);
-                if error.code() != Code::SlowDown {
+                if !matches!(error, ProposeError::Overloaded) {
                     return Err(Stop::Failed(format!("deleting {:?}: {error}", key.as_str())));
                 }
                 self.live.failed(|| format!("deleting {:?}: {error}", key.as_str()));

@@ -6,7 +6,6 @@
 
 use super::access_log::Line;
 use super::slow_log::Slow;
-use super::stages::Stages;
 use super::{CLIENT_GONE, Metrics};
 use crate::s3::operation::Operation;
 use crate::s3::response::{BodyError, ResponseBody, S3Response};
@@ -17,6 +16,7 @@ use http::header::{CONTENT_LENGTH, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::Timestamp;
+use mlgw_objects::stages::Stages;
 use opentelemetry::Context;
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -4,9 +4,10 @@
 //! Counters only grow; how a server is *now* is their growth. A scraper computes that for itself,
 //! a person who asks `mlgw status` has it computed here.
 
-use super::{Done, Metrics, REASONS};
+use super::{Done, Metrics};
 use crate::s3::operation::Operation;
 use mlgw_common::histogram::Durations;
+use mlgw_objects::Shortage;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ const KEPT: usize = 6;
 pub struct Sample {
     at: Instant,
     done: Vec<(Operation, Done)>,
-    shortages: [u64; REASONS.len()],
+    shortages: [u64; Shortage::ALL.len()],
     syncs: Durations,
 }
 
@@ -29,7 +30,7 @@ impl Sample {
     /// The counters of now; `syncs` are those of all files.
     #[must_use]
     pub fn take(metrics: &Metrics, syncs: Durations) -> Self {
-        Self { at: Instant::now(), done: metrics.done(), shortages: metrics.shortages(), syncs }
+        Self { at: Instant::now(), done: metrics.done(), shortages: metrics.objects.throttled(), syncs }
     }
 
     /// What came on top of `earlier`.
@@ -54,8 +55,8 @@ pub struct Growth {
     pub over: Duration,
     /// By operation.
     pub done: Vec<(Operation, Done)>,
-    /// By reason, in the order of [`REASONS`].
-    pub shortages: [u64; REASONS.len()],
+    /// By reason, in the order of [`Shortage::ALL`].
+    pub shortages: [u64; Shortage::ALL.len()],
     /// Syncs of all files.
     pub syncs: Durations,
 }
@@ -91,8 +92,9 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::{KEPT, Recent, Sample};
-    use crate::metrics::{Metrics, throttled};
+    use crate::metrics::Metrics;
     use mlgw_common::histogram::Durations;
+    use mlgw_objects::Shortage;
 
     #[test]
     fn the_growth_of_the_last_minute_is_that_since_the_oldest_snapshot() {
@@ -100,7 +102,7 @@ mod tests {
         let take = || Sample::take(&metrics, Durations::default());
         let recent = Recent::new(take());
         drop(metrics.begin());
-        throttled(&metrics, "memory");
+        metrics.objects.throttle(Shortage::Memory);
         let growth = recent.until(&take());
         assert_eq!(growth.done.iter().map(|(_, done)| done.requests).sum::<u64>(), 1);
         assert_eq!(growth.shortages, [0, 0, 0, 1, 0]);

@@ -1,12 +1,13 @@
 //! What a request leaves behind in the counters, and what that costs.
 
-use super::{Metrics, STATUSES, exposition, throttled};
+use super::{Metrics, STATUSES, exposition};
 use crate::s3::operation::Operation;
 use crate::s3::response::{ResponseBody, S3Response, empty};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use http::request::Parts;
+use mlgw_objects::Shortage;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -88,7 +89,7 @@ async fn a_client_that_goes_away_counts_as_499() {
 #[test]
 fn shortages_and_connections_are_counted() {
     let metrics = Arc::new(Metrics::new(0));
-    throttled(&metrics, "memory");
+    metrics.objects.throttle(Shortage::Memory);
     let connection = metrics.connection();
     assert!(text(&metrics).contains("mlgw_connections 1"));
     drop(connection);

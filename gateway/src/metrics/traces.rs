@@ -7,7 +7,6 @@
 //! not sent.
 
 use super::observed::{Ending, Notes};
-use super::stages::Stages;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response};
@@ -16,6 +15,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use mlgw_common::limits::TRACE_QUEUE_SPANS;
+use mlgw_objects::stages::Stages;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::Span as _;
 use opentelemetry::trace::{

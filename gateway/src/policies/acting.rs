@@ -27,9 +27,9 @@ pub use deleting::watch_doomed;
 pub use standing::Standing;
 
 use crate::admin::Admin;
-use crate::s3::Gateway;
 use compressing::Tried;
 use effects::Pinned;
+use mlgw_objects::Objects;
 use mlgw_policies::at_rest::{Areas, Pins, Scope, Unheld};
 use mlgw_policies::checkpoints::{Checkpoints, Limits};
 use mlgw_policies::language::Program;
@@ -53,7 +53,7 @@ const GLANCE: Duration = Duration::from_secs(1);
 /// See the module.
 pub struct Acting {
     admin: Arc<Admin>,
-    gateway: Arc<Gateway>,
+    objects: Arc<Objects>,
     every: Duration,
     tried: Mutex<Tried>,
     stop: CancellationToken,
@@ -85,10 +85,10 @@ impl State {
 impl Acting {
     /// Begins to act, until [`Acting::stop`].
     #[must_use]
-    pub fn start(admin: Arc<Admin>, gateway: Arc<Gateway>, every: Duration) -> Arc<Self> {
+    pub fn start(admin: Arc<Admin>, objects: Arc<Objects>, every: Duration) -> Arc<Self> {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let tried = Mutex::default();
-        let acting = Arc::new(Self { admin, gateway, every, tried, stop, tasks });
+        let acting = Arc::new(Self { admin, objects, every, tried, stop, tasks });
         acting.tasks.spawn(Arc::clone(&acting).run());
         acting
     }

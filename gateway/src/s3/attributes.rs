@@ -1,17 +1,20 @@
 //! GetObjectAttributes.
 
+use super::Gateway;
 use super::checksums;
 use super::error::{Code, S3Error};
-use super::get::{Found, find};
-use super::object_headers::{STORAGE_CLASS, http_date};
+use super::get::find;
+use super::object_headers::http_date;
 use super::request::Request;
 use super::response::{S3Result, xml};
 use super::xml::Xml;
-use super::{Gateway, bucket_id};
 use http::header;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{BodyId, PartNumber, Timestamp};
 use mlgw_metadata::schema::Checksum;
+use mlgw_objects::checksum;
+use mlgw_objects::put::STORAGE_CLASS;
+use mlgw_objects::read::Found;
 use std::sync::Arc;
 
 /// The names that `x-amz-object-attributes` may have.
@@ -66,7 +69,7 @@ fn asked<'a>(request: &'a Request<'_>) -> Result<Vec<&'a str>, S3Error> {
 
 fn write_checksums(out: &mut Xml, checksums: &[Checksum], part_count: u32) {
     for checksum in checksums {
-        let algorithm = checksums::algorithm(checksum.algorithm());
+        let algorithm = checksum::algorithm(checksum.algorithm());
         out.text(checksums::element(algorithm), &checksums::text(checksum, part_count));
     }
 }
@@ -87,7 +90,7 @@ fn write_parts(
 ) -> Result<(), S3Error> {
     let max = number(request, "x-amz-max-parts", PAGE_KEYS_MAX)?.min(PAGE_KEYS_MAX);
     let after = number(request, "x-amz-part-number-marker", 0)?;
-    let parts = found.part_ranges(gateway)?;
+    let parts = found.part_ranges(&gateway.objects)?;
     let page: Vec<_> = parts.iter().enumerate().skip(after).take(max).collect();
     let last = page.last().map_or(after, |(at, _)| at + 1);
     out.open("ObjectParts").value("PartsCount", parts.len()).value("PartNumberMarker", after);
@@ -96,7 +99,7 @@ fn write_parts(
     for (at, range) in page {
         let number = PartNumber::new(range.number).ok_or_else(|| S3Error::internal("an index has part 0"))?;
         let body = BodyId(found.object.body_id);
-        let part = gateway.catalogue.part(bucket_id(&found.bucket), &found.key, body, number)?;
+        let part = gateway.objects.catalogue.part(found.bucket.bucket_id(), &found.key, body, number)?;
         let part = part.ok_or_else(|| S3Error::internal("a part of an object has no row"))?;
         // As AWS: parts are listed only where each has a checksum of the kind that the object has.
         let of_part = part.checksums.iter().find(|one| algorithm == Some(one.algorithm));

@@ -56,7 +56,7 @@ pub fn of_request(gateway: &Gateway, request: &Request<'_>) -> Result<Option<Fro
 
 /// The bucket of this name, if it is bound.
 fn of_name(gateway: &Gateway, name: &str) -> Result<Option<Fronted>, S3Error> {
-    let Ok(bucket) = gateway.any_bucket(name) else { return Ok(None) };
+    let Ok(bucket) = gateway.objects.bucket(name) else { return Ok(None) };
     let Some(binding) = &bucket.binding else { return Ok(None) };
     let Some(bound) = gateway.bound.bucket(&bucket, binding) else {
         let upstream = &binding.upstream;
@@ -79,7 +79,7 @@ async fn to_be_written(gateway: &Gateway, fronted: Fronted) -> Result<Fronted, S
 /// Whether writes to the bucket that a request names go to its origin as they are.
 #[must_use]
 pub fn is_written_through(gateway: &Gateway, target: &Target) -> bool {
-    let bucket = target.bucket.as_deref().and_then(|name| gateway.any_bucket(name).ok());
+    let bucket = target.bucket.as_deref().and_then(|name| gateway.objects.bucket(name).ok());
     let binding = bucket.as_ref().and_then(|bucket| bucket.binding.as_ref());
     binding.is_some_and(|binding| binding.mode() == BindMode::WriteThrough)
 }

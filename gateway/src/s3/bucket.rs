@@ -26,7 +26,7 @@ pub fn list(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let after = request.query.get("continuation-token")?.unwrap_or_default();
     let max = request.query.number("max-buckets")?.unwrap_or(u64::MAX).max(1);
     let max = usize::try_from(max).unwrap_or(usize::MAX);
-    let buckets = gateway.catalogue.buckets(None, Some(&after), usize::MAX);
+    let buckets = gateway.objects.catalogue.buckets(None, Some(&after), usize::MAX);
     let mut seen = buckets.iter().filter(|bucket| {
         bucket.name.starts_with(&*prefix) && request.principal.allows(Action::List, Some(&bucket.name), None)
     });
@@ -69,7 +69,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Uploa
     };
     let location = format!("/{}", new.name);
     let region = new.region.clone();
-    match gateway.catalogue.create_bucket(new).await {
+    match gateway.objects.catalogue.create_bucket(new).await {
         Err(CreateBucketError::Exists(bucket)) if is_same(gateway, request, &bucket, &region) => {}
         created => drop(created?),
     }
@@ -96,7 +96,7 @@ pub(super) fn refused_again(gateway: &Gateway, request: &Request<'_>, error: S3E
     let name = request.bucket();
     if of_bucket
         && request.principal.allows(Action::Admin, Some(name), None)
-        && gateway.any_bucket(name).is_ok()
+        && gateway.objects.bucket(name).is_ok()
     {
         return S3Error::new(Code::BucketAlreadyExists).field("BucketName", name);
     }
@@ -108,7 +108,7 @@ pub(super) fn refused_again(gateway: &Gateway, request: &Request<'_>, error: S3E
 /// # Errors
 /// `NoSuchBucket`.
 pub fn head(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let bucket = gateway.any_bucket(request.bucket())?;
+    let bucket = gateway.objects.bucket(request.bucket())?;
     let mut response = empty(StatusCode::OK);
     let region = header_value(region(gateway, &bucket.region));
     response.headers_mut().insert("x-amz-bucket-region", region);
@@ -122,7 +122,7 @@ pub fn head(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 pub async fn delete(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
     let name = BucketName::new(&bucket.name).map_err(S3Error::internal)?;
-    gateway.catalogue.delete_bucket(&name).await?;
+    gateway.objects.catalogue.delete_bucket(&name).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
@@ -131,7 +131,7 @@ pub async fn delete(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 /// # Errors
 /// `NoSuchBucket`.
 pub fn location(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let bucket = gateway.any_bucket(request.bucket())?;
+    let bucket = gateway.objects.bucket(request.bucket())?;
     let region = region(gateway, &bucket.region);
     let mut out = Xml::new("LocationConstraint");
     if region != NAMELESS_REGION {

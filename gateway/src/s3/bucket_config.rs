@@ -20,10 +20,10 @@ use std::sync::Arc;
 pub fn absent(gateway: &Arc<Gateway>, request: &Request<'_>, operation: Operation) -> S3Result {
     use Operation as O;
     let owner = match request.target.level() {
-        Level::Object if gateway.any_bucket(request.bucket())?.binding.is_none() => {
+        Level::Object if gateway.objects.bucket(request.bucket())?.binding.is_none() => {
             find(gateway, request)?.object.owner
         }
-        _ => gateway.any_bucket(request.bucket())?.owner.clone(),
+        _ => gateway.objects.bucket(request.bucket())?.owner.clone(),
     };
     let missing = |code| Err(S3Error::new(code).field("BucketName", request.bucket()));
     match operation {

@@ -1,4 +1,4 @@
-//! Checksums as they are stored, and as headers and documents carry them.
+//! Checksums as headers and documents carry them.
 //!
 //! Always: an object that was written to one of our own buckets has a checksum, whether its client sent one
 //! or not.
@@ -9,32 +9,9 @@ use crate::body::{Algorithm, Terms};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Upload};
+use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion};
+use mlgw_objects::checksum::{DEFAULT, algorithm};
 use std::fmt::Write;
-
-impl From<Algorithm> for ChecksumAlgorithm {
-    fn from(algorithm: Algorithm) -> Self {
-        match algorithm {
-            Algorithm::Crc32 => Self::Crc32,
-            Algorithm::Crc32c => Self::Crc32C,
-            Algorithm::Crc64Nvme => Self::Crc64Nvme,
-            Algorithm::Sha1 => Self::Sha1,
-            Algorithm::Sha256 => Self::Sha256,
-        }
-    }
-}
-
-/// The stored algorithm as the protocol knows it.
-#[must_use]
-pub const fn algorithm(stored: ChecksumAlgorithm) -> Algorithm {
-    match stored {
-        ChecksumAlgorithm::Crc32 => Algorithm::Crc32,
-        ChecksumAlgorithm::Crc32C => Algorithm::Crc32c,
-        ChecksumAlgorithm::Crc64Nvme => Algorithm::Crc64Nvme,
-        ChecksumAlgorithm::Sha1 => Algorithm::Sha1,
-        ChecksumAlgorithm::Sha256 => Algorithm::Sha256,
-    }
-}
 
 /// The element that carries a checksum of `algorithm`.
 #[must_use]
@@ -68,15 +45,6 @@ pub fn text(checksum: &Checksum, part_count: u32) -> String {
     text
 }
 
-/// A checksum as it is stored.
-#[must_use]
-pub fn stored(algorithm: Algorithm, kind: ChecksumKind, value: Vec<u8>) -> Checksum {
-    Checksum { algorithm: ChecksumAlgorithm::from(algorithm) as i32, kind: kind as i32, value }
-}
-
-/// The checksum of an object whose client requests none, as at AWS. It costs 0.1 µs at 4 KiB.
-pub const DEFAULT: Algorithm = Algorithm::Crc64Nvme;
-
 /// `terms`, for a body that becomes an object in one of our own buckets.
 #[must_use]
 pub const fn of_new_object(terms: Terms) -> Terms {
@@ -108,14 +76,6 @@ pub fn check_part(
         (Some((expected, _)), Some(actual)) if expected == actual => Ok(()),
         (Some((expected, _)), actual) => Err(mismatch(expected, actual)),
     }
-}
-
-/// The algorithm and kind that an upload was begun with, if it was with any.
-#[must_use]
-pub fn of_upload(upload: &Upload) -> Option<(Algorithm, ChecksumKind)> {
-    let stored = ChecksumAlgorithm::try_from(upload.checksum_algorithm?).ok()?;
-    let kind = ChecksumKind::try_from(upload.checksum_kind?).ok()?;
-    Some((algorithm(stored), kind))
 }
 
 /// Repeats the checksums of a body that was put whole, as headers of the answer.
@@ -152,15 +112,9 @@ pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Algorithm, Code, algorithm, check_part, stored, text};
-    use mlgw_metadata::schema::{ChecksumAlgorithm, ChecksumKind};
-
-    #[test]
-    fn algorithms_are_the_same_on_both_sides() {
-        for one in Algorithm::ALL {
-            assert_eq!(algorithm(ChecksumAlgorithm::from(*one)), *one);
-        }
-    }
+    use super::{Algorithm, Code, check_part, text};
+    use mlgw_metadata::schema::ChecksumKind;
+    use mlgw_objects::checksum::stored;
 
     #[test]
     fn parts_carry_the_algorithm_of_their_upload() {

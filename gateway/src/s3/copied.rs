@@ -6,16 +6,17 @@ use super::bound::FromBound;
 use super::conditions::{OF_COPY_SOURCE, Verdict};
 use super::copy_source::Source;
 use super::error::{Code, S3Error};
-use super::get::{Found, current};
 use super::noted;
-use super::object_headers::Description;
-use super::reader::BodyReader;
 use super::request::Request;
-use super::{Gateway, bucket_id, may_read};
-use crate::memory::{Account, Held};
+use super::{Gateway, may_read};
 use bytes::Bytes;
 use mlgw_common::Timestamp;
 use mlgw_metadata::schema::ObjectVersion;
+use mlgw_objects::ObjectError;
+use mlgw_objects::memory::{Account, Held};
+use mlgw_objects::put::Description;
+use mlgw_objects::read::Found;
+use mlgw_objects::reader::BodyReader;
 use mlgw_tiering::bound::BoundReader;
 use std::ops::Range;
 use std::sync::Arc;
@@ -52,10 +53,7 @@ impl Copied {
             Some(bound) => bound,
             None => {
                 let bucket = gateway.bucket(&bucket)?;
-                let object = current(gateway, bucket_id(&bucket), &key)?;
-                let object =
-                    object.ok_or_else(|| S3Error::new(Code::NoSuchKey).field("Key", key.as_str()))?;
-                let found = Found { bucket, key, object };
+                let found = gateway.objects.find(bucket, &key)?;
                 noted::copied_from(gateway, &found);
                 Self::Ours(Box::new(found))
             }
@@ -101,7 +99,7 @@ impl Copied {
     ) -> Result<(CopiedReader, Option<Arc<Held>>), S3Error> {
         match self {
             Self::Ours(found) => {
-                let (reader, held) = found.reader_with_memory(gateway, memory, range).await?;
+                let (reader, held) = found.reader(&gateway.objects, memory, range).await?;
                 Ok((CopiedReader::Ours(reader), held))
             }
             Self::Bound(bound) => {
@@ -119,7 +117,7 @@ impl CopiedReader {
     /// Why they cannot be read.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
         match self {
-            Self::Ours(reader) => Ok(reader.next().await?),
+            Self::Ours(reader) => Ok(reader.next().await.map_err(ObjectError::from)?),
             Self::Bound(bound) => {
                 let (bound, reader) = &mut **bound;
                 reader.next().await.map_err(|error| bound.told(error))

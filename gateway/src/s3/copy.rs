@@ -5,40 +5,39 @@
 //! copy answers early and keeps the connection alive.
 
 use super::checksums;
-use super::compression::{Coming, Compression};
 use super::conditions;
-use super::copied::Copied;
-use super::copy_source::{Source, source_range};
+use super::copied::{Copied, CopiedReader};
+use super::copy_source::{self, source_range};
 use super::error::{Code, S3Error};
-use super::etag;
-use super::get::{Found, current};
-use super::ingest::{Destination, Durable, Ingest, append_failed};
-use super::multipart::{Named, asked_checksum, checksum_of_parts, part_number, put_part};
-use super::object_headers::{Description, STORAGE_CLASS, WEBSITE_REDIRECT};
-use super::put::{Stored, put_version};
-use super::quota::Writer;
+use super::multipart::{asked_checksum, checksum_of_parts, find_upload, named, part_number};
+use super::object_headers::{self, WEBSITE_REDIRECT};
 use super::request::Request;
 use super::response::{S3Result, xml};
 use super::tagging::update;
 use super::xml::Xml;
-use super::{Gateway, bucket_id, keep_alive};
+use super::{Gateway, keep_alive};
 use crate::body::Algorithm;
-use crate::body::checksum::Running;
-use crate::memory::Account;
+use bytes::Bytes;
+use mlgw_common::Timestamp;
 use mlgw_common::limits::PUT_BYTES_MAX;
-use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Replace, SetTags};
-use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, Pair, Upload};
+use mlgw_metadata::schema::{Checksum, ChecksumKind, Pair, Upload};
+use mlgw_objects::checksum::{self, Running};
+use mlgw_objects::memory::{Account, Held};
+use mlgw_objects::multipart::UploadKey;
+use mlgw_objects::put::{Description, STORAGE_CLASS, Source, Sums, Target};
+use mlgw_objects::quota::Writer;
+use mlgw_objects::read::Found;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// What a copy is of.
 ///
 /// # Errors
-/// Those of [`Source::parse`].
-pub(super) fn source(request: &Request<'_>) -> Result<Source, S3Error> {
-    Source::parse(request.header("x-amz-copy-source")?.unwrap_or_default())
+/// Those of [`copy_source::Source::parse`].
+pub(super) fn source(request: &Request<'_>) -> Result<copy_source::Source, S3Error> {
+    copy_source::Source::parse(request.header("x-amz-copy-source")?.unwrap_or_default())
 }
 
 /// Whether a directive header says `REPLACE`.
@@ -60,7 +59,7 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     let from = Copied::find(gateway, request, source(request)?).await?;
     let (replaces_metadata, replaces_tags) =
         (replaces(request, "x-amz-metadata-directive")?, replaces(request, "x-amz-tagging-directive")?);
-    let given = Description::of(request)?;
+    let given = object_headers::description(request)?;
     let asked = asked_checksum(request)?.map(|(algorithm, _)| algorithm);
     let from = match from {
         // A copy that gets another checksum has to be read and written again.
@@ -76,26 +75,21 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     check_size(&from)?;
     let description = described(&from, given, replaces_metadata, replaces_tags).await?;
     let conditions = conditions::of_write(request)?;
-    conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), &key)?.as_ref())?;
+    conditions::check_write(&conditions, gateway.objects.current(bucket.bucket_id(), &key)?.as_ref())?;
     let (gateway, memory) = (gateway.clone(), request.memory.clone());
     let (writer, now) = (Writer::from(&*request.principal), request.now);
-    gateway.check_quota(&bucket, &key, &writer.payer, Some(from.object().size))?;
-    let compression = gateway.compression(&Coming::with(
-        &bucket.name,
-        &key,
-        Some(from.object().size),
-        &description,
-        Some(&request.head.headers),
-    ));
+    gateway.objects.check_quota(&bucket, &key, &writer.payer, Some(from.object().size))?;
+    let compression = gateway.compression(request, &bucket, &key, Some(from.object().size), &description);
     let (kept, computed) = checksum_of_copy(&from.object().checksums, asked);
     keep_alive::answer(async move {
         let range = 0..from.object().size;
-        let how = (computed, compression);
-        let mut stored = copy_bytes(&gateway, &memory, (from, range), &bucket, &key, None, how).await?;
+        let target = Target { bucket: &bucket, key: &key, part: None };
+        let body = CopyBody::open(&gateway, &memory, from, range, computed).await?;
+        let mut stored = gateway.objects.store(&memory, target, body, compression).await?;
         stored.checksums.extend(kept);
         let object = stored.object(description, writer, now.as_millis());
         let result = copy_result("CopyObjectResult", &stored.etag, (&stored.checksums, 0), now);
-        put_version(&gateway, &bucket, &key, object, stored.extents, conditions).await?;
+        gateway.objects.put_version(&bucket, &key, object, stored.extents, conditions).await?;
         Ok(result)
     })
     .await
@@ -104,10 +98,10 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
 /// The checksum of a copy, which is of the whole object: the one of its source where that has it, or else the
 /// algorithm that it is computed by. It is the algorithm that the request asks for, or that of the source.
 fn checksum_of_copy(source: &[Checksum], asked: Option<Algorithm>) -> (Option<Checksum>, Option<Algorithm>) {
-    let of_source = source.first().map(|checksum| checksums::algorithm(checksum.algorithm()));
-    let algorithm = asked.or(of_source).unwrap_or(checksums::DEFAULT);
+    let of_source = source.first().map(|checksum| checksum::algorithm(checksum.algorithm()));
+    let algorithm = asked.or(of_source).unwrap_or(checksum::DEFAULT);
     let holds = |one: &&Checksum| {
-        one.kind() == ChecksumKind::FullObject && checksums::algorithm(one.algorithm()) == algorithm
+        one.kind() == ChecksumKind::FullObject && checksum::algorithm(one.algorithm()) == algorithm
     };
     match source.iter().find(holds) {
         Some(kept) => (Some(kept.clone()), None),
@@ -197,8 +191,8 @@ async fn onto_itself(
 /// # Errors
 /// Those of S3.
 pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let named = Named::of(gateway, request)?;
-    let record = named.find(gateway)?;
+    let named = named(gateway, request)?;
+    let record = find_upload(gateway, &named)?;
     upload_part_copy_of(gateway, request, named, &record).await
 }
 
@@ -209,7 +203,7 @@ pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> 
 pub(super) async fn upload_part_copy_of(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
-    named: Named,
+    named: UploadKey,
     record: &Upload,
 ) -> S3Result {
     let number = part_number(request)?;
@@ -217,23 +211,14 @@ pub(super) async fn upload_part_copy_of(
     let from = Copied::find(gateway, request, source(request)?).await?;
     let range = part_range(request, &from)?;
     let bytes = range.end - range.start;
-    gateway.check_quota_of_part(&named.bucket, &named.key, record, number, Some(bytes))?;
-    let compression = gateway.compression(&Coming::part_of(request, &named.bucket, record)?);
+    gateway.objects.check_quota_of_part(&named.bucket, &named.key, record, number, Some(bytes))?;
+    let compression = gateway.part_compression(request, &named.bucket, record)?;
     let (gateway, memory, now) = (gateway.clone(), request.memory.clone(), request.now);
     keep_alive::answer(async move {
-        let part = Some((named.body, number));
-        let stored = copy_bytes(
-            &gateway,
-            &memory,
-            (from, range),
-            &named.bucket,
-            &named.key,
-            part,
-            (asked, compression),
-        )
-        .await?;
+        let body = CopyBody::open(&gateway, &memory, from, range, asked).await?;
+        let stored = gateway.objects.store(&memory, named.part(number), body, compression).await?;
         let result = copy_result("CopyPartResult", &stored.etag, (&stored.checksums, 0), now);
-        put_part(&gateway, &named, number, now, stored).await?;
+        gateway.objects.put_part(&named, number, now, stored).await?;
         Ok(result)
     })
     .await
@@ -252,46 +237,61 @@ pub(super) fn part_range(request: &Request<'_>, from: &Copied) -> Result<Range<u
     Ok(range)
 }
 
-/// Copies bytes to a new body or part; they are durable when this returns.
-async fn copy_bytes(
-    gateway: &Arc<Gateway>,
-    memory: &Account,
-    (from, range): (Copied, Range<u64>),
-    bucket: &Bucket,
-    key: &ObjectKey,
-    part: Option<(BodyId, PartNumber)>,
-    (asked, compression): (Option<Algorithm>, Option<Compression>),
-) -> Result<Stored, S3Error> {
-    let bytes = range.end - range.start;
-    gateway.tiers.hot.room_for(bytes).await.map_err(|error| append_failed(gateway, error))?;
-    let body = match part {
-        Some((upload, _)) => upload,
-        None => gateway.catalogue.body_id().await?,
-    };
-    let destination =
-        Destination { bucket: bucket_id(bucket), key: key.clone(), body, part: part.map(|(_, n)| n) };
-    let ingest = Ingest::begin(gateway, memory, destination, Some(bytes), etag::wants_md5(gateway)).await?;
-    let mut ingest = ingest.compressed(compression);
-    let (mut reader, _piece) = from.read(gateway, memory, range).await?;
-    let mut checksum = asked.map(Running::new);
-    while let Some(piece) = reader.next().await? {
-        if let Some(checksum) = &mut checksum {
-            checksum.update(&piece);
-        }
-        ingest.push(piece).await?;
+/// The bytes of a copy, as a source of the object layer.
+struct CopyBody {
+    reader: CopiedReader,
+    _memory: Option<Arc<Held>>,
+    bytes: u64,
+    wants_md5: bool,
+    checksum: Option<Running>,
+}
+
+impl CopyBody {
+    /// Opens `range` of what is copied; `computed` is the algorithm of a checksum that is computed.
+    async fn open(
+        gateway: &Gateway,
+        memory: &Account,
+        from: Copied,
+        range: Range<u64>,
+        computed: Option<Algorithm>,
+    ) -> Result<Self, S3Error> {
+        let bytes = range.end - range.start;
+        let (reader, held) = from.read(gateway, memory, range).await?;
+        let (wants_md5, checksum) = (gateway.objects.md5_etags, computed.map(Running::new));
+        Ok(Self { reader, _memory: held, bytes, wants_md5, checksum })
     }
-    let Durable { extents, holds, md5 } = ingest.finish().await?;
-    let stored = |one: Running| checksums::stored(one.algorithm(), ChecksumKind::FullObject, one.finish());
-    let checksums = checksum.map(stored).into_iter().collect();
-    let etag = etag::of_body(md5)?;
-    Ok(Stored { body, bytes, etag, checksums, extents, _holds: holds })
+}
+
+impl Source for CopyBody {
+    type Error = S3Error;
+
+    fn length(&self) -> Option<u64> {
+        Some(self.bytes)
+    }
+
+    fn wants_md5(&self) -> bool {
+        self.wants_md5
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
+        let piece = self.reader.next().await?;
+        if let (Some(checksum), Some(piece)) = (&mut self.checksum, &piece) {
+            checksum.update(piece);
+        }
+        Ok(piece)
+    }
+
+    fn finish(self, md5: Option<[u8; 16]>) -> Result<Sums, S3Error> {
+        let checksum = self.checksum.map(|running| (running.algorithm(), running.finish()));
+        Ok(Sums { bytes: self.bytes, md5, checksums: checksum.into_iter().collect() })
+    }
 }
 
 fn copy_result(root: &str, etag: &str, (of_copy, part_count): (&[Checksum], u32), now: Timestamp) -> String {
     let mut out = Xml::new(root);
     out.time("LastModified", now).etag(etag);
     for checksum in of_copy {
-        let algorithm = checksums::algorithm(checksum.algorithm());
+        let algorithm = checksum::algorithm(checksum.algorithm());
         out.text(checksums::element(algorithm), &checksums::text(checksum, part_count));
         // A part is always hashed as a whole.
         if root == "CopyObjectResult" {
@@ -304,7 +304,7 @@ fn copy_result(root: &str, etag: &str, (of_copy, part_count): (&[Checksum], u32)
 #[cfg(test)]
 mod tests {
     use super::{Algorithm, Checksum, ChecksumKind, Pair, checksum_of_copy, kept_headers};
-    use crate::s3::checksums::stored;
+    use mlgw_objects::checksum::stored;
 
     #[test]
     fn a_copy_has_a_checksum_of_the_whole_by_the_algorithm_of_its_source() {

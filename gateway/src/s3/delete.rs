@@ -15,10 +15,9 @@ use super::{Gateway, Upload, document};
 use crate::credentials::Action;
 use futures_util::future::join_all;
 use http::StatusCode;
+use mlgw_common::ObjectKey;
 use mlgw_common::limits::DELETE_OBJECTS_KEYS_MAX;
-use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_metadata::ProposeError;
-use mlgw_metadata::command::{Conditions, DeleteObject, ObjectChange, Reject};
+use mlgw_metadata::command::Conditions;
 use mlgw_metadata::schema::Bucket;
 use std::sync::Arc;
 
@@ -34,7 +33,7 @@ pub async fn delete_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3R
         size: request.header("x-amz-if-match-size")?,
         modified: request.header("x-amz-if-match-last-modified-time")?,
     };
-    delete(gateway, &bucket, request.key()?, request.now, given.conditions()?).await?;
+    gateway.objects.delete(&bucket, request.key()?, request.now, given.conditions()?).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
@@ -71,25 +70,6 @@ fn date_secs(text: &str) -> Option<i64> {
     }
     let time = httpdate::parse_http_date(text).ok()?;
     i64::try_from(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs()).ok()
-}
-
-/// Deletes one of our own objects, as every DELETE does.
-///
-/// # Errors
-/// Those of S3; what is not there is deleted.
-pub(crate) async fn delete(
-    gateway: &Gateway,
-    bucket: &Bucket,
-    key: &ObjectKey,
-    now: Timestamp,
-    conditions: Conditions,
-) -> Result<(), S3Error> {
-    let change = ObjectChange::Delete(DeleteObject { conditions });
-    match gateway.propose_object(bucket, key, now, change).await {
-        // A condition on what is not there: it is gone, as was wanted.
-        Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchKey)) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// DeleteObjects.
@@ -178,7 +158,7 @@ async fn delete_one(
         size: doomed.size.as_deref(),
         modified: doomed.modified.as_deref(),
     };
-    delete(gateway, bucket, &key, request.now, given.conditions()?).await
+    Ok(gateway.objects.delete(bucket, &key, request.now, given.conditions()?).await?)
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use super::Upload;
 use super::error::S3Error;
-use super::ingest::CONNECTION_BLOCKS;
 use super::request::Request;
 use crate::body::{Body, Terms, read_all};
-use crate::memory::{Held, blocks_of};
 use bytes::Bytes;
 use mlgw_common::limits::{SMALL_BODY_BYTES, XML_BODY_BYTES_MAX};
+use mlgw_objects::ingest::CONNECTION_BLOCKS;
+use mlgw_objects::memory::{Held, blocks_of};
 use std::ops::Deref;
 
 /// A document, with the memory that it holds.

@@ -4,24 +4,26 @@
 //! before its head is sent, so that damage is an error and not a cut connection; of a large one the
 //! first piece is.
 
+use super::Gateway;
 use super::checksums;
 use super::conditions::{OF_READS, Verdict};
 use super::error::{Code, S3Error};
 use super::noted;
 use super::object_headers::{describe, http_date, override_headers};
-use super::reader::{BodyReader, PIECE_BYTES, ReadError};
 use super::request::Request;
 use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, header_value};
 use super::target::check_version;
-use super::{Gateway, bucket_id};
-use crate::memory::{Account, Held, blocks_of};
-use crate::metrics::stages::stage;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, header};
-use mlgw_common::limits::{LOOK_AGAIN_MAX, PART_NUMBER_MAX, SMALL_BODY_BYTES};
-use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
-use mlgw_metadata::schema::{Bucket, Checksum, ObjectVersion, PartRange};
+use mlgw_common::Timestamp;
+use mlgw_common::limits::{LOOK_AGAIN_MAX, PART_NUMBER_MAX};
+use mlgw_metadata::schema::{Checksum, ObjectVersion};
+use mlgw_objects::ObjectError;
+use mlgw_objects::memory::Held;
+use mlgw_objects::read::{Found, Part};
+use mlgw_objects::reader::{BodyReader, ReadError};
+use mlgw_objects::stages::stage;
 use mlgw_tiering::Turn;
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,6 +49,12 @@ pub(super) enum GetError {
     Read(ReadError),
 }
 
+impl From<ObjectError> for GetError {
+    fn from(error: ObjectError) -> Self {
+        Self::Answer(error.into())
+    }
+}
+
 impl From<S3Error> for GetError {
     fn from(error: S3Error) -> Self {
         Self::Answer(error)
@@ -57,7 +65,7 @@ impl From<GetError> for S3Error {
     fn from(error: GetError) -> Self {
         match error {
             GetError::Answer(error) => error,
-            GetError::Read(error) => error.into(),
+            GetError::Read(error) => ObjectError::from(error).into(),
         }
     }
 }
@@ -73,14 +81,14 @@ pub(super) async fn answer_get(
     request: &Request<'_>,
     found: &Found,
 ) -> Result<S3Response, GetError> {
-    let mut answer = match answer_head(request, &found.object, &|at| found.part(gateway, at))? {
+    let mut answer = match answer_head(request, &found.object, &|at| Ok(found.part(&gateway.objects, at)?))? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
     override_headers(request, answer.response.headers_mut())?;
     let length = answer.range.end - answer.range.start;
     let ruled = noted::read(gateway, request, found, answer.range.clone());
-    let (mut reader, memory) = found.reader_with_memory(gateway, request.memory, answer.range).await?;
+    let (mut reader, memory) = found.reader(&gateway.objects, request.memory, answer.range).await?;
     let lane = gateway.lanes.of_read(&request.head.headers, &request.principal.access_key);
     reader.set_turn(Turn::from(lane).ruled(ruled));
     let first = stage("read", reader.next()).await.map_err(GetError::Read)?;
@@ -105,7 +113,7 @@ pub fn head_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 
 /// The answer to a HEAD of an object that was found.
 pub(super) fn answer_head_request(gateway: &Gateway, request: &Request<'_>, found: &Found) -> S3Result {
-    let mut answer = match answer_head(request, &found.object, &|at| found.part(gateway, at))? {
+    let mut answer = match answer_head(request, &found.object, &|at| Ok(found.part(&gateway.objects, at)?))? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
@@ -141,57 +149,6 @@ fn pieces(
     })
 }
 
-/// An object and where it is.
-pub(super) struct Found {
-    pub(super) bucket: Arc<Bucket>,
-    pub(super) key: ObjectKey,
-    pub(super) object: ObjectVersion,
-}
-
-impl Found {
-    /// A reader of `range` of the object, and the memory for what it reads: of two pieces, the one
-    /// that is being sent and the next. Where memory is short the pieces are smaller. A small range
-    /// needs none.
-    ///
-    /// # Errors
-    /// `SlowDown` when there is none for too long.
-    pub(super) async fn reader_with_memory(
-        &self,
-        gateway: &Gateway,
-        memory: &Account,
-        range: Range<u64>,
-    ) -> Result<(BodyReader, Option<Arc<Held>>), S3Error> {
-        let (bucket, bytes) = (bucket_id(&self.bucket), range.end - range.start);
-        let reader =
-            BodyReader::new(&gateway.catalogue, &gateway.tiers, bucket, &self.key, &self.object, range);
-        if bytes <= SMALL_BODY_BYTES as u64 {
-            return Ok((reader, None));
-        }
-        let many = blocks_of(bytes.min(2 * PIECE_BYTES));
-        let held = memory.hold_some(many, many.min(2)).await?;
-        let pieces = if held.blocks() < many as usize { held.blocks() / 2 } else { held.blocks() };
-        Ok((reader.in_pieces_of(pieces), Some(Arc::new(held))))
-    }
-
-    /// The part at place `at` of the object, which is of several.
-    fn part(&self, gateway: &Gateway, at: usize) -> Result<Option<Part>, S3Error> {
-        // Part numbers may have gaps: partNumber counts the parts of the object, as AWS does.
-        let parts = self.part_ranges(gateway)?;
-        let Some(part) = parts.get(at) else { return Ok(None) };
-        let first: u64 = parts[..at].iter().map(|part| part.bytes).sum();
-        let range = first..first + part.bytes;
-        let Some(number) = PartNumber::new(part.number) else { return Ok(None) };
-        let row = gateway.catalogue.part(bucket_id(&self.bucket), &self.key, self.object.body(), number)?;
-        Ok(Some((range, row.map(|row| row.checksums).unwrap_or_default())))
-    }
-
-    /// The parts of the object, if it is of several.
-    pub(super) fn part_ranges(&self, gateway: &Gateway) -> Result<Vec<PartRange>, S3Error> {
-        let bucket = bucket_id(&self.bucket);
-        Ok(super::reader::part_ranges(&gateway.catalogue, bucket, &self.key, &self.object)?)
-    }
-}
-
 /// Finds the object that a request names.
 ///
 /// # Errors
@@ -200,18 +157,7 @@ pub(super) fn find(gateway: &Gateway, request: &Request<'_>) -> Result<Found, S3
     let bucket = gateway.bucket(request.bucket())?;
     let key = request.key()?;
     check_version(request.query.raw("versionId"))?;
-    let object = current(gateway, bucket_id(&bucket), key)?;
-    let object = object.ok_or_else(|| S3Error::new(Code::NoSuchKey).field("Key", key.as_str()))?;
-    Ok(Found { bucket, key: key.clone(), object })
-}
-
-/// The current version of a key, unless it is a delete marker.
-pub(super) fn current(
-    gateway: &Gateway,
-    bucket: BucketId,
-    key: &ObjectKey,
-) -> Result<Option<ObjectVersion>, S3Error> {
-    Ok(gateway.catalogue.object(bucket, key)?.filter(|object| !object.delete_marker))
+    Ok(gateway.objects.find(bucket, key)?)
 }
 
 /// The head of an answer and the bytes that belong behind it.
@@ -220,8 +166,6 @@ pub(super) struct Answer {
     pub(super) range: Range<u64>,
 }
 
-/// A part's bytes in its object, and its checksums.
-pub(super) type Part = (Range<u64>, Vec<Checksum>);
 /// Finds a part of an object of several by its place among them, from 0.
 pub(super) type FindPart<'a> = &'a dyn Fn(usize) -> Result<Option<Part>, S3Error>;
 

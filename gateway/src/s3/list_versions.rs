@@ -3,12 +3,13 @@
 //!
 //! Tools empty buckets by this list. It is the listing of [`super::list`] in another document.
 
+use super::Gateway;
 use super::error::S3Error;
-use super::list::{Item, Listing, Page, page, write_details};
+use super::list::{Listing, write_details};
 use super::request::Request;
 use super::response::{S3Result, long_xml};
 use super::xml::Xml;
-use super::{Gateway, bucket_id};
+use mlgw_objects::list::{Item, Page};
 use std::sync::Arc;
 
 /// The id of the only version of an object.
@@ -24,7 +25,7 @@ pub(super) fn list_object_versions(gateway: &Arc<Gateway>, request: &Request<'_>
     let key_marker = request.query.get("key-marker")?.unwrap_or_default();
     let version_marker = request.query.get("version-id-marker")?;
     check_version_marker(version_marker.as_deref(), &key_marker)?;
-    let page = page(gateway, bucket_id(&bucket), &listing, &key_marker)?;
+    let page = gateway.objects.list(bucket.bucket_id(), &listing.keys, &key_marker)?;
     let markers = (&*key_marker, version_marker.as_deref().unwrap_or_default());
     long_xml(request.memory, document(&bucket.name, &listing, markers, &page))
 }
@@ -48,7 +49,7 @@ fn document(
     page: &Page,
 ) -> String {
     let mut out = Xml::new("ListVersionsResult");
-    out.text("Name", bucket).text("Prefix", &listing.show(&listing.prefix));
+    out.text("Name", bucket).text("Prefix", &listing.show(&listing.keys.prefix));
     out.text("KeyMarker", &listing.show(key_marker)).text("VersionIdMarker", version_marker);
     if let (true, Some(last)) = (page.truncated, page.items.last()) {
         out.text("NextKeyMarker", &listing.show(last.name()));
@@ -56,7 +57,7 @@ fn document(
             out.text("NextVersionIdMarker", VERSION_ID);
         }
     }
-    out.value("MaxKeys", listing.max_keys);
+    out.value("MaxKeys", listing.keys.max_keys);
     listing.echo(&mut out);
     out.value("IsTruncated", page.truncated);
     for item in &page.items {

@@ -6,31 +6,30 @@
 //! complete whose answer was lost can be sent again.
 
 use super::checksums;
-use super::compression::Coming;
 use super::error::{Code, S3Error};
-use super::etag;
-use super::ingest::append_failed;
 use super::list::write_owner;
-use super::object_headers::{Description, STORAGE_CLASS};
-use super::put::store;
-use super::quota::Writer;
+use super::object_headers;
 use super::request::Request;
 use super::response::{S3Result, empty, etag_value, long_xml, xml};
 use super::xml::Xml;
-use super::{Gateway, Upload, bucket_id};
+use super::{Gateway, Upload};
 use crate::body::{Algorithm, Body};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::limits::PAGE_KEYS_MAX;
-use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
-use mlgw_metadata::command::{AbortUpload, CreateUpload, ObjectChange, PutPart};
-use mlgw_metadata::schema::{Bucket, ChecksumAlgorithm, ChecksumKind, Part};
+use mlgw_common::{PartNumber, Timestamp};
+use mlgw_metadata::schema::{self, Bucket, ChecksumKind, Part};
+use mlgw_objects::ObjectError;
+use mlgw_objects::checksum;
+use mlgw_objects::multipart::UploadKey;
+use mlgw_objects::put::{Description, STORAGE_CLASS};
+use mlgw_objects::quota::Writer;
 use std::sync::Arc;
 
 mod complete;
 mod uploads;
 
 pub use complete::complete;
-pub(super) use complete::{Whole, read_document, result};
+pub(super) use complete::{completion, read_document, result};
 pub use uploads::list_uploads;
 pub(super) use uploads::{Markers, UploadPage, show_uploads};
 
@@ -40,9 +39,9 @@ pub(super) use uploads::{Markers, UploadPage, show_uploads};
 /// Those of S3.
 pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let body = gateway.catalogue.body_id().await?;
-    let named = Named { bucket, key: request.key()?.clone(), body };
-    create_as(gateway, request, &named, Description::of(request)?).await
+    let body = gateway.objects.catalogue.body_id().await?;
+    let named = UploadKey { bucket, key: request.key()?.clone(), body };
+    create_as(gateway, request, &named, object_headers::description(request)?).await
 }
 
 /// Begins the upload `named`, for an object of the request's key as clients see it.
@@ -52,33 +51,17 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 pub(super) async fn create_as(
     gateway: &Gateway,
     request: &Request<'_>,
-    named: &Named,
+    named: &UploadKey,
     description: Description,
 ) -> S3Result {
-    let Named { bucket, key, body } = named;
     let checksum = asked_checksum(request)?;
-    gateway.tiers.hot.room_for(0).await.map_err(|error| append_failed(gateway, error))?;
+    let Description { headers, metadata, tags } = description;
+    let upload = schema::Upload { headers, metadata, tags, ..schema::Upload::default() };
     let writer = Writer::from(&*request.principal);
-    gateway.check_quota_of_upload(bucket, key, &writer.payer)?;
-    let upload = mlgw_metadata::schema::Upload {
-        body_id: body.get(),
-        key: key.as_str().to_owned(),
-        initiated_ms: request.now.as_millis(),
-        owner: writer.owner,
-        payer: writer.payer,
-        headers: description.headers,
-        metadata: description.metadata,
-        tags: description.tags,
-        storage_class: STORAGE_CLASS.to_owned(),
-        checksum_algorithm: checksum.map(|(algorithm, _)| ChecksumAlgorithm::from(algorithm) as i32),
-        checksum_kind: checksum.map(|(_, kind)| kind as i32),
-        ..Default::default()
-    };
-    let change = ObjectChange::CreateUpload(CreateUpload { upload });
-    gateway.commit_object(bucket, key, request.now, change).await?;
+    gateway.objects.create_upload(named, upload, writer, checksum, request.now).await?;
     let mut out = Xml::new("InitiateMultipartUploadResult");
-    out.text("Bucket", &bucket.name).text("Key", request.key()?.as_str());
-    out.text("UploadId", &gateway.upload_ids.id(*body));
+    out.text("Bucket", &named.bucket.name).text("Key", request.key()?.as_str());
+    out.text("UploadId", &gateway.upload_ids.id(named.body));
     let mut response = xml(out.finish("InitiateMultipartUploadResult"));
     if let Some((algorithm, kind)) = checksum {
         let headers = response.headers_mut();
@@ -117,35 +100,26 @@ fn invalid_request(why: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
     S3Error::new(Code::InvalidRequest).message(why)
 }
 
-/// The upload that a request names.
-#[derive(Clone)]
-pub(super) struct Named {
-    pub(super) bucket: Arc<Bucket>,
-    /// The key of its record, which clients may know by another.
-    pub(super) key: ObjectKey,
-    pub(super) body: BodyId,
+/// Reads `uploadId`. The upload need not exist.
+///
+/// # Errors
+/// `NoSuchBucket`; `NoSuchUpload` for an id that this server never gave.
+pub(super) fn named(gateway: &Gateway, request: &Request<'_>) -> Result<UploadKey, S3Error> {
+    let id = request.query.raw("uploadId").unwrap_or_default();
+    let body = gateway.upload_ids.body(id).ok_or_else(|| no_such_upload(id))?;
+    let bucket = gateway.bucket(request.bucket())?;
+    Ok(UploadKey { bucket, key: request.key()?.clone(), body })
 }
 
-impl Named {
-    /// Reads `uploadId`; the upload need not exist.
-    ///
-    /// # Errors
-    /// `NoSuchBucket`; `NoSuchUpload` for an id that we never gave.
-    pub(super) fn of(gateway: &Gateway, request: &Request<'_>) -> Result<Self, S3Error> {
-        let id = request.query.raw("uploadId").unwrap_or_default();
-        let body = gateway.upload_ids.body(id).ok_or_else(|| no_such_upload(id))?;
-        let bucket = gateway.bucket(request.bucket())?;
-        Ok(Self { bucket, key: request.key()?.clone(), body })
-    }
-
-    /// The upload.
-    ///
-    /// # Errors
-    /// `NoSuchUpload`.
-    pub(super) fn find(&self, gateway: &Gateway) -> Result<mlgw_metadata::schema::Upload, S3Error> {
-        let upload = gateway.catalogue.upload(bucket_id(&self.bucket), &self.key, self.body)?;
-        upload.ok_or_else(|| no_such_upload(&gateway.upload_ids.id(self.body)))
-    }
+/// Returns the record of an upload.
+///
+/// # Errors
+/// `NoSuchUpload`.
+pub(super) fn find_upload(gateway: &Gateway, named: &UploadKey) -> Result<schema::Upload, S3Error> {
+    gateway.objects.upload(named).map_err(|error| match error {
+        ObjectError::NoSuchUpload(body) => no_such_upload(&gateway.upload_ids.id(body)),
+        error => error.into(),
+    })
 }
 
 fn no_such_upload(id: &str) -> S3Error {
@@ -170,8 +144,8 @@ pub(super) fn part_number(request: &Request<'_>) -> Result<PartNumber, S3Error> 
 /// # Errors
 /// Those of S3.
 pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
-    let named = Named::of(gateway, request)?;
-    let record = named.find(gateway)?;
+    let named = self::named(gateway, request)?;
+    let record = find_upload(gateway, &named)?;
     upload_part_of(gateway, request, upload, &named, &record).await
 }
 
@@ -183,60 +157,31 @@ pub(super) async fn upload_part_of(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
     upload: Upload<'_>,
-    named: &Named,
-    record: &mlgw_metadata::schema::Upload,
+    named: &UploadKey,
+    record: &schema::Upload,
 ) -> S3Result {
     let number = part_number(request)?;
     let kept = checksum_of_parts(&named.bucket, record);
-    let body = Body::new(upload.incoming, request.head, upload.payload, etag::terms(gateway, kept))?;
+    let body = Body::new(upload.incoming, request.head, upload.payload, gateway.body_terms(kept))?;
     let declared = body.declared_algorithm();
-    checksums::check_part(checksums::of_upload(record), declared)?;
-    gateway.check_quota_of_part(&named.bucket, &named.key, record, number, body.decoded_length())?;
-    let body = (body, gateway.compression(&Coming::part_of(request, &named.bucket, record)?));
-    let stored =
-        store(gateway, request.memory, &named.bucket, &named.key, body, Some((named.body, number))).await?;
+    checksums::check_part(checksum::of_upload(record), declared)?;
+    gateway.objects.check_quota_of_part(&named.bucket, &named.key, record, number, body.decoded_length())?;
+    let compression = gateway.part_compression(request, &named.bucket, record)?;
+    let stored = gateway.objects.store(request.memory, named.part(number), body, compression).await?;
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::ETAG, etag_value(&stored.etag));
     if let Some(shown) = declared.or(kept) {
         checksums::echo_only(shown, &stored.checksums, response.headers_mut());
     }
-    put_part(gateway, named, number, request.now, stored).await?;
+    gateway.objects.put_part(named, number, request.now, stored).await?;
     Ok(response)
 }
 
 /// The checksum that each part of an upload is kept with, for that of the whole. An upload to a bucket that
 /// is written back is completed at its origin, which computes its own where the client asks for none.
-pub(super) fn checksum_of_parts(
-    bucket: &Bucket,
-    record: &mlgw_metadata::schema::Upload,
-) -> Option<Algorithm> {
-    let asked = checksums::of_upload(record).map(|(algorithm, _)| algorithm);
-    asked.or_else(|| bucket.binding.is_none().then_some(checksums::DEFAULT))
-}
-
-/// Names the bytes of a part.
-///
-/// # Errors
-/// `NoSuchUpload` when the upload ended meanwhile; those of [`Gateway::commit_object`].
-pub(super) async fn put_part(
-    gateway: &Gateway,
-    named: &Named,
-    number: PartNumber,
-    now: Timestamp,
-    stored: super::put::Stored,
-) -> Result<(), S3Error> {
-    let part = Part {
-        size: stored.bytes,
-        etag: stored.etag,
-        modified_ms: now.as_millis(),
-        checksums: stored.checksums,
-        extents: stored.extents,
-        ..Part::default()
-    };
-    let number = u32::from(number.get());
-    let change = ObjectChange::PutPart(PutPart { body_id: named.body.get(), number, part });
-    gateway.commit_object(&named.bucket, &named.key, now, change).await?;
-    Ok(())
+pub(super) fn checksum_of_parts(bucket: &Bucket, record: &schema::Upload) -> Option<Algorithm> {
+    let asked = checksum::of_upload(record).map(|(algorithm, _)| algorithm);
+    asked.or_else(|| bucket.binding.is_none().then_some(checksum::DEFAULT))
 }
 
 /// AbortMultipartUpload.
@@ -244,17 +189,15 @@ pub(super) async fn put_part(
 /// # Errors
 /// Those of S3.
 pub async fn abort(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    abort_of(gateway, request.now, &Named::of(gateway, request)?).await
+    abort_of(gateway, request.now, &self::named(gateway, request)?).await
 }
 
 /// AbortMultipartUpload of the upload `named`.
 ///
 /// # Errors
 /// Those of S3.
-pub(super) async fn abort_of(gateway: &Gateway, now: Timestamp, named: &Named) -> S3Result {
-    let change = ObjectChange::AbortUpload(AbortUpload { body_id: named.body.get() });
-    gateway.commit_object(&named.bucket, &named.key, now, change).await?;
-    gateway.tiers.hot.finish_own(named.body);
+pub(super) async fn abort_of(gateway: &Gateway, now: Timestamp, named: &UploadKey) -> S3Result {
+    gateway.objects.abort_upload(named, now).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
@@ -263,8 +206,8 @@ pub(super) async fn abort_of(gateway: &Gateway, now: Timestamp, named: &Named) -
 /// # Errors
 /// Those of S3.
 pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let named = Named::of(gateway, request)?;
-    let upload = named.find(gateway)?;
+    let named = self::named(gateway, request)?;
+    let upload = find_upload(gateway, &named)?;
     list_parts_of(gateway, request, &named, &upload)
 }
 
@@ -275,15 +218,15 @@ pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 pub(super) fn list_parts_of(
     gateway: &Gateway,
     request: &Request<'_>,
-    named: &Named,
-    upload: &mlgw_metadata::schema::Upload,
+    named: &UploadKey,
+    upload: &schema::Upload,
 ) -> S3Result {
     let after = request.query.number("part-number-marker")?.unwrap_or(0);
     let max = request.query.number("max-parts")?.unwrap_or(PAGE_KEYS_MAX as u64);
     let max = usize::try_from(max).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX);
-    let reader = gateway.catalogue.reader();
+    let reader = gateway.objects.catalogue.reader();
     let marker = u16::try_from(after).unwrap_or(u16::MAX);
-    let scan = reader.parts(bucket_id(&named.bucket), &named.key, named.body, marker);
+    let scan = reader.parts(named.bucket.bucket_id(), &named.key, named.body, marker);
     let mut parts = scan.take(max + 1).collect::<Result<Vec<_>, _>>()?;
     // A page of no parts has no last one behind which the next could begin.
     let truncated = max > 0 && parts.len() > max;
@@ -307,8 +250,8 @@ pub(super) fn list_parts_of(
 }
 
 /// The checksum that an upload was begun with.
-fn write_checksum(out: &mut Xml, upload: &mlgw_metadata::schema::Upload) {
-    if let Some((algorithm, kind)) = checksums::of_upload(upload) {
+fn write_checksum(out: &mut Xml, upload: &schema::Upload) {
+    if let Some((algorithm, kind)) = checksum::of_upload(upload) {
         out.text("ChecksumAlgorithm", algorithm.name()).text("ChecksumType", checksums::kind_name(kind));
     }
 }
@@ -317,7 +260,7 @@ fn write_part(out: &mut Xml, number: PartNumber, part: &Part) {
     out.open("Part").value("PartNumber", number);
     out.time("LastModified", Timestamp(part.modified_ms)).etag(&part.etag).value("Size", part.size);
     for checksum in &part.checksums {
-        let algorithm = checksums::algorithm(checksum.algorithm());
+        let algorithm = checksum::algorithm(checksum.algorithm());
         out.text(checksums::element(algorithm), &checksums::text(checksum, 0));
     }
     out.close("Part");

@@ -4,7 +4,6 @@
 //! kept of what it reads itself. Reads of bound buckets are told as they happen, block by block, where they are read.
 
 use super::Gateway;
-use super::get::Found;
 use super::lanes::workload;
 use super::operation::Operation;
 use super::request::Request;
@@ -13,6 +12,7 @@ use http::header::{CONTENT_LENGTH, USER_AGENT};
 use mlgw_common::limits::INLINE_READ_BYTES_MAX;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+use mlgw_objects::read::Found;
 use mlgw_policies::language::{ConditionType, Fact, Facts, Property, Tier, Word as _};
 use mlgw_policies::workloads::Identity;
 use mlgw_policies::{Caller, Op, Rank};
@@ -133,7 +133,7 @@ pub(super) fn copied_from(gateway: &Gateway, found: &Found) {
 
 /// Whether a read may come to wait for a disk: it is of many bytes, or others wait already. Those that are over at once need no place in a lane.
 pub(super) fn may_wait(gateway: &Gateway, range: &Range<u64>) -> bool {
-    range.end - range.start > INLINE_READ_BYTES_MAX || gateway.tiers.hot.queues().are_busy()
+    range.end - range.start > INLINE_READ_BYTES_MAX || gateway.objects.tiers.hot.queues().are_busy()
 }
 
 /// A request that changes objects was answered.
@@ -149,7 +149,7 @@ pub(super) fn changed(gateway: &Gateway, operation: Operation, request: &Request
     let size = match operation {
         O::PutObject => length(request),
         O::DeleteObject => 0,
-        _ => gateway.catalogue.object(bucket, key).ok().flatten().map_or(0, |object| object.size),
+        _ => gateway.objects.catalogue.object(bucket, key).ok().flatten().map_or(0, |object| object.size),
     };
     change(gateway, request, bucket, key, op, size);
 }
@@ -169,7 +169,7 @@ pub(super) fn deleted(gateway: &Gateway, request: &Request<'_>, key: &str) {
 }
 
 fn bucket_of(gateway: &Gateway, request: &Request<'_>) -> Option<BucketId> {
-    Some(gateway.any_bucket(request.target.bucket.as_deref()?).ok()?.bucket_id())
+    Some(gateway.objects.bucket(request.target.bucket.as_deref()?).ok()?.bucket_id())
 }
 
 fn change(gateway: &Gateway, request: &Request<'_>, bucket: BucketId, key: &ObjectKey, op: Op, size: u64) {

@@ -12,6 +12,7 @@ use mlgw_common::Timestamp;
 use mlgw_common::header_text::{latin1, metadata_from_wire, text_of};
 use mlgw_common::limits::{OBJECT_TAGS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, USER_METADATA_BYTES_MAX};
 use mlgw_metadata::schema::{EtagKind, ObjectVersion, Pair};
+use mlgw_objects::put::Description;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// System headers that are stored with the object and sent back with it, each with the query
@@ -31,33 +32,17 @@ pub const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
 
 const METADATA_PREFIX: &str = "x-amz-meta-";
 const DEFAULT_TYPE: &str = "binary/octet-stream";
-/// The only storage class there is; naming it is allowed and changes nothing.
-pub const STORAGE_CLASS: &str = "STANDARD";
-
-/// The descriptive part of a new object.
-#[derive(Clone, Debug, Default)]
-pub struct Description {
-    /// Stored system headers.
-    pub headers: Vec<Pair>,
-    /// User metadata.
-    pub metadata: Vec<Pair>,
-    /// Tags from `x-amz-tagging`.
-    pub tags: Vec<Pair>,
-}
-
-impl Description {
-    /// Reads it from the headers of a PUT, copy or create.
-    ///
-    /// # Errors
-    /// `MetadataTooLarge`, `InvalidTag`, or `InvalidArgument` for a stored header that is not ISO-8859-1.
-    pub fn of(request: &Request<'_>) -> Result<Self, S3Error> {
-        let tags = request.header("x-amz-tagging")?.map(tags_of_query).transpose()?.unwrap_or_default();
-        Ok(Self {
-            headers: stored_headers(&request.head.headers)?,
-            metadata: user_metadata(&request.head.headers)?,
-            tags,
-        })
-    }
+/// Reads the description of a new object from the headers of a PUT, copy or create.
+///
+/// # Errors
+/// `MetadataTooLarge`, `InvalidTag`, or `InvalidArgument` for a stored header that is not ISO-8859-1.
+pub fn description(request: &Request<'_>) -> Result<Description, S3Error> {
+    let tags = request.header("x-amz-tagging")?.map(tags_of_query).transpose()?.unwrap_or_default();
+    Ok(Description {
+        headers: stored_headers(&request.head.headers)?,
+        metadata: user_metadata(&request.head.headers)?,
+        tags,
+    })
 }
 
 fn stored_headers(headers: &HeaderMap) -> Result<Vec<Pair>, S3Error> {

@@ -5,16 +5,12 @@
 //! as the headers of a PUT.
 
 use super::checksums;
-use super::compression::Coming;
 use super::elements::TaggingDocument;
 use super::error::{Code, S3Error};
-use super::etag;
 use super::form::Form;
 use super::headers::check_headers;
-use super::object_headers::{Description, check_tags};
+use super::object_headers::{self, check_tags};
 use super::operation::Operation;
-use super::put::{put_version, store};
-use super::quota::Writer;
 use super::request::{Query, Request, Target};
 use super::response::{S3Response, S3Result, empty, etag_value, header_value, xml};
 use super::xml::Xml;
@@ -22,7 +18,6 @@ use super::{Gateway, bound, conditions, unsigned};
 use crate::auth::{Payload, post};
 use crate::body::{Body, Terms};
 use crate::credentials::Action;
-use crate::memory::Account;
 use crate::server::pace::Incoming;
 use http::request::Parts;
 use http::{StatusCode, header};
@@ -30,6 +25,9 @@ use http_body_util::StreamBody;
 use mlgw_common::limits::PUT_BYTES_MAX;
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::command::Conditions;
+use mlgw_objects::memory::Account;
+use mlgw_objects::put::Target as Place;
+use mlgw_objects::quota::Writer;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::Arc;
 
@@ -59,14 +57,14 @@ pub async fn post_object(
         return Err(S3Error::new(Code::AccessDenied));
     }
     // Only now, so that a form without a signature learns no name of a bucket or upstream.
-    let bucket = gateway.any_bucket(name)?;
+    let bucket = gateway.objects.bucket(name)?;
     if let Some(binding) = &bucket.binding {
         return Err(bound::not_offered(&bucket.name, binding, "PostObject"));
     }
     let head = form.as_head();
     check_headers(&head.headers, Operation::PostObject)?;
     let request = Request { head: &head, target, query: &Query::default(), principal, memory, now };
-    let mut description = Description::of(&request)?;
+    let mut description = object_headers::description(&request)?;
     if let Some(document) = fields.get("tagging") {
         description.tags = TaggingDocument::tags(document.as_bytes())?;
         check_tags(&description.tags)?;
@@ -75,19 +73,15 @@ pub async fn post_object(
     let terms = Terms {
         bytes_max: (*grant.length.end()).min(PUT_BYTES_MAX),
         length_required: false,
-        ..checksums::of_new_object(etag::terms(gateway, None))
+        ..checksums::of_new_object(gateway.body_terms(None))
     };
     let file = StreamBody::new(Box::pin(file.frames()));
     let body = Body::new(file, &head, Payload::Unsigned, terms)?;
-    gateway.check_quota(&bucket, &key, request.principal.payer(), body.decoded_length())?;
-    let compression = gateway.compression(&Coming::with(
-        &bucket.name,
-        &key,
-        body.decoded_length(),
-        &description,
-        Some(&request.head.headers),
-    ));
-    let stored = store(gateway, memory, &bucket, &key, (body, compression), None).await?;
+    let (objects, length) = (&gateway.objects, body.decoded_length());
+    objects.check_quota(&bucket, &key, request.principal.payer(), length)?;
+    let compression = gateway.compression(&request, &bucket, &key, length, &description);
+    let place = Place { bucket: &bucket, key: &key, part: None };
+    let stored = objects.store(memory, place, body, compression).await?;
     if stored.bytes < *grant.length.start() {
         return Err(S3Error::new(Code::EntityTooSmall)
             .field("ProposedSize", stored.bytes.to_string())
@@ -95,7 +89,7 @@ pub async fn post_object(
     }
     let object = stored.object(description, Writer::from(&*request.principal), now.as_millis());
     let etag = object.etag.clone();
-    put_version(gateway, &bucket, &key, object, stored.extents, conditions).await?;
+    objects.put_version(&bucket, &key, object, stored.extents, conditions).await?;
     Ok(answer(&fields, &bucket.name, &key, &etag))
 }
 

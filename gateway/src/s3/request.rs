@@ -4,9 +4,9 @@ pub use super::target::{Query, Target};
 
 use super::error::{Code, S3Error};
 use crate::credentials::Principal;
-use crate::memory::Account;
 use http::request::Parts;
 use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_objects::memory::Account;
 use std::sync::Arc;
 
 /// A request that was authenticated and has an operation.

@@ -6,12 +6,12 @@
 pub use super::values::{etag_value, header_value, metadata_value, stored_value};
 
 use super::error::S3Error;
-use crate::memory::Account;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
+use mlgw_objects::memory::Account;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 

@@ -4,7 +4,7 @@
 
 use super::elements::TaggingDocument;
 use super::error::{Code, S3Error};
-use super::get::{Found, find};
+use super::get::find;
 use super::object_headers::check_tags;
 use super::request::Request;
 use super::response::{S3Result, empty, xml};
@@ -15,6 +15,7 @@ use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Conditions, ObjectChange, Reject, SetTags, UpdateObject};
 use mlgw_metadata::schema::Pair;
+use mlgw_objects::read::Found;
 use std::sync::Arc;
 
 /// GetObjectTagging.
@@ -79,7 +80,7 @@ async fn set(gateway: &Gateway, request: &Request<'_>, tags: Vec<Pair>) -> Resul
 /// Changes what a version says of itself; its body stays.
 ///
 /// # Errors
-/// `OperationAborted` when the version was replaced meanwhile; those of [`Gateway::commit_object`].
+/// `OperationAborted` when the version was replaced meanwhile; those of [`mlgw_objects::Objects::propose_object`].
 pub(super) async fn update(
     gateway: &Gateway,
     request: &Request<'_>,
@@ -91,7 +92,7 @@ pub(super) async fn update(
         update: Some(update),
         conditions: Conditions::default(),
     });
-    let proposed = gateway.propose_object(&found.bucket, &found.key, request.now, change).await;
+    let proposed = gateway.objects.propose_object(&found.bucket, &found.key, request.now, change).await;
     proposed.map(|_| ()).map_err(|error| match error {
         ProposeError::Rejected(Reject::PreconditionFailed) => S3Error::new(Code::OperationAborted),
         error => error.into(),

@@ -8,8 +8,7 @@ use super::data_dir::{self, DataDir};
 use super::files::FileBudget;
 use super::object_keys::ObjectKeys;
 use super::start_reserve;
-use crate::compressor::Compressor;
-use crate::config::{ByteSize, Config, Durability, Machine};
+use crate::config::{ByteSize, Config, Durability, EtagKind, Machine};
 use crate::credentials::{Keyring, RootCredentials, Sealer, Secret};
 use crate::diary::Diary;
 use crate::policies::acting::{Standing, watch_doomed};
@@ -22,6 +21,7 @@ use mlgw_common::limits::HUGE_PAGES_MEMORY_MIN;
 use mlgw_common::{Clock, Lineage, NodeId, SystemClock};
 use mlgw_metadata::identity::Expected;
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
+use mlgw_objects::Objects;
 use mlgw_tiering::bound::{Bound, Freshness};
 use mlgw_tiering::hot::{AwayOptions, Scrub, ScrubOptions, Upstreams, floor_in};
 use mlgw_tiering::origin::Origin;
@@ -60,7 +60,7 @@ pub(super) struct Engine {
     pub(super) upstreams: Upstreams,
     pub(super) decisions: Decisions,
     pub(super) policies: Arc<Policies>,
-    pub(super) compressor: Arc<Compressor>,
+    pub(super) objects: Arc<Objects>,
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
     pub(super) upload_ids: UploadIds,
@@ -90,6 +90,8 @@ impl Engine {
         let Learned { keeper, standing, diary } = Learned::open(config, &dir, &machine, &policies, &*clock)?;
         let bound =
             bound(config, dir.lineage(), (&machine, files), &tiers, &upstreams, &decisions, &keeper).await?;
+        let md5_etags = config.s3.etag == EtagKind::Md5;
+        let objects = Arc::new(Objects::new(catalogue.clone(), tiers.clone(), md5_etags));
         let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
         tokio::spawn(learning::run(policy(), keeper.clone(), Arc::clone(&clock), every));
         tokio::spawn(system::run(policy(), tiers.clone(), bound.clone(), Arc::clone(&clock)));
@@ -123,7 +125,7 @@ impl Engine {
             upstreams,
             decisions,
             policies,
-            compressor: Arc::default(),
+            objects,
             scrub,
             keyring,
             upload_ids,

@@ -15,7 +15,6 @@ use super::scratch::read_some;
 use super::unread::{Finishing, Framing, Next, RestSlot, settle};
 use super::watch::{Flying, InFlight, Patience, Watched};
 use super::withheld::{Withheld, Withholding};
-use crate::memory::{Account, Awake, Held, Unproven};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::headers::too_large;
 use bytes::Bytes;
@@ -29,6 +28,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use mlgw_common::limits::{
     AWAKE_CONNECTION_BYTES, BLOCK_BYTES, MIB, REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX, SMALL_BODY_BYTES,
 };
+use mlgw_objects::memory::{Account, Awake, Held, Unproven};
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::{Future, poll_fn};

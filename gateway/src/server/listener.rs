@@ -13,12 +13,13 @@ use super::room::{Crowd, Seat};
 use super::tls::Certificate;
 use super::watch::Patience;
 use crate::config::Address;
-use crate::memory::{Account, Memory};
-use crate::metrics::{Metrics, throttled};
+use crate::metrics::Metrics;
 use crate::s3::error::{Code, S3Error};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use mlgw_objects::Shortage;
+use mlgw_objects::memory::{Account, Memory};
 use std::error::Error;
 use std::future::Future;
 use std::io;
@@ -326,7 +327,7 @@ async fn refuse(
     metrics: Option<&Metrics>,
     is_crowded: bool,
 ) {
-    metrics.into_iter().for_each(|metrics| throttled(metrics, "connections"));
+    metrics.into_iter().for_each(|metrics| metrics.objects.throttle(Shortage::Connections));
     let error = S3Error::new(Code::SlowDown).message("The server has as many connections as it may.");
     let patience = if is_crowded { refusal::IN_A_CROWD } else { refusal::PATIENCE };
     let Some(certificate) = certificate else { return refusal::say(stream, error, patience).await };

@@ -15,12 +15,12 @@
 
 use super::room::Seat;
 use super::watch::InFlight;
-use crate::memory::Memory;
 use bytes::Bytes;
 use http::{HeaderValue, Response, Version, header};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use mlgw_common::limits::UNREAD_BODY_BYTES_MAX;
+use mlgw_objects::memory::Memory;
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;

@@ -12,7 +12,6 @@ use super::record::{Mark, UploadThere};
 use super::{Inner, Queue};
 use crate::auth::hex;
 use crate::s3::checksums;
-use crate::s3::reader::part_ranges;
 use crate::s3::response::header_value;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -21,6 +20,8 @@ use futures_util::stream::FuturesOrdered;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::PartNumber;
 use mlgw_metadata::schema::{Checksum, ObjectVersion, Pair, Part};
+use mlgw_objects::checksum;
+use mlgw_objects::reader::part_ranges;
 use mlgw_tiering::origin::{OriginError, PartLine, complete_document};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -138,7 +139,7 @@ impl Inner {
         if let Some(checksum) =
             of_whole.filter(|_| pieces.iter().all(|piece| !piece.part.checksums.is_empty()))
         {
-            let algorithm = checksums::algorithm(checksum.algorithm());
+            let algorithm = checksum::algorithm(checksum.algorithm());
             let kind = checksums::kind_name(checksum.kind());
             headers.insert("x-amz-checksum-algorithm", HeaderValue::from_static(algorithm.name()));
             headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind));
@@ -167,7 +168,7 @@ impl Inner {
         }
         let mut headers = HeaderMap::new();
         for checksum in &piece.part.checksums {
-            let name = HeaderName::from_static(checksums::algorithm(checksum.algorithm()).header());
+            let name = HeaderName::from_static(checksum::algorithm(checksum.algorithm()).header());
             headers.insert(name, header_value(&checksums::text(checksum, 0)));
         }
         if let Some(md5) = hex::decode::<16>(piece.part.etag.as_bytes()) {
@@ -205,7 +206,7 @@ fn is_same(there: &PartLine, here: &Part) -> bool {
 /// What a part of an upload that is completed says of its checksums.
 fn elements(part: &Part) -> Vec<Pair> {
     let element = |checksum| {
-        let name = checksums::element(checksums::algorithm(Checksum::algorithm(checksum)));
+        let name = checksums::element(checksum::algorithm(Checksum::algorithm(checksum)));
         Pair::new(name, checksums::text(checksum, 0))
     };
     part.checksums.iter().map(element).collect()

@@ -11,7 +11,6 @@ use super::record::{Facts, Foreign, Mark, Timelines};
 use super::{Inner, Queue};
 use crate::s3::checksums;
 use crate::s3::object_headers::tags_query;
-use crate::s3::reader::BodyReader;
 use crate::s3::response::{header_value, metadata_value, stored_value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -27,6 +26,8 @@ use mlgw_metadata::command::{
     Command, Conditions, DeleteObject, ObjectChange, Reject, Replace, UpdateObject,
 };
 use mlgw_metadata::schema::{ChecksumKind, ObjectVersion, Pair};
+use mlgw_objects::checksum;
+use mlgw_objects::reader::BodyReader;
 use mlgw_tiering::Lane;
 use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed, hint, md5_of};
@@ -390,7 +391,7 @@ pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
         }
     };
     for checksum in version.checksums.iter().filter(|checksum| checksum.kind() == ChecksumKind::FullObject) {
-        line(checksums::algorithm(checksum.algorithm()).header(), &checksums::text(checksum, 0));
+        line(checksum::algorithm(checksum.algorithm()).header(), &checksums::text(checksum, 0));
     }
     // An ETag that is an MD5: with it the origin takes nothing else than what was acknowledged here.
     if let Some(md5) = md5_of(version) {

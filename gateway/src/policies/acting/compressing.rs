@@ -7,9 +7,9 @@
 use super::Acting;
 use super::standing::Outcome;
 use super::walk::{Ended, HOT};
-use crate::compressor::How;
 use mlgw_common::{BodyId, BucketId, ObjectKey};
 use mlgw_metadata::schema::{Encoding, Extent};
+use mlgw_objects::compressor::How;
 use mlgw_policies::at_rest::Compress;
 use mlgw_policies::language::ActionKind;
 use mlgw_tiering::AppendError;

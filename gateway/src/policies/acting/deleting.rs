@@ -9,7 +9,6 @@ use super::pointed::{Endangered, Named, named};
 use super::standing::{Outcome, Standing};
 use super::walk::{Ended, Walk};
 use crate::audit::Line;
-use crate::s3::delete::delete;
 use mlgw_common::limits::ROUND_DELETIONS_MAX;
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::Catalogue;
@@ -176,9 +175,9 @@ impl Acting {
             };
             deleted.from = deleted.from.or_else(|| self.first_place(bucket, &key, &object));
             *left -= 1;
-            if let Err(error) = delete(&self.gateway, bucket, &key, self.admin.clock.now(), conditions).await
-            {
-                deleted.error = Some(error.text().to_owned());
+            let now = self.admin.clock.now();
+            if let Err(error) = self.objects.delete(bucket, &key, now, conditions).await {
+                deleted.error = Some(error.to_string());
                 break;
             }
             self.admin.keeper.ask(|decider, _| decider.checkpoints.deleted(bucket.id, key.as_str()));

@@ -8,11 +8,11 @@
 //! may name; and what a file names stays, so that its own files are read as well. Nothing is written here.
 
 use crate::admin::Admin;
-use crate::s3::reader::BodyReader;
 use mlgw_common::limits::{NAMING_BYTES_MAX, NAMING_FILES_MAX, NAMING_FOLDERS_MAX, NAMING_KEYS_MAX};
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::ObjectVersion;
+use mlgw_objects::reader::BodyReader;
 use mlgw_policies::checkpoints::{
     Checkpoints, Generation, GroupId, MENTION_BYTES_MAX, Mentionable, Mentionables, SeriesId, folders_above,
     folders_of_pointers, may_point, names, names_best,

@@ -6,20 +6,16 @@
 use super::Fronted;
 use super::write::{CONDITIONS, delete_one, many};
 use crate::body::Body;
-use crate::metrics::throttled;
-use crate::s3::compression::Coming;
 use crate::s3::elements::{DeleteDocument, Doomed};
 use crate::s3::error::{Code, S3Error};
-use crate::s3::get::{Found, GetError, answer_get, answer_head_request, current};
-use crate::s3::object_headers::{Description, check_metadata};
+use crate::s3::get::{GetError, answer_get, answer_head_request};
+use crate::s3::object_headers::{self, check_metadata};
 use crate::s3::operation::Operation;
-use crate::s3::put::{Stored, propose_put, put_answer, put_of, store};
-use crate::s3::quota::Writer;
-use crate::s3::reader::ReadError;
+use crate::s3::put::put_answer;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Response, S3Result, empty};
 use crate::s3::target::check_version;
-use crate::s3::{Gateway, Upload, bucket_id, etag};
+use crate::s3::{Gateway, Upload};
 use crate::writeback::record::{Facts, MARK, Mark, Timelines, name_of};
 use crate::writeback::{Place, Queue, Turn, write_of};
 use http::{HeaderValue, StatusCode, header};
@@ -27,6 +23,11 @@ use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_common::{BodyId, ObjectKey};
 use mlgw_metadata::command::{Conditions, PutObject};
 use mlgw_metadata::schema::{ObjectVersion, Pair};
+use mlgw_objects::Shortage;
+use mlgw_objects::put::{Description, Stored, Target, put_of};
+use mlgw_objects::quota::Writer;
+use mlgw_objects::read::Found;
+use mlgw_objects::reader::ReadError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,24 +64,18 @@ pub(super) async fn put_object(
     upload: Upload<'_>,
 ) -> S3Result {
     let (key, after) = (request.key()?, queue.acked());
-    let description = Description::of(request)?;
-    let body = Body::new(upload.incoming, request.head, upload.payload, etag::terms(gateway, None))?;
+    let description = object_headers::description(request)?;
+    let body = Body::new(upload.incoming, request.head, upload.payload, gateway.body_terms(None))?;
     let bytes = body.decoded_length().ok_or_else(|| S3Error::new(Code::MissingContentLength))?;
-    let id = gateway.catalogue.body_id().await?;
+    let id = gateway.objects.catalogue.body_id().await?;
     check_with_mark(&description, fronted, id)?;
     // What is not at its origin yet counts for the bucket and for who wrote it, as any object.
-    gateway.check_quota(&fronted.bucket, &name_of(id), request.principal.payer(), Some(bytes))?;
+    gateway.objects.check_quota(&fronted.bucket, &name_of(id), request.principal.payer(), Some(bytes))?;
     let place = place(gateway, bytes).await?;
     let name = name_of(id);
-    let compression = gateway.compression(&Coming::with(
-        &fronted.bucket.name,
-        key,
-        Some(bytes),
-        &description,
-        Some(&request.head.headers),
-    ));
-    let body = (body, compression);
-    let stored = store(gateway, request.memory, &fronted.bucket, &name, body, None).await?;
+    let compression = gateway.compression(request, &fronted.bucket, key, Some(bytes), &description);
+    let target = Target { bucket: &fronted.bucket, key: &name, part: None };
+    let stored = gateway.objects.store(request.memory, target, body, compression).await?;
     let object = stored.object(description, Writer::from(&*request.principal), request.now.as_millis());
     let answer = put_answer(&object);
     let facts = Facts::of_write(key.clone(), after, false, queue.known_etag(key));
@@ -109,9 +104,8 @@ pub(super) fn check_with_mark(
 /// `SlowDown` when there is none for too long.
 pub(super) async fn place(gateway: &Gateway, bytes: u64) -> Result<Place, S3Error> {
     gateway.writeback.place(bytes).await.ok_or_else(|| {
-        throttled(&gateway.metrics, "dirty");
-        let why = "Too much is not at its upstream yet. Please reduce your request rate.";
-        S3Error::new(Code::SlowDown).message(why)
+        gateway.objects.metrics.throttle(Shortage::Dirty);
+        Shortage::Dirty.into()
     })
 }
 
@@ -139,7 +133,7 @@ async fn put(
             None => (Vec::new(), None),
         };
         let put = PutObject { is_exempt, ..put_of(object, extents, Conditions::default()) };
-        let seq = propose_put(&gateway, &bucket, &name, put).await?;
+        let seq = gateway.objects.propose_put(&bucket, &name, put).await?;
         Ok((known, seq))
     };
     commit(fronted, queue, new, None, durable).await.map(drop)
@@ -192,7 +186,7 @@ async fn delete(
     after: u64,
 ) -> Result<(), S3Error> {
     let place = place(gateway, 0).await?;
-    let id = gateway.catalogue.body_id().await?;
+    let id = gateway.objects.catalogue.body_id().await?;
     let object = ObjectVersion {
         body_id: id.get(),
         modified_ms: request.now.as_millis(),
@@ -360,7 +354,7 @@ pub(super) async fn find_key(
         if write.facts.deleted {
             return Err(S3Error::new(Code::NoSuchKey).field("Key", key.as_str()));
         }
-        if let Some(mut object) = current(gateway, bucket_id(&fronted.bucket), &write.name)? {
+        if let Some(mut object) = gateway.objects.current(fronted.bucket.bucket_id(), &write.name)? {
             Facts::take(&mut object.headers);
             return Ok(Some(Found { bucket: fronted.bucket.clone(), key: write.name.clone(), object }));
         }

@@ -12,24 +12,24 @@ use super::{Fronted, told};
 use crate::s3::conditions;
 use crate::s3::copy;
 use crate::s3::error::{Code, S3Error};
-use crate::s3::get::current;
 use crate::s3::keep_alive;
 use crate::s3::list::Listing;
 use crate::s3::multipart::{
-    Markers, Named, UploadPage, Whole, abort_of, create_as, list_parts_of, read_document, result,
-    show_uploads, upload_part_of,
+    Markers, UploadPage, abort_of, completion, create_as, list_parts_of, read_document, result, show_uploads,
+    upload_part_of,
 };
-use crate::s3::object_headers::Description;
+use crate::s3::object_headers;
 use crate::s3::operation::Operation;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Response, S3Result, xml};
-use crate::s3::{Gateway, Upload, bucket_id};
+use crate::s3::{Gateway, Upload};
 use crate::writeback::record::{Facts, Mark, name_of, unmarked};
 use crate::writeback::{Queue, Turn};
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_metadata::command::Conditions;
 use mlgw_metadata::schema::{self, ObjectVersion};
+use mlgw_objects::multipart::UploadKey;
 use mlgw_tiering::origin::OriginError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,11 +40,11 @@ use std::sync::Arc;
 /// Those of S3.
 pub(super) async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, fronted: &Fronted) -> S3Result {
     let key = request.key()?;
-    let body = gateway.catalogue.body_id().await?;
-    let mut description = Description::of(request)?;
+    let body = gateway.objects.catalogue.body_id().await?;
+    let mut description = object_headers::description(request)?;
     check_with_mark(&description, fronted, body)?;
     Facts::put_key(key, &mut description.headers);
-    let named = Named { bucket: fronted.bucket.clone(), key: name_of(body), body };
+    let named = UploadKey { bucket: fronted.bucket.clone(), key: name_of(body), body };
     create_as(gateway, request, &named, description).await
 }
 
@@ -56,11 +56,11 @@ pub(super) fn find(
     gateway: &Gateway,
     request: &Request<'_>,
     fronted: &Fronted,
-) -> Result<Option<(Named, schema::Upload)>, S3Error> {
+) -> Result<Option<(UploadKey, schema::Upload)>, S3Error> {
     let id = request.query.raw("uploadId").unwrap_or_default();
     let (Some(body), Some(_)) = (gateway.upload_ids.body(id), &fronted.queue) else { return Ok(None) };
-    let named = Named { bucket: fronted.bucket.clone(), key: name_of(body), body };
-    let found = gateway.catalogue.upload(bucket_id(&named.bucket), &named.key, body)?;
+    let named = UploadKey { bucket: fronted.bucket.clone(), key: name_of(body), body };
+    let found = gateway.objects.catalogue.upload(named.bucket.bucket_id(), &named.key, body)?;
     let key = request.key()?;
     let found = found.filter(|upload| Facts::key_of(&upload.headers).as_ref() == Some(key));
     Ok(found.map(|upload| (named, upload)))
@@ -76,7 +76,7 @@ pub(super) async fn with_upload(
     request: &Request<'_>,
     fronted: &Fronted,
     body: Upload<'_>,
-    (named, record): (Named, schema::Upload),
+    (named, record): (UploadKey, schema::Upload),
 ) -> S3Result {
     use Operation as O;
     match operation {
@@ -93,25 +93,27 @@ async fn complete(
     request: &Request<'_>,
     fronted: &Fronted,
     body: Upload<'_>,
-    named: Named,
+    named: UploadKey,
     record: &schema::Upload,
 ) -> S3Result {
     let Some(queue) = fronted.queue.clone() else { return Err(S3Error::internal("no write-back")) };
     let (key, after) = (request.key()?.clone(), queue.acked());
     let conditions = conditions::of_write(request)?;
     let document = read_document(request, body).await?;
-    let whole = Whole::of(gateway, request, &named, record, &document)?;
+    let completion = completion(gateway, request, &named, record, &document)?;
     let (gateway, fronted, now) = (gateway.clone(), fronted.clone(), request.now);
     keep_alive::answer(async move {
-        let place = back::place(&gateway, whole.bytes()).await?;
+        let place = back::place(&gateway, completion.bytes()).await?;
         let turns = Turns::take(&gateway, &fronted, &queue, &key, &conditions).await?;
-        gateway.tiers.hot.finish_own(named.body);
+        gateway.objects.tiers.hot.finish_own(named.body);
         let facts = Facts::of_write(key.clone(), after, false, queue.known_etag(&key));
         let mut headers = Vec::new();
         facts.put_rest(&mut headers);
         let new = (named.key.clone(), facts, place);
-        let durable =
-            async move { whole.commit(&gateway, &named, Conditions::default(), headers, now).await };
+        let durable = async move {
+            let conditions = Conditions::default();
+            Ok(gateway.objects.complete_upload(&named, completion, conditions, headers, now).await?)
+        };
         let object = commit(&fronted, &queue, new, Some(turns.of_key), durable).await?;
         Ok(result(&fronted.bucket, &key, &object))
     })
@@ -161,7 +163,7 @@ async fn now_there(
         if write.facts.deleted {
             return Ok(None);
         }
-        if let Some(object) = current(gateway, bucket_id(&fronted.bucket), &write.name)? {
+        if let Some(object) = gateway.objects.current(fronted.bucket.bucket_id(), &write.name)? {
             return Ok(Some(object));
         }
         // The origin has it now.
@@ -188,7 +190,7 @@ pub(super) async fn completed(
     let key = request.key()?;
     let mark = Mark::new(&fronted.bucket, queue.timelines(), body, "");
     let object = match queue.latest(key).filter(|write| write.name == name_of(body)) {
-        Some(write) => current(gateway, bucket_id(&fronted.bucket), &write.name)?,
+        Some(write) => gateway.objects.current(fronted.bucket.bucket_id(), &write.name)?,
         None => match fronted.bound.look(key).await {
             Ok(object) => Mark::of(&object).filter(|found| found.is_of_write(&mark)).and(unmarked(&object)),
             Err(_) => None,
@@ -205,22 +207,22 @@ pub(super) fn list_uploads(gateway: &Gateway, request: &Request<'_>, fronted: &F
     let listing = Listing::of(request, "max-uploads")?;
     let markers = Markers::of(gateway, request)?;
     let key_marker = &*markers.key;
-    let reader = gateway.catalogue.reader();
+    let reader = gateway.objects.catalogue.reader();
     let mut uploads = BTreeMap::new();
-    for found in reader.uploads(bucket_id(&fronted.bucket), None) {
+    for found in reader.uploads(fronted.bucket.bucket_id(), None) {
         let (_, mut upload) = found?;
         let Some(key) = Facts::key_of(&upload.headers) else { continue };
-        if !key.as_str().starts_with(&*listing.prefix) || key.as_str() < key_marker {
+        if !key.as_str().starts_with(&*listing.keys.prefix) || key.as_str() < key_marker {
             continue;
         }
         upload.key = key.as_str().to_owned();
         // One of a group stands for it.
-        let group = listing.common_prefix(key.as_str());
+        let group = listing.keys.common_prefix(key.as_str());
         let place = group.map_or((upload.key.clone(), upload.body_id), |group| (group.to_owned(), 0));
         uploads.insert(place, upload);
         // Those of the marker's own key may be on an earlier page.
         let beyond = uploads.range((format!("{key_marker}\0"), 0)..).count();
-        if beyond > listing.max_keys + 1 {
+        if beyond > listing.keys.max_keys + 1 {
             uploads.pop_last();
         }
     }

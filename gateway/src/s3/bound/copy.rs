@@ -13,7 +13,7 @@ use crate::s3::copy_source::Source;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::keep_alive::{self, Done};
 use crate::s3::multipart::part_number;
-use crate::s3::object_headers::{Description, WEBSITE_REDIRECT};
+use crate::s3::object_headers::{self, WEBSITE_REDIRECT};
 use crate::s3::request::Request;
 use crate::s3::response::S3Result;
 use crate::s3::xml::Xml;
@@ -25,6 +25,7 @@ use http::HeaderMap;
 use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::ObjectVersion;
+use mlgw_objects::put::Description;
 use mlgw_tiering::origin::{Content, Made, OriginError, Streamed};
 use std::ops::Range;
 use std::sync::Arc;
@@ -110,7 +111,7 @@ async fn copy_object_from_elsewhere(
         (replaces(request, "x-amz-metadata-directive")?, replaces(request, "x-amz-tagging-directive")?);
     let from = Copied::find(gateway, request, source).await?;
     check_size(&from)?;
-    let given = Description::of(request)?;
+    let given = object_headers::description(request)?;
     let Description { headers: stored, metadata, tags } =
         copy_description(&from, given, replaces_metadata, replaces_tags).await?;
     let like = ObjectVersion { headers: stored, metadata, tags, ..ObjectVersion::default() };
@@ -163,7 +164,7 @@ async fn beside(
     if !may_read(&request.principal, &source.bucket, source.key.as_str()) {
         return Err(S3Error::new(Code::AccessDenied));
     }
-    gateway.any_bucket(&source.bucket)?;
+    gateway.objects.bucket(&source.bucket)?;
     let from = of_name(gateway, &source.bucket)?.filter(|from| from.bound.is_beside(&fronted.bound));
     let Some(from) = from else { return Ok(None) };
     let is_dirty = back::find_key(gateway, &source.key, &from).await?.is_some();

@@ -8,12 +8,13 @@ use crate::auth::hex;
 use crate::body::Algorithm;
 use crate::s3::conditions::names;
 use crate::s3::error::S3Error;
-use crate::s3::list::{Item, Listing, Page, open_token, token, write_v1, write_v2};
+use crate::s3::list::{Listing, open_token, token, write_v1, write_v2};
 use crate::s3::request::Request;
 use crate::s3::response::{S3Result, empty, etag_value, long_xml};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::ObjectKey;
 use mlgw_metadata::schema::{ObjectSummary, ObjectVersion};
+use mlgw_objects::list::{Item, Page};
 use mlgw_tiering::origin::{ListLine, ListQuery};
 
 /// ListObjects.
@@ -25,7 +26,7 @@ pub(super) async fn list_objects(request: &Request<'_>, fronted: &Fronted) -> S3
     let marker = request.query.get("marker")?.unwrap_or_default();
     let mut start_after = marker.to_string();
     // A marker that is a group stands for all of it.
-    if listing.common_prefix(&marker).is_some_and(|group| group == marker) {
+    if listing.keys.common_prefix(&marker).is_some_and(|group| group == marker) {
         start_after.push(LAST_CHARACTER);
     }
     let (page, _) = page(&listing, fronted, start_after, None).await?;
@@ -65,7 +66,7 @@ async fn page(
     start_after: String,
     token: Option<String>,
 ) -> Result<(Page, Option<String>), S3Error> {
-    if listing.max_keys == 0 {
+    if listing.keys.max_keys == 0 {
         return Ok((Page::default(), None));
     }
     if let Some(queue) = &fronted.queue {
@@ -73,11 +74,11 @@ async fn page(
     }
     let (start_after, token) = Onward::open(token, &fronted.binding, start_after);
     let query = ListQuery {
-        prefix: listing.prefix.to_string(),
-        delimiter: listing.delimiter.as_deref().unwrap_or_default().to_owned(),
+        prefix: listing.keys.prefix.to_string(),
+        delimiter: listing.keys.delimiter.as_deref().unwrap_or_default().to_owned(),
         start_after,
         token,
-        max_keys: listing.max_keys,
+        max_keys: listing.keys.max_keys,
     };
     let mut found = fronted.bound.list(query).await.map_err(|error| told(error, fronted))?;
     found.next = found.next.map(|token| Onward::behind(found.lines.last(), token, &fronted.binding).text());

@@ -10,10 +10,11 @@ use super::list::item;
 use super::onward::LAST_CHARACTER;
 use super::{Fronted, told};
 use crate::s3::error::S3Error;
-use crate::s3::list::{Item, Listing, Page};
+use crate::s3::list::Listing;
 use crate::writeback::{Queue, Write};
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_metadata::schema::ObjectSummary;
+use mlgw_objects::list::{Item, Page};
 use mlgw_tiering::origin::{ListLine, ListPage, ListQuery};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -32,17 +33,17 @@ pub(super) async fn page(
     let mut lines: Vec<Item> = Vec::new();
     loop {
         // A group stands for all of it.
-        if listing.common_prefix(&after).is_some_and(|group| group == after) {
+        if listing.keys.common_prefix(&after).is_some_and(|group| group == after) {
             after.push(LAST_CHARACTER);
         }
         let from = if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(&*after) };
-        let dirty = queue.behind(from, &listing.prefix, DIRTY_AT_ONCE);
+        let dirty = queue.behind(from, &listing.keys.prefix, DIRTY_AT_ONCE);
         let query = ListQuery {
-            prefix: listing.prefix.to_string(),
-            delimiter: listing.delimiter.as_deref().unwrap_or_default().to_owned(),
+            prefix: listing.keys.prefix.to_string(),
+            delimiter: listing.keys.delimiter.as_deref().unwrap_or_default().to_owned(),
             start_after: after,
             token: None,
-            max_keys: listing.max_keys,
+            max_keys: listing.keys.max_keys,
         };
         let there = fronted.bound.list(query).await.map_err(|error| told(error, fronted))?;
         let Merged { mut items, groups, until } = merge(listing, fronted, &dirty, there);
@@ -54,8 +55,8 @@ pub(super) async fn page(
         lines.extend(items.into_values());
         match until {
             // Some of it is deleted here.
-            Some(until) if lines.len() < listing.max_keys => after = until,
-            until => return Ok(cut(lines, listing.max_keys, until.is_some())),
+            Some(until) if lines.len() < listing.keys.max_keys => after = until,
+            until => return Ok(cut(lines, listing.keys.max_keys, until.is_some())),
         }
     }
 }
@@ -78,7 +79,7 @@ struct Merged {
 }
 
 fn merge(listing: &Listing<'_>, fronted: &Fronted, dirty: &[Arc<Write>], there: ListPage) -> Merged {
-    let shown = |key: &str| listing.common_prefix(key).unwrap_or(key).to_owned();
+    let shown = |key: &str| listing.keys.common_prefix(key).unwrap_or(key).to_owned();
     let of_dirty = (dirty.len() == DIRTY_AT_ONCE).then(|| dirty.last()).flatten();
     let of_dirty = of_dirty.map(|write| shown(write.facts.key.as_str()));
     let of_origin =
@@ -106,7 +107,7 @@ fn merge(listing: &Listing<'_>, fronted: &Fronted, dirty: &[Arc<Write>], there: 
         if !is_known(&name) {
             break;
         }
-        let item = match name == key.as_str() && listing.common_prefix(key.as_str()).is_none() {
+        let item = match name == key.as_str() && listing.keys.common_prefix(key.as_str()).is_none() {
             true => Item::Object(key.clone(), summary(write, &fronted.bucket.owner)),
             false => Item::CommonPrefix(name.clone()),
         };

@@ -151,20 +151,20 @@ pub(super) async fn list_uploads(request: &Request<'_>, fronted: &Fronted) -> S3
     let id_marker =
         request.query.get("upload-id-marker")?.filter(|_| !key_marker.is_empty()).unwrap_or_default();
     let keys = ListQuery {
-        prefix: listing.prefix.to_string(),
-        delimiter: listing.delimiter.as_deref().unwrap_or_default().to_owned(),
+        prefix: listing.keys.prefix.to_string(),
+        delimiter: listing.keys.delimiter.as_deref().unwrap_or_default().to_owned(),
         start_after: key_marker.to_string(),
         token: None,
-        max_keys: listing.max_keys,
+        max_keys: listing.keys.max_keys,
     };
     let query = UploadsQuery { keys, id_marker: id_marker.to_string() };
     let page = fronted.bound.list_uploads(query).await.map_err(|error| told(error, fronted))?;
     let mut out = Xml::new("ListMultipartUploadsResult");
     out.text("Bucket", &fronted.bucket.name).text("KeyMarker", &listing.show(&key_marker));
     out.text("UploadIdMarker", &id_marker);
-    out.text("Prefix", &listing.show(&listing.prefix));
+    out.text("Prefix", &listing.show(&listing.keys.prefix));
     listing.echo(&mut out);
-    out.value("MaxUploads", listing.max_keys);
+    out.value("MaxUploads", listing.keys.max_keys);
     write_uploads(&mut out, &listing, &page, &fronted.bucket.owner);
     long_xml(request.memory, out.finish("ListMultipartUploadsResult"))
 }

@@ -2,13 +2,11 @@
 
 use super::write::pass;
 use super::{Fronted, told};
-use crate::memory::{Held, blocks_of};
 use crate::s3::Gateway;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::get::{Answer, answer_head, carried, part_number};
 use crate::s3::noted::{About, caller, identity, may_wait};
 use crate::s3::object_headers::override_headers;
-use crate::s3::reader::PIECE_BYTES;
 use crate::s3::request::Request;
 use crate::s3::response::{BodyError, ResponseBody, S3Response, S3Result, header_value, long_xml};
 use crate::s3::target::check_version;
@@ -18,6 +16,9 @@ use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::{LOOK_AGAIN_MAX, SMALL_BODY_BYTES};
+use mlgw_objects::Shortage;
+use mlgw_objects::memory::{Held, blocks_of};
+use mlgw_objects::reader::PIECE_BYTES;
 use mlgw_tiering::bound::{BoundReader, CacheState, Opened};
 use mlgw_tiering::origin::{OriginError, Part};
 use mlgw_tiering::policy::Asking;
@@ -57,6 +58,12 @@ enum Failure {
 impl From<S3Error> for Failure {
     fn from(error: S3Error) -> Self {
         Self::Answer(error)
+    }
+}
+
+impl From<Shortage> for Failure {
+    fn from(shortage: Shortage) -> Self {
+        Self::Answer(shortage.into())
     }
 }
 

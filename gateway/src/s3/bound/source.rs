@@ -1,18 +1,18 @@
 //! Objects of bound buckets as sources of copies to elsewhere.
 
 use super::{Fronted, back, of_name, told};
-use crate::memory::{Account, Held, blocks_of};
 use crate::s3::Gateway;
 use crate::s3::copied::Copied;
 use crate::s3::copy_source::source_range;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::noted::caller;
-use crate::s3::reader::PIECE_BYTES;
 use crate::s3::request::Request;
 use crate::writeback::record::unmarked;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_metadata::schema::{ObjectVersion, Pair};
+use mlgw_objects::memory::{Account, Held, blocks_of};
+use mlgw_objects::reader::PIECE_BYTES;
 use mlgw_policies::Caller;
 use mlgw_tiering::bound::{BoundReader, Opened};
 use mlgw_tiering::origin::{OriginError, Part};

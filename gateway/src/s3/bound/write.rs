@@ -8,7 +8,7 @@ use super::shown::{at_origin, pass_conditions};
 use super::{Fronted, told_of_write};
 use crate::s3::elements::{DeleteDocument, Doomed};
 use crate::s3::error::S3Error;
-use crate::s3::object_headers::Description;
+use crate::s3::object_headers;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Result, empty, header_value};
 use crate::s3::target::check_version;
@@ -17,6 +17,7 @@ use crate::writeback::describe_as;
 use crate::writeback::record::Mark;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, StatusCode};
+use mlgw_objects::put::Description;
 use std::collections::BTreeMap;
 
 /// Conditions of a write.
@@ -121,9 +122,9 @@ pub(super) async fn delete_one(
 /// What a request says that the object is like that it makes, as headers. Where others are written back it is marked as ours, as those are.
 ///
 /// # Errors
-/// Those of [`Description::of`].
+/// Those of [`object_headers::description`].
 pub(super) fn described(request: &Request<'_>, fronted: &Fronted) -> Result<HeaderMap, S3Error> {
-    let Description { headers: stored, metadata, tags: _ } = Description::of(request)?;
+    let Description { headers: stored, metadata, tags: _ } = object_headers::description(request)?;
     let mut headers = HeaderMap::new();
     describe_as(&stored, &metadata, &mut headers);
     pass(request, &["x-amz-tagging", "x-amz-storage-class"], &mut headers);

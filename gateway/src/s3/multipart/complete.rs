@@ -4,7 +4,6 @@
 //! the whole come from theirs. No byte of the object is read or written. While the completed
 //! object is the current version, the same request gets the same answer.
 
-use super::Named;
 use crate::body::Algorithm;
 use crate::body::Terms;
 use crate::s3::checksums;
@@ -12,20 +11,16 @@ use crate::s3::conditions;
 use crate::s3::document;
 use crate::s3::elements::{ClientPart, CompleteDocument};
 use crate::s3::error::{Code, S3Error};
-use crate::s3::etag;
-use crate::s3::get::current;
 use crate::s3::keep_alive;
-use crate::s3::put::lost_race;
 use crate::s3::request::Request;
 use crate::s3::response::S3Result;
 use crate::s3::xml::{Xml, parse};
-use crate::s3::{Gateway, Upload, bucket_id};
-use crc_fast::CrcAlgorithm;
+use crate::s3::{Gateway, Upload};
 use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
-use mlgw_common::{ObjectKey, PartNumber, Timestamp};
-use mlgw_metadata::command::{CompleteUpload, Conditions, NamedPart, ObjectChange, Reject, Reply};
-use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, ObjectVersion, Pair, Part};
-use mlgw_metadata::{ProposeError, schema};
+use mlgw_common::{ObjectKey, PartNumber};
+use mlgw_metadata::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Part};
+use mlgw_objects::checksum;
+use mlgw_objects::multipart::{Completion, UploadKey, combine};
 use std::sync::Arc;
 
 impl ClientPart {
@@ -47,20 +42,21 @@ impl ClientPart {
 /// # Errors
 /// Those of S3.
 pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
-    let named = Named::of(gateway, request)?;
+    let named = super::named(gateway, request)?;
     let conditions = conditions::of_write(request)?;
     let document = read_document(request, upload).await?;
-    let now_there = current(gateway, bucket_id(&named.bucket), &named.key)?;
+    let now_there = gateway.objects.current(named.bucket.bucket_id(), &named.key)?;
     if let Some(object) = now_there.as_ref().filter(|object| object.body_id == named.body.get()) {
         return Ok(crate::s3::response::xml(result(&named.bucket, &named.key, object)));
     }
-    let record = named.find(gateway)?;
+    let record = super::find_upload(gateway, &named)?;
     conditions::check_write(&conditions, now_there.as_ref())?;
-    let whole = Whole::of(gateway, request, &named, &record, &document)?;
-    gateway.tiers.hot.finish_own(named.body);
+    let completion = completion(gateway, request, &named, &record, &document)?;
+    gateway.objects.tiers.hot.finish_own(named.body);
     let (gateway, now) = (gateway.clone(), request.now);
     keep_alive::answer(async move {
-        let (object, _) = whole.commit(&gateway, &named, conditions, Vec::new(), now).await?;
+        let completed = gateway.objects.complete_upload(&named, completion, conditions, Vec::new(), now);
+        let (object, _) = completed.await?;
         Ok(result(&named.bucket, &named.key, &object))
     })
     .await
@@ -91,7 +87,7 @@ fn stated_size(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
 /// where that of the whole is made of theirs.
 fn named_parts(
     gateway: &Gateway,
-    named: &Named,
+    named: &UploadKey,
     upload: Option<(Algorithm, ChecksumKind)>,
     document: &CompleteDocument,
 ) -> Result<Vec<(PartNumber, Part)>, S3Error> {
@@ -105,10 +101,11 @@ fn named_parts(
     let find = |client: &ClientPart| {
         let invalid = || S3Error::new(Code::InvalidPart).field("PartNumber", client.number.to_string());
         let number = PartNumber::new(client.number).ok_or_else(invalid)?;
-        let part = gateway.catalogue.part(bucket_id(&named.bucket), &named.key, named.body, number)?;
+        let part =
+            gateway.objects.catalogue.part(named.bucket.bucket_id(), &named.key, named.body, number)?;
         let part = part.filter(|part| part.etag == conditions::unquote(&client.etag)).ok_or_else(invalid)?;
         let wrong = |checksum: &&Checksum| {
-            let stated = client.stated(checksums::algorithm(checksum.algorithm()));
+            let stated = client.stated(checksum::algorithm(checksum.algorithm()));
             stated.is_some_and(|stated| stated != checksums::text(checksum, 0))
         };
         if part.checksums.iter().any(|checksum| wrong(&checksum)) {
@@ -132,8 +129,8 @@ fn unstated(algorithm: Algorithm, part: PartNumber) -> S3Error {
     ))
 }
 
-/// Checks the lengths of the parts; the length of all.
-fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<u64, S3Error> {
+/// Checks the lengths of the parts and of the whole.
+fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<(), S3Error> {
     let (_last, others) = parts.split_last().unwrap_or((&parts[0], &[]));
     if let Some((number, part)) = others.iter().find(|(_, part)| part.size < PART_BYTES_MIN) {
         return Err(S3Error::new(Code::EntityTooSmall)
@@ -150,100 +147,31 @@ fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<u6
         let why = "The provided 'x-amz-mp-object-size' header value does not match what was computed";
         return Err(S3Error::new(Code::InvalidRequest).message(why));
     }
-    Ok(bytes)
+    Ok(())
 }
 
-/// What parts make together.
-pub(in crate::s3) struct Whole {
-    parts: Vec<NamedPart>,
-    bytes: u64,
-    etag: String,
-    checksum: Option<Checksum>,
-}
-
-impl Whole {
-    /// Of the upload `named`, which `upload` is the record of: the parts that the document names.
-    ///
-    /// # Errors
-    /// What is wrong with the document, the parts or what the request says of the whole.
-    pub(in crate::s3) fn of(
-        gateway: &Gateway,
-        request: &Request<'_>,
-        named: &Named,
-        upload: &schema::Upload,
-        document: &CompleteDocument,
-    ) -> Result<Self, S3Error> {
-        let asked = checksums::of_upload(upload);
-        let parts = named_parts(gateway, named, asked, document)?;
-        let bytes = check_sizes(&parts, stated_size(request)?)?;
-        let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        let etag = etag::of_parts(parts.iter().map(|(_, part)| part.etag.as_str()), count);
-        let kept = super::checksum_of_parts(&named.bucket, upload);
-        let kind = asked.map_or(ChecksumKind::FullObject, |(_, kind)| kind);
-        let checksum = match kept {
-            Some(algorithm) => combine(algorithm, kind, &parts)?,
-            None => None,
-        };
-        check_type(request, kind)?;
-        check_stated(request, checksum.as_ref(), &parts)?;
-        let part =
-            |(number, part): &(PartNumber, Part)| NamedPart { number: number.get().into(), seq: part.seq };
-        Ok(Self { parts: parts.iter().map(part).collect(), bytes, etag, checksum })
-    }
-
-    /// How long it is.
-    pub(in crate::s3) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn part_count(&self) -> u32 {
-        u32::try_from(self.parts.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Makes it an object, with these headers beside those of its upload; what is known of the object, and its place in the order of versions.
-    ///
-    /// # Errors
-    /// `InvalidPart` when a part was replaced meanwhile; those of a put.
-    pub(in crate::s3) async fn commit(
-        self,
-        gateway: &Gateway,
-        named: &Named,
-        conditions: Conditions,
-        headers: Vec<Pair>,
-        now: Timestamp,
-    ) -> Result<(ObjectVersion, u64), S3Error> {
-        let condition = if conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" };
-        let object = ObjectVersion {
-            body_id: named.body.get(),
-            size: self.bytes,
-            modified_ms: now.as_millis(),
-            etag: self.etag.clone(),
-            checksums: self.checksum.iter().cloned().collect(),
-            part_count: self.part_count(),
-            ..ObjectVersion::default()
-        };
-        let change = ObjectChange::CompleteUpload(CompleteUpload {
-            body_id: named.body.get(),
-            parts: self.parts,
-            etag: self.etag,
-            checksums: object.checksums.clone(),
-            conditions,
-            modified_ms: now.as_millis(),
-            headers,
-        });
-        let proposed = gateway.propose_object(&named.bucket, &named.key, now, change).await;
-        let reply = proposed.map_err(|error| match error {
-            // A part was replaced since it was read: the client has to look again.
-            ProposeError::Rejected(Reject::InvalidPart { number }) => {
-                S3Error::new(Code::InvalidPart).field("PartNumber", number.to_string())
-            }
-            error => lost_race(error, condition),
-        })?;
-        match reply {
-            Reply::Written(written) => Ok((object, written.seq)),
-            other => Err(S3Error::internal(format!("a complete was answered with {other:?}"))),
-        }
-    }
+/// Returns what the parts that the document names make together.
+///
+/// # Errors
+/// What is wrong with the document, the parts or what the request states of the whole.
+pub(in crate::s3) fn completion(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    named: &UploadKey,
+    upload: &schema::Upload,
+    document: &CompleteDocument,
+) -> Result<Completion, S3Error> {
+    let asked = checksum::of_upload(upload);
+    let parts = named_parts(gateway, named, asked, document)?;
+    check_sizes(&parts, stated_size(request)?)?;
+    let kind = asked.map_or(ChecksumKind::FullObject, |(_, kind)| kind);
+    let whole = match super::checksum_of_parts(&named.bucket, upload) {
+        Some(algorithm) => combine(algorithm, kind, &parts)?,
+        None => None,
+    };
+    check_type(request, kind)?;
+    check_stated(request, whole.as_ref(), &parts)?;
+    Ok(Completion::new(&parts, whole))
 }
 
 /// Compares with the kind of checksum that the request states for the whole.
@@ -268,7 +196,7 @@ fn check_stated(
     of_whole: Option<&Checksum>,
     parts: &[(PartNumber, Part)],
 ) -> Result<(), S3Error> {
-    let kept = of_whole.map(|checksum| checksums::algorithm(checksum.algorithm()));
+    let kept = of_whole.map(|checksum| checksum::algorithm(checksum.algorithm()));
     for algorithm in Algorithm::ALL.iter().copied() {
         let Some(stated) = request.header(algorithm.header())? else { continue };
         let other = match kept {
@@ -295,54 +223,6 @@ fn is_stated(checksum: &Checksum, stated: &str, part_count: usize) -> bool {
     stated == whole || Some(stated) == whole.rsplit_once('-').map(|(bare, _)| bare)
 }
 
-/// The checksum of the whole from those of the parts; nothing when a part has none.
-fn combine(
-    algorithm: Algorithm,
-    kind: ChecksumKind,
-    parts: &[(PartNumber, Part)],
-) -> Result<Option<Checksum>, S3Error> {
-    let mut values = Vec::with_capacity(parts.len());
-    for (_, part) in parts {
-        let found = part.checksums.iter().find(|c| checksums::algorithm(c.algorithm()) == algorithm);
-        let Some(checksum) = found else { return Ok(None) };
-        values.push((checksum.value.as_slice(), part.size));
-    }
-    let value = match kind {
-        ChecksumKind::Composite => {
-            let all: Vec<u8> = values.iter().flat_map(|(value, _)| value.iter().copied()).collect();
-            Some(algorithm.of(&all))
-        }
-        // A full-object hash cannot be derived from the hashes of the parts.
-        ChecksumKind::FullObject if !algorithm.is_crc() => return Ok(None),
-        ChecksumKind::FullObject => crc_of_all(algorithm, &values),
-    };
-    let value = value.ok_or_else(|| S3Error::internal("a part's checksum has the wrong length"))?;
-    Ok(Some(checksums::stored(algorithm, kind, value)))
-}
-
-/// CRCs of pieces combine into the CRC of the whole.
-fn crc_of_all(algorithm: Algorithm, values: &[(&[u8], u64)]) -> Option<Vec<u8>> {
-    let crc = match algorithm {
-        Algorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
-        Algorithm::Crc32c => CrcAlgorithm::Crc32Iscsi,
-        Algorithm::Crc64Nvme => CrcAlgorithm::Crc64Nvme,
-        Algorithm::Sha1 | Algorithm::Sha256 => return None,
-    };
-    let bytes = algorithm.value_bytes();
-    let mut whole: Option<u64> = None;
-    for (value, length) in values {
-        if value.len() != bytes {
-            return None;
-        }
-        let part = value.iter().fold(0, |n, b| n << 8 | u64::from(*b));
-        whole = Some(match whole {
-            None => part,
-            Some(before) => crc_fast::checksum_combine(crc, before, part, *length),
-        });
-    }
-    Some(whole?.to_be_bytes()[8 - bytes..].to_vec())
-}
-
 /// The answer's document: the object of this key is there.
 pub(in crate::s3) fn result(bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> String {
     let bucket = &bucket.name;
@@ -350,7 +230,7 @@ pub(in crate::s3) fn result(bucket: &Bucket, key: &ObjectKey, object: &ObjectVer
     out.text("Location", &format!("/{bucket}/{key}")).text("Bucket", bucket).text("Key", key.as_str());
     out.etag(&object.etag);
     for checksum in &object.checksums {
-        let algorithm = checksums::algorithm(checksum.algorithm());
+        let algorithm = checksum::algorithm(checksum.algorithm());
         out.text(checksums::element(algorithm), &checksums::text(checksum, object.part_count));
         out.text("ChecksumType", checksums::kind_name(checksum.kind()));
     }
@@ -359,7 +239,7 @@ pub(in crate::s3) fn result(bucket: &Bucket, key: &ObjectKey, object: &ObjectVer
 
 #[cfg(test)]
 mod tests {
-    use super::{Algorithm, CompleteDocument, crc_of_all};
+    use super::{Algorithm, CompleteDocument};
     use crate::s3::conditions::unquote;
     use crate::s3::xml::parse;
 
@@ -375,15 +255,5 @@ mod tests {
         assert_eq!(document.parts.len(), 4);
         assert!(document.parts.iter().all(|part| unquote(&part.etag) == "aa"));
         assert_eq!(document.parts[2].stated(Algorithm::Crc32), Some("AAAAAA=="));
-    }
-
-    #[test]
-    fn crcs_of_parts_make_the_crc_of_the_whole() {
-        let (a, b) = (b"the first part, ".as_slice(), b"and the second".as_slice());
-        let crc = |bytes: &[u8]| Algorithm::Crc64Nvme.of(bytes);
-        let (crc_a, crc_b) = (crc(a), crc(b));
-        let whole = crc_of_all(Algorithm::Crc64Nvme, &[(&crc_a, a.len() as u64), (&crc_b, b.len() as u64)]);
-        assert_eq!(whole, Some(crc(&[a, b].concat())));
-        assert_eq!(crc_of_all(Algorithm::Crc64Nvme, &[(&[1, 2], 2)]), None);
     }
 }

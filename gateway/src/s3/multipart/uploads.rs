@@ -3,15 +3,16 @@
 //! Upload ids have no order, so a marker is decrypted and compared by its body id.
 
 use super::write_checksum;
+use crate::s3::Gateway;
 use crate::s3::error::S3Error;
-use crate::s3::list::{Listing, after_prefix, write_owner};
-use crate::s3::object_headers::STORAGE_CLASS;
+use crate::s3::list::{Listing, write_owner};
 use crate::s3::request::Request;
 use crate::s3::response::{S3Result, long_xml};
 use crate::s3::xml::Xml;
-use crate::s3::{Gateway, bucket_id};
 use mlgw_common::{BodyId, Timestamp};
 use mlgw_metadata::schema::{Bucket, Upload};
+use mlgw_objects::list::after_prefix;
+use mlgw_objects::put::STORAGE_CLASS;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -73,9 +74,9 @@ pub(in crate::s3) fn show_uploads(
         out.text("NextKeyMarker", &listing.show(key));
         out.text("NextUploadIdMarker", &body.map(id_of).unwrap_or_default());
     }
-    out.text("Prefix", &listing.show(&listing.prefix));
+    out.text("Prefix", &listing.show(&listing.keys.prefix));
     listing.echo(&mut out);
-    out.value("MaxUploads", listing.max_keys).value("IsTruncated", page.truncated);
+    out.value("MaxUploads", listing.keys.max_keys).value("IsTruncated", page.truncated);
     for upload in &page.uploads {
         out.open("Upload").text("Key", &listing.show(&upload.key));
         out.text("UploadId", &id_of(upload.body_id));
@@ -109,12 +110,12 @@ impl UploadPage {
         markers: &Markers<'_>,
     ) -> Result<Self, S3Error> {
         let mut page = Self::default();
-        let reader = gateway.catalogue.reader();
+        let reader = gateway.objects.catalogue.reader();
         // No upload has id 0, so this begins with the first upload of the key itself.
-        let scan_from = |from: &[u8]| reader.uploads(bucket_id(bucket), Some((from, Some(BodyId(0)))));
-        let mut scan = scan_from(markers.key.as_bytes().max(listing.prefix.as_bytes()));
+        let scan_from = |from: &[u8]| reader.uploads(bucket.bucket_id(), Some((from, Some(BodyId(0)))));
+        let mut scan = scan_from(markers.key.as_bytes().max(listing.keys.prefix.as_bytes()));
         while let Some((_, upload)) = scan.next().transpose()? {
-            if !upload.key.starts_with(&*listing.prefix) {
+            if !upload.key.starts_with(&*listing.keys.prefix) {
                 break;
             }
             let groups = page.groups.len();
@@ -149,13 +150,13 @@ impl UploadPage {
     /// Takes the next upload, unless an earlier page has it or this one has its group; false when the page is
     /// full.
     fn take(&mut self, upload: Upload, listing: &Listing<'_>, markers: &Markers<'_>) -> bool {
-        let group = listing.common_prefix(&upload.key).map(str::to_owned);
+        let group = listing.keys.common_prefix(&upload.key).map(str::to_owned);
         let is_here = group.is_some() && self.groups.last() == group.as_ref();
         if is_here || is_seen(&upload, group.as_deref(), markers) {
             return true;
         }
-        if self.uploads.len() + self.groups.len() >= listing.max_keys {
-            self.truncated = listing.max_keys > 0;
+        if self.uploads.len() + self.groups.len() >= listing.keys.max_keys {
+            self.truncated = listing.keys.max_keys > 0;
             return false;
         }
         match group {

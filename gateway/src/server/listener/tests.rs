@@ -5,7 +5,6 @@ mod unread;
 
 use super::{Door, Peer, Spare, bind};
 use crate::config::{Address, Value as _};
-use crate::memory::Memory;
 use crate::server::connection::Server;
 use crate::server::pace::{Incoming, Pace};
 use crate::server::watch::Patience;
@@ -15,6 +14,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use mlgw_objects::memory::Memory;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! A chunk is buffered here until it is whole and only then appended, so a slow client never holds
 //! a segment; several chunks may be on their way to the disk while the next one fills. All memory
 //! for it comes out of one budget. A body is admitted, before any of it is read, with what it needs
-//! to go on whatever happens; without that it is refused with `SlowDown`. Beyond that it takes what
+//! to go on whatever happens; without that it is refused with [`Shortage::Memory`]. Beyond that it takes what
 //! there is, and where there is nothing it appends smaller chunks, one at a time. So the server
 //! never grows past its limit and nobody who was admitted is stuck. Where the MD5 of the body is
 //! wanted from here, each chunk is hashed beside its append, together with those of others where that
@@ -12,13 +12,12 @@
 
 mod packing;
 
-use super::Gateway;
-use super::compression::Compression;
-use super::error::{Code, S3Error};
+use crate::compressor::Compression;
 use crate::lockstep::{Hasher, Left, Stopped, Stream};
 use crate::memory::{Account, Held};
-use crate::metrics::stages::stage;
-use crate::metrics::throttled;
+use crate::put::Target;
+use crate::stages::stage;
+use crate::{ObjectError, Objects, Shortage};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::future::join;
@@ -37,7 +36,7 @@ use tokio::task::JoinHandle;
 const IN_FLIGHT_MAX: usize = 4;
 /// What a connection holds of a body beside us: the piece that it handed out and the one that it
 /// reads, each of the HTTP library's buffer of 64 KiB at most.
-pub(super) const CONNECTION_BLOCKS: u32 = 2;
+pub const CONNECTION_BLOCKS: u32 = 2;
 
 /// Whose bytes these are.
 #[derive(Clone)]
@@ -50,6 +49,15 @@ pub struct Destination {
     pub body: BodyId,
     /// The part, of a multipart upload.
     pub part: Option<PartNumber>,
+}
+
+impl Destination {
+    /// Returns the destination of `body`, which becomes an object or a part at `target`.
+    #[must_use]
+    pub fn of(target: Target<'_>, body: BodyId) -> Self {
+        let Target { bucket, key, part } = target;
+        Self { bucket: bucket.bucket_id(), key: key.clone(), body, part: part.map(|(_, number)| number) }
+    }
 }
 
 /// Chunks that are durable in segments, in the order of their body.
@@ -75,7 +83,7 @@ impl Durable {
 
 /// One body, or one part, on its way to the disk.
 pub struct Ingest {
-    gateway: Arc<Gateway>,
+    objects: Arc<Objects>,
     memory: Account,
     destination: Destination,
     placement: Placement,
@@ -89,7 +97,7 @@ pub struct Ingest {
     more: Option<Held>,
     /// Chunks under way, in the order of the body: appended, and hashed where that is wanted. They are tasks, so that they go on while the
     /// client is waited for.
-    in_flight: FuturesOrdered<JoinHandle<Result<Appended, S3Error>>>,
+    in_flight: FuturesOrdered<JoinHandle<Result<Appended, ObjectError>>>,
     md5: WantedMd5,
     stored: Durable,
     /// Chunks that were waited for.
@@ -157,14 +165,14 @@ impl Ingest {
     /// is computed.
     ///
     /// # Errors
-    /// `SlowDown` when there is no memory for it for too long.
+    /// [`Shortage::Memory`] when there is none for too long.
     pub async fn begin(
-        gateway: &Arc<Gateway>,
+        objects: &Arc<Objects>,
         memory: &Account,
         destination: Destination,
         expected_bytes: Option<u64>,
         md5: bool,
-    ) -> Result<Self, S3Error> {
+    ) -> Result<Self, ObjectError> {
         let placement = placement(destination.part, expected_bytes);
         let admitted = match expected_bytes {
             Some(bytes) if bytes <= SMALL_BODY_BYTES as u64 => None,
@@ -173,13 +181,13 @@ impl Ingest {
         };
         let md5 = match md5 {
             true if expected_bytes.is_some_and(|bytes| bytes > CHUNK_BYTES_MAX) => {
-                WantedMd5::InLockstep(gateway.hasher.open())
+                WantedMd5::InLockstep(objects.hasher.open())
             }
             true => WantedMd5::OfOneChunk,
             false => WantedMd5::No,
         };
         Ok(Self {
-            gateway: gateway.clone(),
+            objects: objects.clone(),
             memory: memory.clone(),
             destination,
             placement,
@@ -206,8 +214,8 @@ impl Ingest {
     /// Takes the next bytes of the body.
     ///
     /// # Errors
-    /// `InsufficientStorage` when the disk is full, `SlowDown` when room is being made.
-    pub async fn push(&mut self, mut bytes: Bytes) -> Result<(), S3Error> {
+    /// [`ObjectError::NoRoom`]; [`Shortage::Disk`] while room is being made.
+    pub async fn push(&mut self, mut bytes: Bytes) -> Result<(), ObjectError> {
         assert!(self.whole.is_none() || bytes.is_empty(), "more than was expected");
         let is_whole = self.expected_bytes == Some(bytes.len() as u64);
         if is_whole && bytes.len() <= SMALL_BODY_BYTES && self.buffer.is_empty() {
@@ -233,7 +241,7 @@ impl Ingest {
     ///
     /// # Errors
     /// As [`Ingest::push`].
-    pub async fn finish(mut self) -> Result<Durable, S3Error> {
+    pub async fn finish(mut self) -> Result<Durable, ObjectError> {
         let (last, _memory) = self.take_chunk().unzip();
         let hashed = last.as_ref().filter(|_| !matches!(self.md5, WantedMd5::No));
         let hashed = hashed.map(|chunk| chunk.data.stored().clone()).unwrap_or_default();
@@ -245,11 +253,11 @@ impl Ingest {
                 Some(packing) => Box::pin(packing.pack(chunk)).await,
                 None => (chunk, None),
             };
-            stage("append", self.gateway.tiers.hot.append(chunk)).await.map(Some)
+            stage("append", self.objects.tiers.hot.append(chunk)).await.map(Some)
         };
-        let md5 = std::mem::replace(&mut self.md5, WantedMd5::No).finish(&self.gateway.hasher, hashed);
+        let md5 = std::mem::replace(&mut self.md5, WantedMd5::No).finish(&self.objects.hasher, hashed);
         let (last, md5) = join(append, md5).await;
-        let last = last.map_err(|error| append_failed(&self.gateway, error))?;
+        let last = last.map_err(|error| self.objects.append_failed(error))?;
         self.stored.md5 = md5.map_err(hashing_stopped)?.digest();
         while !self.in_flight.is_empty() {
             self.settle_one().await?;
@@ -258,7 +266,7 @@ impl Ingest {
             self.stored.push(last);
         }
         if self.placement == Placement::Own && self.destination.part.is_none() {
-            self.gateway.tiers.hot.finish_own(self.destination.body);
+            self.objects.tiers.hot.finish_own(self.destination.body);
         }
         Ok(self.stored)
     }
@@ -281,7 +289,7 @@ impl Ingest {
     }
 
     /// Makes room in the buffer: with more memory, or by appending what is there.
-    async fn make_room(&mut self) -> Result<(), S3Error> {
+    async fn make_room(&mut self) -> Result<(), ObjectError> {
         let granted_bytes = self.granted_bytes() as u64;
         let left = self.expected_bytes.map(|all| all.saturating_sub(self.appended_bytes + granted_bytes));
         let granted = wishes(granted_bytes, left).into_iter().find_map(|blocks| self.memory.try_hold(blocks));
@@ -301,7 +309,7 @@ impl Ingest {
     }
 
     /// Sends the buffered chunk on its way to the disk.
-    async fn flush(&mut self) -> Result<(), S3Error> {
+    async fn flush(&mut self) -> Result<(), ObjectError> {
         if self.in_flight.len() == IN_FLIGHT_MAX {
             self.settle_one().await?;
         }
@@ -315,14 +323,14 @@ impl Ingest {
             // Where it does not pay, no other chunk is tried.
             self.compression = self.compression.filter(|_| packed.is_some());
         }
-        let gateway = Arc::clone(&self.gateway);
+        let objects = Arc::clone(&self.objects);
         self.in_flight.push_back(tokio::spawn(async move {
             let (chunk, packed) = match packing {
                 Some(packing) => packing.pack(chunk).await,
                 None => (chunk, packed),
             };
-            let appended = gateway.tiers.hot.append(chunk).await;
-            let appended = appended.map_err(|error| append_failed(&gateway, error));
+            let appended = objects.tiers.hot.append(chunk).await;
+            let appended = appended.map_err(|error| objects.append_failed(error));
             if let Some(hashed) = hashed {
                 hashed.await.map_err(hashing_stopped)?;
             }
@@ -335,14 +343,14 @@ impl Ingest {
     /// Who compresses the next chunk, if it is to be.
     fn packing(&self) -> Option<Packing> {
         let compression = self.compression?;
-        let (compressor, memory) = (Arc::clone(&self.gateway.compressor), self.memory.clone());
+        let (compressor, memory) = (Arc::clone(&self.objects.compressor), self.memory.clone());
         Some(Packing { compressor, memory, compression })
     }
 
     /// Has a chunk hashed that is not the last, if that is wanted. It waits for chunks of other bodies only where that
     /// keeps no memory from anybody.
     fn hash(&mut self, data: &Bytes) -> Option<impl Future<Output = Result<(), Stopped>> + use<>> {
-        let stream = self.md5.stream(&self.gateway.hasher)?;
+        let stream = self.md5.stream(&self.objects.hasher)?;
         let hashed = stream.push(data.clone());
         if !self.memory.has_plenty() {
             stream.hurry_all();
@@ -351,13 +359,13 @@ impl Ingest {
     }
 
     /// Waits for the oldest chunk under way.
-    async fn settle_one(&mut self) -> Result<(), S3Error> {
+    async fn settle_one(&mut self) -> Result<(), ObjectError> {
         if let WantedMd5::InLockstep(stream) = &self.md5 {
             stream.hurry(self.settled + 1);
         }
         let Some(appended) = stage("append", self.in_flight.next()).await else { return Ok(()) };
         self.settled += 1;
-        self.stored.push(appended.map_err(|_| S3Error::new(Code::InternalError))??);
+        self.stored.push(appended.map_err(|_| ObjectError::internal("an append panicked"))??);
         Ok(())
     }
 
@@ -403,22 +411,31 @@ fn placement(part: Option<PartNumber>, expected_bytes: Option<u64>) -> Placement
     if beyond { Placement::Own } else { Placement::Shared }
 }
 
-fn hashing_stopped(_: Stopped) -> S3Error {
-    S3Error::new(Code::ServiceUnavailable)
+fn hashing_stopped(_: Stopped) -> ObjectError {
+    ObjectError::Stopping
 }
 
-/// The answer to a write whose bytes were not stored.
-pub(crate) fn append_failed(gateway: &Gateway, error: AppendError) -> S3Error {
-    match error {
-        AppendError::Full => S3Error::new(Code::InsufficientStorage),
-        AppendError::NoRoomYet => {
-            throttled(&gateway.metrics, "disk");
-            S3Error::new(Code::SlowDown).message("Room is being made on the disk; try again in a moment.")
-        }
-        AppendError::Stopping => S3Error::new(Code::ServiceUnavailable),
-        error => {
-            tracing::error!(%error, "bytes could not be stored");
-            S3Error::new(Code::InternalError)
+impl Objects {
+    /// Waits until the disks have room for `bytes` more.
+    ///
+    /// # Errors
+    /// [`ObjectError::NoRoom`], or [`Shortage::Disk`] while room is being made.
+    pub async fn room_for(&self, bytes: u64) -> Result<(), ObjectError> {
+        self.tiers.hot.room_for(bytes).await.map_err(|error| self.append_failed(error))
+    }
+
+    fn append_failed(&self, error: AppendError) -> ObjectError {
+        match error {
+            AppendError::Full => {
+                self.metrics.throttle(Shortage::Disk);
+                ObjectError::NoRoom
+            }
+            AppendError::NoRoomYet => {
+                self.metrics.throttle(Shortage::Disk);
+                Shortage::Disk.into()
+            }
+            AppendError::Stopping => ObjectError::Stopping,
+            error => ObjectError::internal(format!("bytes could not be stored: {error}")),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! byte that comes out was verified against its checksum. Compaction may move bytes under a reader: it
 //! looks its body up again then, and pins the segments first if it will come back for more.
 
-use super::error::{Code, S3Error};
+use crate::ObjectError;
 use bytes::Bytes;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, LOOK_AGAIN_MAX, UNPACKED_PIECE_BYTES};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
@@ -41,14 +41,14 @@ pub enum ReadError {
     Missing(u64),
 }
 
-impl From<ReadError> for S3Error {
+impl From<ReadError> for ObjectError {
     fn from(error: ReadError) -> Self {
-        if let ReadError::Segment(mlgw_tiering::ReadError::Unreachable { .. }) = &error {
-            let why = "The object's bytes are in an upstream that does not answer now; try again.";
-            return S3Error::new(Code::ServiceUnavailable).message(why).caused_by(error);
+        match &error {
+            ReadError::Segment(mlgw_tiering::ReadError::Unreachable { .. }) => {
+                Self::Unreachable(error.to_string())
+            }
+            _ => Self::Unreadable(error.to_string()),
         }
-        S3Error::internal(error)
-            .message("The object's bytes cannot be read. Other ranges may still be; see the server's log.")
     }
 }
 

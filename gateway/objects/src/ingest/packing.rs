@@ -1,8 +1,7 @@
 //! How a chunk of a body becomes what is stored of it, where rules want it compressed.
 
-use crate::compressor::{Compressor, How};
+use crate::compressor::{Compression, Compressor, How};
 use crate::memory::{Account, Held};
-use crate::s3::compression::Compression;
 use mlgw_tiering::Chunk;
 use std::sync::Arc;
 

@@ -11,12 +11,11 @@
 //! and for each client; one request more is refused at once. Half-sent requests of one address therefore
 //! leave three quarters of its places to its signed ones.
 //!
-//! Who finds nothing waits for a moment and is then told to come again (`SlowDown`); what was
-//! granted is enough to go on to the end, so nobody who was admitted is stuck. All of it is in
-//! memory: power failure leaves nothing behind.
+//! A request that finds no memory waits for five seconds and then fails with [`Shortage::Memory`]. What was
+//! granted is enough to finish, so no admitted request is stuck. All of it is in memory: power failure leaves
+//! nothing behind.
 
-use crate::metrics::{Metrics, throttled};
-use crate::s3::error::{Code, S3Error};
+use crate::{ObjectMetrics, Shortage};
 use bytes::Bytes;
 use mlgw_common::limits::{
     AWAKE_CONNECTION_BYTES, BLOCK_BYTES, HELD_BLOCKS_MAX, MEMORY_BYTES_MIN, POST_FORM_BYTES_MAX,
@@ -59,7 +58,7 @@ struct Shared {
     /// Connections that wait to be at work.
     waiting: AtomicUsize,
     wait: Duration,
-    metrics: Option<Arc<Metrics>>,
+    metrics: Option<Arc<ObjectMetrics>>,
 }
 
 /// One share: all of it, and what of it one client may hold.
@@ -108,11 +107,16 @@ impl Memory {
     /// Memory of `bytes`, of which one client address holds `client_percent` at most. It is never
     /// less than what the largest document takes.
     #[must_use]
-    pub fn new(bytes: u64, client_percent: u64, metrics: Option<Arc<Metrics>>) -> Self {
+    pub fn new(bytes: u64, client_percent: u64, metrics: Option<Arc<ObjectMetrics>>) -> Self {
         Self::waiting_for(WAIT, bytes, client_percent, metrics)
     }
 
-    fn waiting_for(wait: Duration, bytes: u64, client_percent: u64, metrics: Option<Arc<Metrics>>) -> Self {
+    fn waiting_for(
+        wait: Duration,
+        bytes: u64,
+        client_percent: u64,
+        metrics: Option<Arc<ObjectMetrics>>,
+    ) -> Self {
         let bytes = bytes.max(MEMORY_BYTES_MIN);
         let bodies = Share::new(bytes / 4 * 3 / BLOCK_BYTES, client_percent, HELD_BLOCKS_MAX as usize);
         let body_blocks = bodies.all.available_permits();
@@ -160,7 +164,7 @@ impl Memory {
     }
 
     fn throttled(&self) {
-        self.0.metrics.iter().for_each(|metrics| throttled(metrics, "memory"));
+        self.0.metrics.iter().for_each(|metrics| metrics.throttle(Shortage::Memory));
     }
 }
 
@@ -199,8 +203,8 @@ pub struct Held {
     all: OwnedSemaphorePermit,
 }
 
-fn slow_down<E>(_: E) -> S3Error {
-    S3Error::new(Code::SlowDown)
+fn short<E>(_: E) -> Shortage {
+    Shortage::Memory
 }
 
 impl Account {
@@ -213,8 +217,8 @@ impl Account {
     /// A place for this connection to be at work, waited for.
     ///
     /// # Errors
-    /// `SlowDown` when there is none for too long.
-    pub async fn wake(&self) -> Result<Awake, S3Error> {
+    /// [`Shortage::Memory`] when there is none for too long.
+    pub async fn wake(&self) -> Result<Awake, Shortage> {
         let (client, all) = (&self.0.client.connections, &self.0.memory.0.connections.all);
         if let (Ok(client), Ok(all)) = (client.clone().try_acquire_owned(), all.clone().try_acquire_owned()) {
             return Ok(Awake { _places: [client, all] });
@@ -222,25 +226,25 @@ impl Account {
         self.0.memory.throttled();
         let _waiting = Waiting::new(&self.0.memory.0.waiting);
         let both = async {
-            let client = client.clone().acquire_owned().await.map_err(slow_down)?;
-            let all = all.clone().acquire_owned().await.map_err(slow_down)?;
+            let client = client.clone().acquire_owned().await.map_err(short)?;
+            let all = all.clone().acquire_owned().await.map_err(short)?;
             Ok(Awake { _places: [client, all] })
         };
-        timeout(self.0.memory.0.wait, both).await.map_err(slow_down)?
+        timeout(self.0.memory.0.wait, both).await.map_err(short)?
     }
 
     /// A turn for a request that is still incomplete and whose signature is not known. There is no waiting
     /// for a turn: half-sent requests must not delay whole ones.
     ///
     /// # Errors
-    /// `SlowDown` when all are taken.
-    pub fn unproven(&self) -> Result<Unproven, S3Error> {
+    /// [`Shortage::Memory`] when all are taken.
+    pub fn unproven(&self) -> Result<Unproven, Shortage> {
         let (client, all) = (&self.0.client.unproven, &self.0.memory.0.unproven.all);
         match (client.clone().try_acquire_owned(), all.clone().try_acquire_owned()) {
             (Ok(client), Ok(all)) => Ok(Unproven { _turns: [client, all] }),
             _ => {
                 self.throttled();
-                Err(S3Error::new(Code::SlowDown))
+                Err(Shortage::Memory)
             }
         }
     }
@@ -248,12 +252,12 @@ impl Account {
     /// A turn for a form, and the memory for what comes before its file.
     ///
     /// # Errors
-    /// `SlowDown` when there is none.
-    pub fn form(&self) -> Result<(Unproven, Held), S3Error> {
+    /// [`Shortage::Memory`] when there is none.
+    pub fn form(&self) -> Result<(Unproven, Held), Shortage> {
         let turn = self.unproven()?;
         let held = self.try_hold(FORM_BLOCKS).ok_or_else(|| {
             self.throttled();
-            S3Error::new(Code::SlowDown)
+            Shortage::Memory
         })?;
         Ok((turn, held))
     }
@@ -272,8 +276,8 @@ impl Account {
     /// Memory for `blocks`, waited for.
     ///
     /// # Errors
-    /// `SlowDown` when there is none for too long.
-    pub async fn hold(&self, blocks: u32) -> Result<Held, S3Error> {
+    /// [`Shortage::Memory`] when there is none for too long.
+    pub async fn hold(&self, blocks: u32) -> Result<Held, Shortage> {
         assert!(blocks <= HELD_BLOCKS_MAX, "what is asked for at once must fit into the least memory");
         if let Some(held) = self.try_hold(blocks) {
             return Ok(held);
@@ -281,20 +285,20 @@ impl Account {
         self.throttled();
         let all = async {
             let of = |semaphore: &Arc<Semaphore>| semaphore.clone().acquire_many_owned(blocks);
-            let connection = of(&self.0.blocks).await.map_err(slow_down)?;
-            let client = of(&self.0.client.bodies).await.map_err(slow_down)?;
-            let all = of(&self.0.memory.0.bodies.all).await.map_err(slow_down)?;
+            let connection = of(&self.0.blocks).await.map_err(short)?;
+            let client = of(&self.0.client.bodies).await.map_err(short)?;
+            let all = of(&self.0.memory.0.bodies.all).await.map_err(short)?;
             Ok(Held { connection, client, all })
         };
-        timeout(self.0.memory.0.wait, all).await.map_err(slow_down)?
+        timeout(self.0.memory.0.wait, all).await.map_err(short)?
     }
 
     /// Memory for `many` blocks or, when half of it is taken, for `few`, waited for: the more there are
     /// who want some, the more of them get it.
     ///
     /// # Errors
-    /// `SlowDown` when there is none for too long.
-    pub async fn hold_some(&self, many: u32, few: u32) -> Result<Held, S3Error> {
+    /// [`Shortage::Memory`] when there is none for too long.
+    pub async fn hold_some(&self, many: u32, few: u32) -> Result<Held, Shortage> {
         self.hold(if self.has_plenty() { many } else { few }).await
     }
 
@@ -311,15 +315,15 @@ impl Account {
     /// since waiting would keep it.
     ///
     /// # Errors
-    /// `SlowDown`.
-    pub fn cover(&self, answer: Bytes) -> Result<Bytes, S3Error> {
+    /// [`Shortage::Memory`].
+    pub fn cover(&self, answer: Bytes) -> Result<Bytes, Shortage> {
         if answer.len() <= SMALL_BODY_BYTES {
             return Ok(answer);
         }
         let held = self.try_hold(blocks_of(answer.len() as u64).min(HELD_BLOCKS_MAX));
         let held = held.ok_or_else(|| {
             self.throttled();
-            S3Error::new(Code::SlowDown)
+            Shortage::Memory
         })?;
         Ok(Arc::new(held).carried_by(answer))
     }

@@ -45,6 +45,15 @@ impl How {
     }
 }
 
+/// How a body is compressed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Compression {
+    /// The effort, 1 to 19.
+    pub level: u32,
+    /// The ratio that its first chunk has to reach. Below it the whole body is stored as it came.
+    pub min_ratio: f64,
+}
+
 /// A chunk as it is to be stored, and the memory that this takes.
 pub struct Packed {
     /// What is stored.

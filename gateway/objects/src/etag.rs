@@ -7,45 +7,42 @@
 //! their own, as they do for uploads in parts. A client that sends `Content-MD5` has it computed and
 //! gets it as the ETag, whatever the setting.
 
-use super::Gateway;
-use super::error::S3Error;
-use crate::auth::hex;
-use crate::body::{Algorithm, Terms};
-use crate::config::EtagKind;
-use crate::credentials::random;
+use crate::ObjectError;
 use md5::{Digest, Md5};
 
-/// What is asked of the bytes of an object or part; `also` is a checksum that is wanted besides.
-pub(super) fn terms(gateway: &Gateway, also: Option<Algorithm>) -> Terms {
-    Terms { md5: wants_md5(gateway), ..Terms::object(also) }
-}
-
-/// Whether the MD5 of new bytes is computed although no client asks for it.
-pub(crate) fn wants_md5(gateway: &Gateway) -> bool {
-    gateway.config.etag == EtagKind::Md5
-}
-
-/// The ETag of a body or part of which the MD5 is known, or not.
+/// Returns the ETag of a body or part: its MD5, or without one a random name.
 ///
 /// # Errors
-/// `InternalError` when the system gives no random bytes.
-pub(crate) fn of_body(md5: Option<[u8; 16]>) -> Result<String, S3Error> {
+/// [`ObjectError::Internal`] when the system has no random bytes.
+pub fn of_body(md5: Option<[u8; 16]>) -> Result<String, ObjectError> {
     match md5 {
-        Some(md5) => Ok(hex::text(&md5)),
+        Some(md5) => Ok(hex(&md5)),
         None => {
-            let name = random::<16>().map_err(S3Error::internal)?;
-            Ok(hex::text(&name) + "-1")
+            let name = random().map_err(ObjectError::internal)?;
+            Ok(hex(&name) + "-1")
         }
     }
 }
 
-/// The ETag of an upload that was completed with these parts.
-pub(super) fn of_parts<'a>(parts: impl Iterator<Item = &'a str>, count: u32) -> String {
+/// Returns the ETag of an upload that was completed with parts of these ETags.
+#[must_use]
+pub fn of_parts<'a>(parts: impl Iterator<Item = &'a str>, count: u32) -> String {
     let mut md5 = Md5::new();
     for etag in parts {
         md5.update(unhex(etag));
     }
-    format!("{}-{count}", hex::text(&md5.finalize()))
+    format!("{}-{count}", hex(&md5.finalize()))
+}
+
+fn random() -> Result<[u8; 16], getrandom::Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The bytes of a hexadecimal ETag; what is not hexadecimal stays text.

@@ -1,85 +1,41 @@
-//! Whether the bytes of a new object are compressed: what rules say of it before its first byte is stored.
+//! Decides whether the bytes of a new object are compressed, before its first byte is stored.
 //!
-//! Rules are asked only while one that compresses is in force. They are told what is known by then: the key and what it hints at, the size where the
-//! request says it (of a part, the object's is not known), the bucket, tags and user metadata, and who writes. Nothing is kept between requests.
+//! Rules are evaluated only while one that compresses acts. They get the facts that are known by then: key, size,
+//! bucket, tags, user metadata and client. Nothing is kept between requests.
 
-use super::Gateway;
-use super::error::S3Error;
-use super::lanes::workload;
-use super::object_headers::Description;
-use super::request::Request;
-use crate::policies::SystemFacts;
-use crate::policies::facts::{KnownObject, ObjectFacts};
-use http::HeaderMap;
-use http::header::USER_AGENT;
+use super::Policies;
+use super::facts::{KnownObject, ObjectFacts};
+use super::place::SystemFacts;
 use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_metadata::schema::{Bucket, Pair, Upload};
+use mlgw_metadata::schema::Pair;
+use mlgw_objects::compressor::Compression;
 use mlgw_policies::language::{ActionKind, Aspect, Aspects, Fact, Facts, Program, Property, Wish};
 
-/// How a body is compressed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Compression {
-    /// The effort.
-    pub(crate) level: u32,
-    /// How many times smaller its first chunk has to become, or all of it is stored as it comes.
-    pub(crate) min_ratio: f64,
-}
-
-/// An object that is about to be.
-pub(crate) struct Coming<'a> {
+/// An object that is about to be stored.
+pub(crate) struct NewObject<'a> {
     pub(crate) bucket: &'a str,
     pub(crate) key: &'a ObjectKey,
-    /// Its bytes, where they are known.
+    /// Its length in bytes, if that is known. Of an upload in parts it is not.
     pub(crate) size: Option<u64>,
     pub(crate) metadata: &'a [Pair],
     pub(crate) tags: &'a [Pair],
-    /// The headers of the request that makes it; none where no client does.
-    pub(crate) headers: Option<&'a HeaderMap>,
+    /// The user agent of the client that sends it.
+    pub(crate) agent: Option<&'a str>,
+    /// The workload of that client.
+    pub(crate) workload: Option<&'a str>,
 }
 
-impl<'a> Coming<'a> {
-    /// An object of this description.
-    pub(crate) fn with(
-        bucket: &'a str,
-        key: &'a ObjectKey,
-        size: Option<u64>,
-        description: &'a Description,
-        headers: Option<&'a HeaderMap>,
-    ) -> Self {
-        let Description { metadata, tags, .. } = description;
-        Self { bucket, key, size, metadata, tags, headers }
-    }
-
-    /// The object that a request sends a part of. How large it will be nobody knows yet.
-    ///
-    /// # Errors
-    /// When the request names no key.
-    pub(crate) fn part_of(
-        request: &'a Request<'_>,
-        bucket: &'a Bucket,
-        upload: &'a Upload,
-    ) -> Result<Self, S3Error> {
-        Ok(Self {
-            bucket: &bucket.name,
-            key: request.key()?,
-            size: None,
-            metadata: &upload.metadata,
-            tags: &upload.tags,
-            headers: Some(&request.head.headers),
-        })
-    }
-}
-
-impl Gateway {
-    /// How the body of `new` is compressed, if a rule that acts says so.
-    pub(crate) fn compression(&self, new: &Coming<'_>) -> Option<Compression> {
-        let program = self.policies.acting(ActionKind::Compress)?;
-        of(&program, new, &self.policies.system(), self.clock.now())
+impl Policies {
+    /// Returns how the body of a new object is compressed, if an acting rule compresses it. Calls `new` only while
+    /// a rule that compresses acts.
+    pub(crate) fn compression<'a>(&self, new: impl FnOnce() -> NewObject<'a>) -> Option<Compression> {
+        let program = self.acting(ActionKind::Compress)?;
+        of(&program, &new(), &self.system(), self.clock.now())
     }
 }
 
 /// What the strongest rule says of it that compresses and acts.
-fn of(program: &Program, new: &Coming<'_>, system: &SystemFacts, now: Timestamp) -> Option<Compression> {
+fn of(program: &Program, new: &NewObject<'_>, system: &SystemFacts, now: Timestamp) -> Option<Compression> {
     let owned = |pairs: &[Pair]| pairs.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
     let known = KnownObject {
         bucket: new.bucket.to_owned(),
@@ -90,13 +46,12 @@ fn of(program: &Program, new: &Coming<'_>, system: &SystemFacts, now: Timestamp)
         metadata: owned(new.metadata),
         tier: None,
     };
-    let agent = new.headers.and_then(|headers| headers.get(USER_AGENT)?.to_str().ok());
     let facts = Told {
         at_rest: ObjectFacts::new(program, &known, system, now),
         size: new.size,
-        agent,
-        workload: new.headers.and_then(workload),
-        frameworks: program.detect(new.key.as_str(), None, agent).map(|(name, _)| name).collect(),
+        agent: new.agent,
+        workload: new.workload,
+        frameworks: program.detect(new.key.as_str(), None, new.agent).map(|(name, _)| name).collect(),
     };
     let mut acting = program.acting(Aspects::of(&[Aspect::Compression]), &facts);
     acting.find_map(|due| match *due.wish {
@@ -128,9 +83,8 @@ impl Facts for Told<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Coming, Compression, of};
+    use super::{Compression, NewObject, of};
     use crate::policies::SystemFacts;
-    use http::{HeaderMap, HeaderValue};
     use mlgw_common::{ObjectKey, Timestamp};
     use mlgw_metadata::schema::Pair;
     use mlgw_policies::language::{ActionKind, BuiltIn, Layers, NoFacts, PolicyFile, Program};
@@ -167,17 +121,15 @@ rules:
     fn the_strongest_rule_that_acts_is_heard() {
         let program = program(RULES);
         let kind = [Pair::new("kind", "text")];
-        let mut exporter = HeaderMap::new();
-        exporter.insert("x-mlgw-workload", HeaderValue::from_static("exporter"));
-        let asked = |key: &str, size, metadata: &[Pair], tags: &[Pair], headers| {
+        let asked = |key: &str, size, metadata: &[Pair], tags: &[Pair], workload| {
             let key = ObjectKey::new(key).unwrap();
-            let new = Coming { bucket: "b", key: &key, size, metadata, tags, headers };
+            let new = NewObject { bucket: "b", key: &key, size, metadata, tags, agent: None, workload };
             of(&program, &new, &SystemFacts::default(), Timestamp(0))
         };
         let logs = Some(Compression { level: 9, min_ratio: 2.0 });
         assert_eq!(asked("a/x.log", Some(5000), &[], &[], None), logs);
         assert_eq!(
-            asked("a/x.log", Some(5000), &[], &[], Some(&exporter)).unwrap().level,
+            asked("a/x.log", Some(5000), &[], &[], Some("exporter")).unwrap().level,
             1,
             "more important"
         );

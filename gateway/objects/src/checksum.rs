@@ -1,8 +1,12 @@
-//! The checksums that S3 knows: names, headers, lengths, and the running computation of each.
+//! The checksum algorithms of objects: names, lengths, the computation of each, and their stored form.
 
 use crc_fast::CrcAlgorithm;
+use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, Upload};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
+
+/// The algorithm of an object whose client requests none, as at AWS. It costs 0.1 µs at 4 KiB.
+pub const DEFAULT: Algorithm = Algorithm::Crc64Nvme;
 
 /// A checksum algorithm of the S3 API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +92,44 @@ impl Algorithm {
     }
 }
 
+impl From<Algorithm> for ChecksumAlgorithm {
+    fn from(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Crc32 => Self::Crc32,
+            Algorithm::Crc32c => Self::Crc32C,
+            Algorithm::Crc64Nvme => Self::Crc64Nvme,
+            Algorithm::Sha1 => Self::Sha1,
+            Algorithm::Sha256 => Self::Sha256,
+        }
+    }
+}
+
+/// Returns the algorithm of a stored checksum.
+#[must_use]
+pub const fn algorithm(stored: ChecksumAlgorithm) -> Algorithm {
+    match stored {
+        ChecksumAlgorithm::Crc32 => Algorithm::Crc32,
+        ChecksumAlgorithm::Crc32C => Algorithm::Crc32c,
+        ChecksumAlgorithm::Crc64Nvme => Algorithm::Crc64Nvme,
+        ChecksumAlgorithm::Sha1 => Algorithm::Sha1,
+        ChecksumAlgorithm::Sha256 => Algorithm::Sha256,
+    }
+}
+
+/// Returns a checksum as it is stored.
+#[must_use]
+pub fn stored(algorithm: Algorithm, kind: ChecksumKind, value: Vec<u8>) -> Checksum {
+    Checksum { algorithm: ChecksumAlgorithm::from(algorithm) as i32, kind: kind as i32, value }
+}
+
+/// Returns the algorithm and kind that an upload was created with, if it was created with any.
+#[must_use]
+pub fn of_upload(upload: &Upload) -> Option<(Algorithm, ChecksumKind)> {
+    let stored = ChecksumAlgorithm::try_from(upload.checksum_algorithm?).ok()?;
+    let kind = ChecksumKind::try_from(upload.checksum_kind?).ok()?;
+    Some((algorithm(stored), kind))
+}
+
 /// A checksum in the course of its computation.
 pub struct Running {
     algorithm: Algorithm,
@@ -146,9 +188,17 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
-    use super::Algorithm;
+    use super::{Algorithm, algorithm};
     use base64::Engine;
     use base64::prelude::BASE64_STANDARD;
+    use mlgw_metadata::schema::ChecksumAlgorithm;
+
+    #[test]
+    fn the_stored_algorithm_is_the_same() {
+        for one in Algorithm::ALL {
+            assert_eq!(algorithm(ChecksumAlgorithm::from(*one)), *one);
+        }
+    }
 
     #[test]
     fn values_are_those_that_sdks_compute() {

@@ -1,8 +1,8 @@
 //! Where bodies go, how their buffers grow, and that their MD5 is right however they are cut.
 
 use super::{BLOCK_BYTES, Destination, Ingest, placement, wishes};
+use crate::commit::tests::{bytes_of, open};
 use crate::memory::{Held, Memory};
-use crate::s3::commit::tests::{bytes_of, open};
 use bytes::Buf as _;
 use md5::{Digest as _, Md5};
 use mlgw_common::{ObjectKey, PartNumber};
@@ -35,16 +35,16 @@ fn large_bodies_and_late_parts_get_segments_of_their_own() {
 #[tokio::test]
 async fn the_md5_is_that_of_the_body_whatever_memory_there_is() {
     let dir = tempfile::tempdir().unwrap();
-    let (gateway, bucket) = open(dir.path()).await;
+    let (objects, bucket) = open(dir.path()).await;
     let memory = Memory::new(0, 100, None);
     let account = || memory.account(Ipv4Addr::LOCALHOST.into());
     let bytes = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES + 1, MIB - 1, MIB, MIB + 1, 3 * MIB + 77];
     for (bytes, is_short) in bytes.into_iter().flat_map(|bytes| [(bytes, false), (bytes, true)]) {
         for expected in [Some(bytes), None] {
-            let body = gateway.catalogue.body_id().await.unwrap();
+            let body = objects.catalogue.body_id().await.unwrap();
             let key = ObjectKey::new("k").unwrap();
             let destination = Destination { bucket: bucket.bucket_id(), key, body, part: None };
-            let mut ingest = Ingest::begin(&gateway, &account(), destination, expected, true).await.unwrap();
+            let mut ingest = Ingest::begin(&objects, &account(), destination, expected, true).await.unwrap();
             let others = if is_short { vec![account(), account()] } else { vec![] };
             let _taken: Vec<Held> = others.iter().flat_map(|other| from_fn(|| other.try_hold(1))).collect();
             let (data, mut sent) = (bytes_of(bytes as usize), bytes_of(bytes as usize));

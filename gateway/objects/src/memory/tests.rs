@@ -1,7 +1,7 @@
 //! Who gets how much, and who has to wait for whom.
 
 use super::{Memory, blocks_of};
-use crate::s3::error::Code;
+use crate::Shortage;
 use bytes::Bytes;
 use mlgw_common::limits::{AWAKE_CONNECTION_BYTES, BLOCK_BYTES, HELD_BLOCKS_MAX, SMALL_BODY_BYTES};
 use std::net::{IpAddr, Ipv4Addr};
@@ -56,8 +56,8 @@ async fn bodies_never_take_the_places_of_connections() {
 async fn who_finds_nothing_waits_and_is_then_told_to_slow_down() {
     let memory = Memory::waiting_for(Duration::ZERO, BYTES, 100, None);
     let holders: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_hold(1)).collect();
-    let refused = memory.account(address(2)).hold(1).await.err().map(|error| error.code());
-    assert_eq!(refused, Some(Code::SlowDown));
+    let refused = memory.account(address(2)).hold(1).await.err();
+    assert_eq!(refused, Some(Shortage::Memory));
     drop(holders);
     let memory = Memory::new(BYTES, 100, None);
     let holders: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_hold(1)).collect();
@@ -117,8 +117,8 @@ fn small_answers_are_paid_for_by_their_connection_and_large_ones_refused_without
     let account = memory.account(address(1));
     let _all = std::iter::from_fn(|| account.try_hold(1)).collect::<Vec<_>>();
     assert!(account.cover(Bytes::from(vec![0; SMALL_BODY_BYTES])).is_ok());
-    let refused = account.cover(Bytes::from(vec![0; SMALL_BODY_BYTES + 1])).err().map(|error| error.code());
-    assert_eq!(refused, Some(Code::SlowDown));
+    let refused = account.cover(Bytes::from(vec![0; SMALL_BODY_BYTES + 1])).err();
+    assert_eq!(refused, Some(Shortage::Memory));
 }
 
 #[test]
@@ -151,7 +151,7 @@ async fn half_sent_forms_of_one_address_leave_most_of_its_places_to_its_signed_r
         match account.form() {
             Ok(form) => forms.push((account.wake().await.unwrap(), form)),
             Err(error) => {
-                assert_eq!(error.code(), Code::SlowDown);
+                assert_eq!(error, Shortage::Memory);
                 refused += 1;
             }
         }

@@ -1,0 +1,88 @@
+//! Proposes changes of objects to the catalogue.
+//!
+//! Always: a change that was refused because its segment was fenced names the bytes at their new place, or fails.
+//! When power fails before the catalogue has synced, the change did not happen.
+
+use crate::stages::stage;
+use crate::{Objects, Shortage};
+use mlgw_common::limits::APPEND_AGAIN_MAX;
+use mlgw_common::{BodyId, ObjectKey, Timestamp};
+use mlgw_metadata::ProposeError;
+use mlgw_metadata::command::{Change, Command, ObjectChange, Reject, Reply};
+use mlgw_metadata::schema::{Bucket, Extent};
+use mlgw_tiering::Hold;
+use std::sync::Arc;
+
+impl Objects {
+    /// Proposes a change of one key; when this returns `Ok`, it is durable and visible. Bytes that lie
+    /// in a segment which was fenced meanwhile are appended again elsewhere, and the change is
+    /// proposed with their new place: the client does not notice.
+    ///
+    /// # Errors
+    /// What the catalogue refuses.
+    pub async fn propose_object(
+        &self,
+        bucket: &Bucket,
+        key: &ObjectKey,
+        now: Timestamp,
+        change: ObjectChange,
+    ) -> Result<Reply, ProposeError> {
+        let mut command = Arc::new(Command::object(bucket, key, now, change));
+        let mut holds = Vec::new();
+        for _ in 0..APPEND_AGAIN_MAX {
+            match stage("commit", self.catalogue.propose(Arc::clone(&command))).await {
+                Err(ProposeError::Rejected(Reject::SegmentFenced { segment })) => {
+                    let mut mended = Command::clone(&command);
+                    self.append_again(&mut mended, segment, &mut holds).await?;
+                    command = Arc::new(mended);
+                }
+                Err(ProposeError::Overloaded) => break,
+                Err(ProposeError::Rejected(why @ Reject::QuotaExceeded { .. })) => {
+                    if let Reject::QuotaExceeded { of, .. } = &why {
+                        self.metrics.refuse_by_quota(of);
+                    }
+                    return Err(why.into());
+                }
+                outcome => return outcome,
+            }
+        }
+        self.metrics.throttle(Shortage::Queue);
+        Err(ProposeError::Overloaded)
+    }
+
+    /// Appends again what a change names in `segment`, and names it where it is then. What cannot be
+    /// stored now is for the client to send again.
+    async fn append_again(
+        &self,
+        command: &mut Command,
+        segment: u64,
+        holds: &mut Vec<Hold>,
+    ) -> Result<(), ProposeError> {
+        let (body, extents) = new_extents(command).ok_or(ProposeError::Overloaded)?;
+        tracing::debug!(segment, %body, "appending again what a fence refused");
+        for extent in extents.into_iter().filter(|extent| extent.segment == segment) {
+            let appended =
+                self.tiers.hot.append_again(extent, body).await.map_err(|_| ProposeError::Overloaded)?;
+            *extent = appended.extent;
+            holds.push(appended.hold);
+        }
+        Ok(())
+    }
+}
+
+/// The extents that a change would begin to name, with their body.
+fn new_extents(command: &mut Command) -> Option<(BodyId, Vec<&mut Extent>)> {
+    let Some(Change::Object(object)) = &mut command.change else { return None };
+    match object.change.as_mut()? {
+        ObjectChange::Put(put) => {
+            let body = put.version.body();
+            let paged = put.pages.iter_mut().flat_map(|page| &mut page.extents);
+            Some((body, put.version.extents.iter_mut().chain(paged).collect()))
+        }
+        ObjectChange::PutPart(put) => Some((BodyId(put.body_id), put.part.extents.iter_mut().collect())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,30 @@
+//! Deletes objects.
+//!
+//! A delete is durable when it returns. Deleting a key without an object succeeds.
+
+use crate::{ObjectError, Objects};
+use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_metadata::ProposeError;
+use mlgw_metadata::command::{Conditions, DeleteObject, ObjectChange, Reject};
+use mlgw_metadata::schema::Bucket;
+
+impl Objects {
+    /// Deletes the object of `key` if `conditions` hold.
+    ///
+    /// # Errors
+    /// [`Reject::PreconditionFailed`]; those of [`Objects::propose_object`].
+    pub async fn delete(
+        &self,
+        bucket: &Bucket,
+        key: &ObjectKey,
+        now: Timestamp,
+        conditions: Conditions,
+    ) -> Result<(), ObjectError> {
+        let change = ObjectChange::Delete(DeleteObject { conditions });
+        match self.propose_object(bucket, key, now, change).await {
+            // A condition on a key without an object: the object is gone, as requested.
+            Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchKey)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

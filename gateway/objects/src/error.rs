@@ -1,0 +1,120 @@
+//! Errors of the object layer.
+//!
+//! A variant states what is wrong with an object or with the server. A protocol maps each variant to its own
+//! code, without a catch-all arm, so that a new variant does not compile until every protocol maps it.
+
+use mlgw_common::{BodyId, ObjectKey};
+use mlgw_metadata::ProposeError;
+use mlgw_metadata::command::Reject;
+use std::fmt;
+
+/// Why an operation on an object failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectError {
+    /// The server is short of something. The same request may succeed in a moment.
+    #[error("{0}")]
+    Short(Shortage),
+    /// The disks have no room, and none is being made.
+    #[error("the disks have no room")]
+    NoRoom,
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopping,
+    /// The bucket does not exist.
+    #[error("the bucket {0:?} does not exist")]
+    NoSuchBucket(String),
+    /// The key has no object.
+    #[error("the key {0} has no object")]
+    NoSuchKey(ObjectKey),
+    /// The upload does not exist, or has ended.
+    #[error("the upload {0} does not exist")]
+    NoSuchUpload(BodyId),
+    /// The object changed between the evaluation of the condition of this name and the write.
+    #[error("the object changed: {condition} does not hold any more")]
+    LostRace {
+        /// The name of the condition, as `If-Match`.
+        condition: &'static str,
+        /// Whether the object was removed. If not, it was replaced.
+        is_removed: bool,
+    },
+    /// The catalogue refused the change.
+    #[error("{0}")]
+    Rejected(Reject),
+    /// The bytes of the object are in an upstream that does not answer.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The stored bytes of the object cannot be read. Other ranges of it may still be readable.
+    #[error("{0}")]
+    Unreadable(String),
+    /// Anything else, for the log.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// What the server is short of. The order is that of the labels of `mlgw_throttled_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shortage {
+    /// Connections.
+    Connections,
+    /// Room for writes that have not reached their origin.
+    Dirty,
+    /// Room on the disks, which is being made.
+    Disk,
+    /// Memory for requests.
+    Memory,
+    /// Places in the queue of the catalogue.
+    Queue,
+}
+
+impl Shortage {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 5] = [Self::Connections, Self::Dirty, Self::Disk, Self::Memory, Self::Queue];
+
+    /// The name in metrics and status.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Dirty => "dirty",
+            Self::Disk => "disk",
+            Self::Memory => "memory",
+            Self::Queue => "queue",
+        }
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server is short of: {}", self.name())
+    }
+}
+
+impl ObjectError {
+    /// Returns an internal error with this cause.
+    #[must_use]
+    pub fn internal(cause: impl fmt::Display) -> Self {
+        Self::Internal(cause.to_string())
+    }
+}
+
+impl From<Shortage> for ObjectError {
+    fn from(shortage: Shortage) -> Self {
+        Self::Short(shortage)
+    }
+}
+
+impl From<ProposeError> for ObjectError {
+    fn from(error: ProposeError) -> Self {
+        match error {
+            ProposeError::Rejected(reject) => Self::Rejected(reject),
+            ProposeError::Overloaded => Self::Short(Shortage::Queue),
+            ProposeError::Stopping => Self::Stopping,
+        }
+    }
+}
+
+impl From<mlgw_metadata::ReadError> for ObjectError {
+    fn from(error: mlgw_metadata::ReadError) -> Self {
+        Self::internal(error)
+    }
+}

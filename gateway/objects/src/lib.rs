@@ -1,0 +1,73 @@
+//! The object layer: reads, writes, copies, deletes and lists objects in buckets.
+//!
+//! This layer stands between a protocol and storage. It names no type of HTTP and no error of S3: a protocol
+//! checks the request, calls this layer and maps [`ObjectError`] to its own codes. Background work calls the same
+//! functions.
+//!
+//! Always: the bytes of a body are durable in segments before the catalogue names them, and a change is durable in
+//! the catalogue before its function returns `Ok`. After a power failure an object is therefore complete or
+//! absent. Memory of requests is granted before it is used ([`memory`]).
+
+pub mod checksum;
+pub mod commit;
+pub mod compressor;
+pub mod delete;
+pub mod error;
+pub mod etag;
+pub mod ingest;
+pub mod list;
+pub mod lockstep;
+pub mod memory;
+pub mod metrics;
+pub mod multipart;
+pub mod put;
+pub mod quota;
+pub mod read;
+pub mod reader;
+pub mod stages;
+
+pub use error::{ObjectError, Shortage};
+pub use metrics::ObjectMetrics;
+
+use compressor::Compressor;
+use lockstep::Hasher;
+use mlgw_metadata::Catalogue;
+use mlgw_metadata::schema::{Bucket, BucketState};
+use mlgw_tiering::Tiers;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// What the operations on objects use.
+pub struct Objects {
+    /// Records of buckets, objects and uploads.
+    pub catalogue: Catalogue,
+    /// Segments and the memory tier.
+    pub tiers: Tiers,
+    /// Compresses chunks that a rule selects.
+    pub compressor: Arc<Compressor>,
+    /// Computes MD5s of several bodies side by side.
+    pub hasher: Hasher,
+    /// Whether the ETag of a new body is its MD5. If not, it is random ([`etag`]).
+    pub md5_etags: bool,
+    /// Counts waits and refusals.
+    pub metrics: Arc<ObjectMetrics>,
+}
+
+impl Objects {
+    /// Returns the objects of `catalogue` with their bytes in `tiers`. Must be called within a tokio runtime, on
+    /// which MD5s are computed.
+    #[must_use]
+    pub fn new(catalogue: Catalogue, tiers: Tiers, md5_etags: bool) -> Self {
+        let (compressor, metrics, hasher) = (Arc::default(), Arc::default(), Hasher::new(Handle::current()));
+        Self { catalogue, tiers, compressor, hasher, md5_etags, metrics }
+    }
+
+    /// Returns the bucket `name`.
+    ///
+    /// # Errors
+    /// [`ObjectError::NoSuchBucket`].
+    pub fn bucket(&self, name: &str) -> Result<Arc<Bucket>, ObjectError> {
+        let bucket = self.catalogue.bucket(name).filter(|bucket| bucket.state() == BucketState::Active);
+        bucket.ok_or_else(|| ObjectError::NoSuchBucket(name.to_owned()))
+    }
+}

@@ -1,0 +1,224 @@
+//! Stores new bodies and names them.
+//!
+//! The order is fixed: the bytes are durable in a segment before the catalogue is asked to name them, and the
+//! catalogue has synced before [`Objects::put_version`] returns. A source that fails, a refused condition or a
+//! power failure leaves the namespace as it was. Compaction frees bytes that nothing names.
+
+use crate::checksum::{Algorithm, stored};
+use crate::compressor::Compression;
+use crate::ingest::{Destination, Durable, Ingest};
+use crate::memory::Account;
+use crate::quota::Writer;
+use crate::{ObjectError, Objects, etag};
+use bytes::Bytes;
+use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
+use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
+use mlgw_metadata::ProposeError;
+use mlgw_metadata::command::{Conditions, ObjectChange, PutObject, Reject, Reply};
+use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion, Pair};
+use mlgw_tiering::Hold;
+use std::sync::Arc;
+
+/// The only storage class.
+pub const STORAGE_CLASS: &str = "STANDARD";
+
+/// The descriptive part of a new object.
+#[derive(Clone, Debug, Default)]
+pub struct Description {
+    /// System headers that are stored with it.
+    pub headers: Vec<Pair>,
+    /// User metadata.
+    pub metadata: Vec<Pair>,
+    /// Tags.
+    pub tags: Vec<Pair>,
+}
+
+/// A body that is durable in segments and that nothing names yet.
+pub struct Stored {
+    /// Its id.
+    pub body: BodyId,
+    /// Its length.
+    pub bytes: u64,
+    /// Its ETag.
+    pub etag: String,
+    /// Its checksums.
+    pub checksums: Vec<Checksum>,
+    /// Where its bytes are.
+    pub extents: Vec<Extent>,
+    /// Keep its segments until the catalogue has named the bytes or refused to.
+    pub holds: Vec<Hold>,
+}
+
+/// Where a new body belongs.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// The bucket.
+    pub bucket: &'a Bucket,
+    /// The key.
+    pub key: &'a ObjectKey,
+    /// The upload and the part of it, if the body becomes a part.
+    pub part: Option<(BodyId, PartNumber)>,
+}
+
+/// A source of the bytes of a new body, in order.
+pub trait Source {
+    /// Why the source failed, or the object layer did.
+    type Error: From<ObjectError>;
+
+    /// Returns the length in bytes if it is known before the first byte.
+    fn length(&self) -> Option<u64>;
+
+    /// Returns whether [`Objects::store`] has to compute the MD5.
+    fn wants_md5(&self) -> bool;
+
+    /// Returns the next bytes, or nothing after the last.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, Self::Error>> + Send;
+
+    /// Returns the digests of the whole body, given its MD5 if [`Source::wants_md5`]. Called after the last byte.
+    ///
+    /// # Errors
+    /// When the bytes are not those that were promised.
+    fn finish(self, md5: Option<[u8; 16]>) -> Result<Sums, Self::Error>;
+}
+
+/// Digests of a whole body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Its length.
+    pub bytes: u64,
+    /// Its MD5, if the ETag is to be that.
+    pub md5: Option<[u8; 16]>,
+    /// Its checksums.
+    pub checksums: Vec<(Algorithm, Vec<u8>)>,
+}
+
+impl Stored {
+    /// Returns the record of the version that this body becomes, without its extents.
+    #[must_use]
+    pub fn object(&self, description: Description, writer: Writer, now_ms: i64) -> ObjectVersion {
+        ObjectVersion {
+            body_id: self.body.get(),
+            size: self.bytes,
+            modified_ms: now_ms,
+            etag: self.etag.clone(),
+            headers: description.headers,
+            metadata: description.metadata,
+            tags: description.tags,
+            checksums: self.checksums.clone(),
+            storage_class: STORAGE_CLASS.to_owned(),
+            owner: writer.owner,
+            payer: writer.payer,
+            ..ObjectVersion::default()
+        }
+    }
+}
+
+/// Returns a put of `object` with the extents of its body.
+#[must_use]
+pub fn put_of(mut object: ObjectVersion, extents: Vec<Extent>, conditions: Conditions) -> PutObject {
+    let mut pages = Vec::new();
+    if extents.len() <= INLINE_EXTENTS_MAX {
+        object.extents = extents;
+    } else {
+        pages = pages_of(extents);
+    }
+    PutObject { version: object, pages, conditions, is_exempt: false }
+}
+
+/// The map of a long body, in pages.
+fn pages_of(extents: Vec<Extent>) -> Vec<ExtentPage> {
+    let page = |extents: &[Extent]| ExtentPage { extents: extents.to_vec(), parts: Vec::new() };
+    extents.chunks(EXTENT_PAGE_ENTRIES_MAX).map(page).collect()
+}
+
+/// The error of a write whose condition held when the request began.
+#[must_use]
+pub fn lost_race(error: ProposeError, conditions_name: &'static str) -> ObjectError {
+    let lost = |is_removed| ObjectError::LostRace { condition: conditions_name, is_removed };
+    match error {
+        ProposeError::Rejected(Reject::NoSuchKey) => lost(true),
+        ProposeError::Rejected(Reject::PreconditionFailed) => lost(false),
+        error => error.into(),
+    }
+}
+
+/// The name of the condition that decides a write.
+#[must_use]
+pub fn condition_name(conditions: &Conditions) -> &'static str {
+    if conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" }
+}
+
+impl Objects {
+    /// Returns the id of the body that `part` becomes a part of, or a new one.
+    ///
+    /// # Errors
+    /// Those of the catalogue.
+    pub async fn body_of(&self, part: Option<(BodyId, PartNumber)>) -> Result<BodyId, ObjectError> {
+        match part {
+            Some((upload, _)) => Ok(upload),
+            None => Ok(self.catalogue.body_id().await?),
+        }
+    }
+
+    /// Reads `source` to its end and stores it, compressed if `compression` is given.
+    ///
+    /// # Errors
+    /// Those of the source; [`ObjectError::NoRoom`]; [`crate::Shortage`] of memory or disk.
+    pub async fn store<S: Source>(
+        self: &Arc<Self>,
+        memory: &Account,
+        target: Target<'_>,
+        mut source: S,
+        compression: Option<Compression>,
+    ) -> Result<Stored, S::Error> {
+        let length = source.length();
+        self.room_for(length.unwrap_or(0)).await?;
+        let body = self.body_of(target.part).await?;
+        let ingest =
+            Ingest::begin(self, memory, Destination::of(target, body), length, source.wants_md5()).await?;
+        let mut ingest = ingest.compressed(compression);
+        while let Some(bytes) = source.next().await? {
+            ingest.push(bytes).await?;
+        }
+        // The source may fail once more when it knows the MD5: until then nothing names the bytes.
+        let Durable { extents, holds, md5 } = ingest.finish().await?;
+        let Sums { bytes, md5, checksums } = source.finish(md5)?;
+        let of_whole = |(algorithm, value)| stored(algorithm, ChecksumKind::FullObject, value);
+        let checksums = checksums.into_iter().map(of_whole).collect();
+        Ok(Stored { body, bytes, etag: etag::of_body(md5)?, checksums, extents, holds })
+    }
+
+    /// Makes `object` the current version of its key. Returns its place in the order of versions.
+    ///
+    /// # Errors
+    /// [`ObjectError::LostRace`]; those of [`Objects::propose_object`].
+    pub async fn put_version(
+        &self,
+        bucket: &Bucket,
+        key: &ObjectKey,
+        object: ObjectVersion,
+        extents: Vec<Extent>,
+        conditions: Conditions,
+    ) -> Result<u64, ObjectError> {
+        self.propose_put(bucket, key, put_of(object, extents, conditions)).await
+    }
+
+    /// As [`Objects::put_version`].
+    ///
+    /// # Errors
+    /// As [`Objects::put_version`].
+    pub async fn propose_put(
+        &self,
+        bucket: &Bucket,
+        key: &ObjectKey,
+        put: PutObject,
+    ) -> Result<u64, ObjectError> {
+        let condition = condition_name(&put.conditions);
+        let now = Timestamp(put.version.modified_ms);
+        let proposed = self.propose_object(bucket, key, now, ObjectChange::Put(put)).await;
+        match proposed.map_err(|error| lost_race(error, condition))? {
+            Reply::Written(written) => Ok(written.seq),
+            other => Err(ObjectError::internal(format!("a put was answered with {other:?}"))),
+        }
+    }
+}

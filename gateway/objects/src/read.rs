@@ -1,0 +1,93 @@
+//! Finds objects and opens readers of their bytes.
+//!
+//! Nothing here writes, so a power failure changes nothing.
+
+use crate::memory::{Account, Held, blocks_of};
+use crate::reader::{BodyReader, PIECE_BYTES, part_ranges};
+use crate::{ObjectError, Objects};
+use mlgw_common::limits::SMALL_BODY_BYTES;
+use mlgw_common::{BucketId, ObjectKey, PartNumber};
+use mlgw_metadata::schema::{Bucket, Checksum, ObjectVersion, PartRange};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An object with its bucket and key.
+pub struct Found {
+    /// The bucket.
+    pub bucket: Arc<Bucket>,
+    /// The key.
+    pub key: ObjectKey,
+    /// The record.
+    pub object: ObjectVersion,
+}
+
+/// The range of a part in its object, and the checksums of the part.
+pub type Part = (Range<u64>, Vec<Checksum>);
+
+impl Objects {
+    /// Returns the current version of a key, unless it is a delete marker.
+    ///
+    /// # Errors
+    /// Those of the catalogue.
+    pub fn current(&self, bucket: BucketId, key: &ObjectKey) -> Result<Option<ObjectVersion>, ObjectError> {
+        Ok(self.catalogue.object(bucket, key)?.filter(|object| !object.delete_marker))
+    }
+
+    /// Returns the current object of `key`.
+    ///
+    /// # Errors
+    /// [`ObjectError::NoSuchKey`].
+    pub fn find(&self, bucket: Arc<Bucket>, key: &ObjectKey) -> Result<Found, ObjectError> {
+        let object = self.current(bucket.bucket_id(), key)?;
+        let object = object.ok_or_else(|| ObjectError::NoSuchKey(key.clone()))?;
+        Ok(Found { bucket, key: key.clone(), object })
+    }
+}
+
+impl Found {
+    /// Returns a reader of `range` and the memory for what it reads: two pieces, the one that is being sent and
+    /// the next. Pieces are smaller when memory is short. A small range needs no memory.
+    ///
+    /// # Errors
+    /// [`crate::Shortage::Memory`] when there is none for too long.
+    pub async fn reader(
+        &self,
+        objects: &Objects,
+        memory: &Account,
+        range: Range<u64>,
+    ) -> Result<(BodyReader, Option<Arc<Held>>), ObjectError> {
+        let (bucket, bytes) = (self.bucket.bucket_id(), range.end - range.start);
+        let reader =
+            BodyReader::new(&objects.catalogue, &objects.tiers, bucket, &self.key, &self.object, range);
+        if bytes <= SMALL_BODY_BYTES as u64 {
+            return Ok((reader, None));
+        }
+        let many = blocks_of(bytes.min(2 * PIECE_BYTES));
+        let held = memory.hold_some(many, many.min(2)).await?;
+        let pieces = if held.blocks() < many as usize { held.blocks() / 2 } else { held.blocks() };
+        Ok((reader.in_pieces_of(pieces), Some(Arc::new(held))))
+    }
+
+    /// Returns part `at`, counted from 0, of an object of several parts.
+    ///
+    /// # Errors
+    /// Those of the catalogue.
+    pub fn part(&self, objects: &Objects, at: usize) -> Result<Option<Part>, ObjectError> {
+        // Part numbers may have gaps. A client counts the parts of the object, as at AWS.
+        let parts = self.part_ranges(objects)?;
+        let Some(part) = parts.get(at) else { return Ok(None) };
+        let first: u64 = parts[..at].iter().map(|part| part.bytes).sum();
+        let range = first..first + part.bytes;
+        let Some(number) = PartNumber::new(part.number) else { return Ok(None) };
+        let row = objects.catalogue.part(self.bucket.bucket_id(), &self.key, self.object.body(), number)?;
+        Ok(Some((range, row.map(|row| row.checksums).unwrap_or_default())))
+    }
+
+    /// Returns the parts of the object, none if it was put whole.
+    ///
+    /// # Errors
+    /// Those of the catalogue.
+    pub fn part_ranges(&self, objects: &Objects) -> Result<Vec<PartRange>, ObjectError> {
+        Ok(part_ranges(&objects.catalogue, self.bucket.bucket_id(), &self.key, &self.object)?)
+    }
+}

@@ -1,0 +1,155 @@
+//! Maps errors of the object layer and of the catalogue to S3's codes.
+//!
+//! The maps have no catch-all arm: a new variant does not compile before it has a code.
+
+use super::error::{Code, S3Error};
+use crate::config::ByteSize;
+use mlgw_metadata::command::{QuotaOf, Reject};
+use mlgw_metadata::schema::{Excess, Measure};
+use mlgw_metadata::{CreateBucketError, DeleteBucketError, ProposeError, ReadError};
+use mlgw_objects::{ObjectError, Shortage};
+
+impl From<ObjectError> for S3Error {
+    fn from(error: ObjectError) -> Self {
+        match error {
+            ObjectError::Short(shortage) => shortage.into(),
+            ObjectError::NoRoom => Self::new(Code::InsufficientStorage),
+            ObjectError::Stopping => Self::new(Code::ServiceUnavailable),
+            ObjectError::NoSuchBucket(name) => Self::new(Code::NoSuchBucket).field("BucketName", name),
+            ObjectError::NoSuchKey(key) => Self::new(Code::NoSuchKey).field("Key", key.as_str()),
+            ObjectError::NoSuchUpload(_) => Self::new(Code::NoSuchUpload),
+            ObjectError::LostRace { condition, is_removed: true } => {
+                Self::new(Code::ConditionalRequestConflict).field("Condition", condition)
+            }
+            ObjectError::LostRace { condition, is_removed: false } => Self::precondition_failed(condition),
+            ObjectError::Rejected(reject) => reject.into(),
+            ObjectError::Unreachable(cause) => Self::new(Code::ServiceUnavailable)
+                .caused_by(cause)
+                .message("The object's bytes are in an upstream that does not answer now; try again."),
+            ObjectError::Unreadable(cause) => Self::internal(cause).message(
+                "The object's bytes cannot be read. Other ranges may still be; see the server's log.",
+            ),
+            ObjectError::Internal(cause) => Self::internal(cause),
+        }
+    }
+}
+
+impl From<Shortage> for S3Error {
+    fn from(shortage: Shortage) -> Self {
+        let error = Self::new(Code::SlowDown);
+        match shortage {
+            Shortage::Connections | Shortage::Memory | Shortage::Queue => error,
+            Shortage::Dirty => {
+                error.message("Too much is not at its upstream yet. Please reduce your request rate.")
+            }
+            Shortage::Disk => error.message("Room is being made on the disk; try again in a moment."),
+        }
+    }
+}
+
+impl From<ReadError> for S3Error {
+    fn from(error: ReadError) -> Self {
+        ObjectError::from(error).into()
+    }
+}
+
+impl From<ProposeError> for S3Error {
+    fn from(error: ProposeError) -> Self {
+        ObjectError::from(error).into()
+    }
+}
+
+impl From<CreateBucketError> for S3Error {
+    fn from(error: CreateBucketError) -> Self {
+        match error {
+            CreateBucketError::Exists(bucket) => {
+                Self::new(Code::BucketAlreadyOwnedByYou).field("BucketName", bucket.name.clone())
+            }
+            CreateBucketError::TooMany => Self::new(Code::TooManyBuckets),
+            CreateBucketError::Busy => Self::new(Code::OperationAborted),
+            CreateBucketError::Propose(error) => error.into(),
+        }
+    }
+}
+
+impl From<DeleteBucketError> for S3Error {
+    fn from(error: DeleteBucketError) -> Self {
+        match error {
+            DeleteBucketError::NoSuchBucket => Self::new(Code::NoSuchBucket),
+            DeleteBucketError::NotEmpty => Self::new(Code::BucketNotEmpty),
+            DeleteBucketError::Propose(error) => error.into(),
+        }
+    }
+}
+
+impl From<Reject> for S3Error {
+    fn from(reject: Reject) -> Self {
+        let number = |number: u32| number.to_string();
+        match reject {
+            Reject::NoSuchBucket => Self::new(Code::NoSuchBucket),
+            Reject::BucketExists { .. } => Self::new(Code::BucketAlreadyOwnedByYou),
+            Reject::BucketNotEmpty => Self::new(Code::BucketNotEmpty),
+            Reject::TooManyBuckets => Self::new(Code::TooManyBuckets),
+            // The bucket changed under the request twice in a row. A retry finds it as it is.
+            Reject::StaleEpoch | Reject::BucketFrozen | Reject::BucketBusy => {
+                Self::new(Code::OperationAborted)
+            }
+            Reject::NoSuchKey => Self::new(Code::NoSuchKey),
+            Reject::PreconditionFailed => Self::new(Code::PreconditionFailed),
+            Reject::NoSuchUpload => Self::new(Code::NoSuchUpload),
+            Reject::InvalidPart { number: part } => {
+                Self::new(Code::InvalidPart).field("PartNumber", number(part))
+            }
+            Reject::PartTooSmall { number: part, size } => Self::new(Code::EntityTooSmall)
+                .field("PartNumber", number(part))
+                .field("ProposedSize", size.to_string()),
+            Reject::TooLarge => Self::new(Code::EntityTooLarge),
+            Reject::QuotaExceeded { of, excess } => quota_exceeded(&of, excess),
+            // No request of S3 makes a command that the catalogue refuses with one of these.
+            reject @ (Reject::BodyInUse
+            | Reject::Malformed { .. }
+            | Reject::NoSuchSegment
+            | Reject::SegmentSealed
+            | Reject::SegmentFenced { .. }
+            | Reject::SegmentElsewhere
+            | Reject::SegmentInUse
+            | Reject::NotReferenced
+            | Reject::NoSuchCredential
+            | Reject::DatasetExists
+            | Reject::NoSuchDataset
+            | Reject::DatasetChanged
+            | Reject::TooManyDatasets
+            | Reject::DatasetBusy { .. }
+            | Reject::NoSuchJob
+            | Reject::JobEnded
+            | Reject::JobElsewhere { .. }
+            | Reject::PolicyChanged { .. }
+            | Reject::NoSuchPolicy { .. }
+            | Reject::RangeInUse) => {
+                Self::internal(format!("the catalogue refused what it should have taken: {reject}"))
+            }
+        }
+    }
+}
+
+/// Returns the refusal: which quota, how much of it is used, and what helps.
+fn quota_exceeded(of: &QuotaOf, excess: Excess) -> S3Error {
+    let Excess { measure, limit, used } = excess;
+    let amount = |amount| match measure {
+        Measure::Bytes => format!("{amount} bytes ({})", ByteSize(amount).human()),
+        Measure::Objects => format!("{amount} objects"),
+    };
+    let whose = match of {
+        QuotaOf::Bucket => "The bucket's quota".to_owned(),
+        QuotaOf::Key(access_key) => format!("The quota of the access key {access_key}"),
+    };
+    let message = format!(
+        "{whose} is {}, and {} are used: this would go beyond it. Delete objects or abort uploads, or ask for a larger quota.",
+        amount(limit),
+        amount(used)
+    );
+    S3Error::new(Code::QuotaExceeded)
+        .message(message)
+        .field("Limit", limit.to_string())
+        .field("Used", used.to_string())
+}
