@@ -205,6 +205,14 @@ fn adopting_verifies_and_names_what_disagrees() {
         let (said, status) = adopt(dir);
         assert_eq!(status, Some(1), "{said}");
         assert_same(&before, &snapshot(dir), &said);
+        // None of its files: only the mark names the owner.
+        fs::remove_dir_all(dir).expect("removed");
+        fs::create_dir(dir).expect("created");
+        fs::copy(theirs.join(MARK), dir.join(MARK)).expect("copied");
+        let before = snapshot(dir);
+        let (said, status) = adopt(dir);
+        assert_eq!(status, Some(1), "{said}");
+        assert_same(&before, &snapshot(dir), &said);
         fs::remove_dir_all(dir).expect("removed");
         fs::rename(dir.with_extension("own"), dir).expect("renamed");
 
