@@ -13,7 +13,7 @@ use bytes::Bytes;
 use mlgw_common::Timestamp;
 use mlgw_metadata::schema::ObjectVersion;
 use mlgw_objects::ObjectError;
-use mlgw_objects::memory::{Account, Held};
+use mlgw_objects::memory::{Account, MemoryGrant};
 use mlgw_objects::put::Description;
 use mlgw_objects::read::Found;
 use mlgw_objects::reader::BodyReader;
@@ -96,7 +96,7 @@ impl Copied {
         gateway: &Gateway,
         memory: &Account,
         range: Range<u64>,
-    ) -> Result<(CopiedReader, Option<Arc<Held>>), S3Error> {
+    ) -> Result<(CopiedReader, Option<Arc<MemoryGrant>>), S3Error> {
         match self {
             Self::Ours(found) => {
                 let (reader, held) = found.reader(&gateway.objects, memory, range).await?;

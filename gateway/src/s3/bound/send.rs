@@ -21,7 +21,7 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderName};
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, SMALL_BODY_BYTES};
-use mlgw_objects::ingest::CONNECTION_BLOCKS;
+use mlgw_objects::CONNECTION_BLOCKS;
 use mlgw_objects::memory::blocks_of;
 use mlgw_tiering::origin::{Content, OriginError, Streamed, Trailer, Written};
 use std::pin::pin;
@@ -86,7 +86,7 @@ async fn send_whole(
 ) -> Result<Written, S3Error> {
     let _memory = match bytes <= SMALL_BODY_BYTES as u64 {
         true => None,
-        false => Some(request.memory.hold(blocks_of(bytes) + CONNECTION_BLOCKS).await?),
+        false => Some(request.memory.reserve(blocks_of(bytes) + CONNECTION_BLOCKS).await?),
     };
     let first = body.next().await?.unwrap_or_default();
     let whole = if first.len() as u64 == bytes {
@@ -118,7 +118,7 @@ async fn send_stream(
     to: To<'_>,
     mut headers: HeaderMap,
 ) -> Result<Written, S3Error> {
-    let _memory = request.memory.hold(STREAM_BLOCKS).await?;
+    let _memory = request.memory.reserve(STREAM_BLOCKS).await?;
     let (pieces, mut queue) = mpsc::channel(1);
     let (told, value) = oneshot::channel();
     let mut trailer = None;
