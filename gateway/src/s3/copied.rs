@@ -1,6 +1,8 @@
-//! What a copy is of: an object of ours, or one of a bucket that is bound, as who reads it there would get it.
+//! What a copy is of: an object of ours, or one of a bucket that is bound, as who reads it there would get
+//! it.
 //!
-//! Always: who copies may read the source, and his conditions on it hold, before anything of it is read; and what is read is one version of it.
+//! Always: who copies may read the source, and his conditions on it hold, before anything of it is read; and
+//! what is read is one version of it.
 
 use super::bound::FromBound;
 use super::conditions::{OF_COPY_SOURCE, Verdict};

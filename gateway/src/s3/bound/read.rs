@@ -35,7 +35,8 @@ pub(super) async fn get_object(gateway: &Gateway, request: &Request<'_>, fronted
     answer(request, fronted, Some(gateway)).await
 }
 
-/// Answers, with a body if there is a gateway to read it; again when the object was replaced at the origin meanwhile.
+/// Answers, with a body if there is a gateway to read it; again when the object was replaced at the origin
+/// meanwhile.
 async fn answer(request: &Request<'_>, fronted: &Fronted, body: Option<&Gateway>) -> S3Result {
     let mut looks = 1;
     loop {
