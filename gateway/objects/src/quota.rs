@@ -5,10 +5,11 @@
 //! failure.
 
 use crate::{ObjectError, Objects};
+use mlgw_common::bytes::human;
 use mlgw_common::{ObjectKey, PartNumber};
 use mlgw_metadata::ReadError;
 use mlgw_metadata::command::{QuotaOf, Reject};
-use mlgw_metadata::schema::{self, Bucket, BucketUsage, Excess, ObjectVersion, Quota};
+use mlgw_metadata::schema::{self, Bucket, BucketUsage, Excess, Measure, ObjectVersion, Quota};
 
 /// The owner and the payer of a new object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -142,4 +143,24 @@ impl Objects {
         let gone = there.map(|part| of_part(part.size)).unwrap_or_default();
         look.check(self, of_part(bytes.unwrap_or(0)), gone, &upload.payer)
     }
+}
+
+/// Returns the text of a refusal: which quota, how much of it is used, and what helps.
+#[must_use]
+pub fn refusal(of: &QuotaOf, excess: Excess) -> String {
+    let Excess { measure, limit, used } = excess;
+    let amount = |amount| match measure {
+        Measure::Bytes => format!("{amount} bytes ({})", human(amount)),
+        Measure::Objects => format!("{amount} objects"),
+    };
+    let whose = match of {
+        QuotaOf::Bucket => "The bucket's quota".to_owned(),
+        QuotaOf::Key(access_key) => format!("The quota of the access key {access_key}"),
+    };
+    format!(
+        "{whose} is {}, and {} are used: this would go beyond it. Delete objects or abort uploads, or ask for \
+         a larger quota.",
+        amount(limit),
+        amount(used)
+    )
 }
