@@ -4,6 +4,7 @@
 //! on it. Outside input becomes one of these types exactly once, at the edge; from there on the
 //! type is the proof that it was checked.
 
+pub mod bytes;
 pub mod checksum;
 pub mod clock;
 pub mod header_text;

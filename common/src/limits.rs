@@ -95,12 +95,12 @@ pub const SMALL_BODY_BYTES: usize = 16 * KIB as usize;
 pub const HELD_BLOCKS_MAX: u32 = (2 * XML_BODY_BYTES_MAX as u64 / BLOCK_BYTES) as u32 + 2;
 /// The least memory that a server works with, whatever it is told.
 pub const MEMORY_BYTES_MIN: u64 = 16 * MIB;
-/// What the program takes beside all that is counted. Measured in 256 MiB: 10 MiB when idle, and 45 MiB with 5,000
-/// connections, a full memory tier and twelve clients that write and read 16 MiB each. Another 28 MiB are the
-/// kernel's: its tables, and pages that wait to be written to the disk.
+/// What the program takes beside all that is counted. Measured in 256 MiB: 10 MiB when idle, and 45 MiB with
+/// 5,000 connections, a full memory tier and twelve clients that write and read 16 MiB each. Another 28 MiB
+/// are the kernel's: its tables, and pages that wait to be written to the disk.
 pub const PROCESS_BYTES: u64 = 80 * MIB;
-/// With less memory than this the server asks for no huge pages. The allocator advises them for its heap, and one
-/// small buffer then takes up to 2 MiB: a server in 256 MiB took 232 MiB instead of 100 and was killed.
+/// With less memory than this the server asks for no huge pages. The allocator advises them for its heap, and
+/// one small buffer then takes up to 2 MiB: a server in 256 MiB took 232 MiB instead of 100 and was killed.
 pub const HUGE_PAGES_MEMORY_MIN: u64 = 2 * GIB;
 /// What a connection at rest takes: its task, its socket and what TLS keeps of it, measured.
 pub const RESTING_CONNECTION_BYTES: u64 = 7 * KIB;
@@ -119,7 +119,8 @@ pub const OWN_SEGMENT_BYTES_MIN: u64 = 64 * MIB;
 
 // MD5 in lockstep.
 
-/// Bodies that are hashed side by side, a chunk of each. Twice as many take longer, for there are not registers enough.
+/// Bodies that are hashed side by side, a chunk of each. Twice as many take longer, for there are not
+/// registers enough.
 pub const LOCKSTEP_LANES_MAX: usize = 8;
 /// Bytes that lie unhashed until others come along. With more, nobody is waited for: a chunk for each lane.
 pub const UNHASHED_BYTES_MAX: usize = LOCKSTEP_LANES_MAX * CHUNK_BYTES_MAX as usize;
@@ -155,11 +156,13 @@ pub const MARK_BYTES: u64 = 2 * MIB;
 /// Wanted bytes up to which a read is first tried in place, from the page cache. Verifying and
 /// copying this much takes about 40 µs, what a thread hop and back costs.
 pub const INLINE_READ_BYTES_MAX: u64 = 256 * KIB;
-/// Requests that a disk has in hand at once, reads and batches of writes, of clients and of the server itself; each read holds a
-/// thread of the blocking pool. Further ones wait in lanes. An NVMe disk is at its best with so many, and one place is free again
-/// every quarter of a millisecond when each request takes 16 ms.
+/// Requests that a disk has in hand at once, reads and batches of writes, of clients and of the server
+/// itself; each read holds a thread of the blocking pool. Further ones wait in lanes. An NVMe disk is at its
+/// best with so many, and one place is free again every quarter of a millisecond when each request takes 16
+/// ms.
 pub const DISK_PLACES: usize = 64;
-/// Wanted bytes up to which compressed blocks are decompressed where their request runs, when the page cache has them: about 60 µs.
+/// Wanted bytes up to which compressed blocks are decompressed where their request runs, when the page cache
+/// has them: about 60 µs.
 pub const INLINE_UNPACK_BYTES_MAX: u64 = BLOCK_BYTES;
 /// Places at a disk that slow reads of one file may hold: with a quarter, a file that never answers leaves
 /// three to others.
@@ -167,10 +170,12 @@ pub const FILE_SLOW_PLACES_MAX: usize = DISK_PLACES / 4;
 /// Slow reads of one file that are under way, after which no other begins. Each holds a thread of the
 /// blocking pool, which has 512.
 pub const FILE_SLOW_READS_MAX: usize = DISK_PLACES;
-/// What of a compressed chunk is read at a time. While it is decompressed it is in memory twice; so with what is being sent it takes no more
-/// than two pieces of what is stored as it came. Who was granted less has, while he has a place at the disk, one block more.
+/// What of a compressed chunk is read at a time. While it is decompressed it is in memory twice; so with what
+/// is being sent it takes no more than two pieces of what is stored as it came. Who was granted less has,
+/// while he has a place at the disk, one block more.
 pub const UNPACKED_PIECE_BYTES: u64 = 2 * BLOCK_BYTES;
-/// What decompresses blocks is kept for the next read, so many times: about 160 KiB each, as many as a disk has places.
+/// What decompresses blocks is kept for the next read, so many times: about 160 KiB each, as many as a disk
+/// has places.
 pub const UNPACKERS_KEPT_MAX: usize = DISK_PLACES;
 /// Segment files kept open for reading.
 pub const OPEN_FILES_MAX: usize = 512;
@@ -198,7 +203,8 @@ pub const LOOK_AGAIN_MAX: usize = 8;
 
 // The log of decisions.
 
-/// Decisions that are remembered: at about 200 bytes each a megabyte of memory; four times that when all have long keys and errors.
+/// Decisions that are remembered: at about 200 bytes each a megabyte of memory; four times that when all have
+/// long keys and errors.
 pub const DECISIONS_MAX: usize = 4096;
 /// Of what went wrong with one so much is remembered.
 pub const DECISION_WHY_BYTES_MAX: usize = 256;
@@ -215,13 +221,15 @@ pub const DATASET_NAME_LEN_MAX: usize = 63;
 pub const SLICES_MAX: usize = 100;
 /// Sources of one dataset.
 pub const SOURCES_MAX: usize = 16;
-/// Records of jobs that are kept of each dataset, the one at work included; at about 300 bytes each they are 6 MB in all.
+/// Records of jobs that are kept of each dataset, the one at work included; at about 300 bytes each they are
+/// 6 MB in all.
 pub const JOBS_KEPT_MAX: usize = 20;
 /// Jobs that a node is at; further ones wait.
 pub const JOBS_RUNNING_MAX: usize = 4;
 /// Objects that are fetched before anybody asks for them at a time, on a node.
 pub const AHEAD_OBJECTS_MAX: usize = 64;
-/// Large blocks whose memory is left to those who have asked, while others are fetched ahead or wait to be shared.
+/// Large blocks whose memory is left to those who have asked, while others are fetched ahead or wait to be
+/// shared.
 pub const FETCH_BLOCKS_SPARE: usize = 12;
 /// Recorded traces that are kept; the oldest go when another is begun.
 pub const TRACES_MAX: usize = 16;
@@ -229,7 +237,8 @@ pub const TRACES_MAX: usize = 16;
 pub const TRACE_FILE_BYTES: u64 = 32 * MIB;
 /// Bytes of one file of what is recalled after a restart, about.
 pub const DIARY_FILE_BYTES: u64 = 2 * MIB;
-/// Of the room for clean copies so many percent may be pinned: with more, making room for others would be going round in circles.
+/// Of the room for clean copies so many percent may be pinned: with more, making room for others would be
+/// going round in circles.
 pub const PINNED_PERCENT_MAX: u64 = 50;
 /// Objects that a job has in hand at once. At 20 ms a round trip and 1 MiB each that is 3.2 GB/s.
 pub const JOB_OBJECTS_MAX: usize = 64;
@@ -254,7 +263,8 @@ pub const POLICY_FILE_BYTES_MAX: usize = MIB as usize;
 pub const POLICY_BYTES_MAX: usize = 4 * MIB as usize;
 /// Bytes of what is said of a version: by the person, of what changed, and a file's name.
 pub const POLICY_SAID_BYTES_MAX: usize = 1024;
-/// Objects that one request hears about, or looks at, to say what a policy would do. Two policies of a hundred rules each take some seconds for so many.
+/// Objects that one request hears about, or looks at, to say what a policy would do. Two policies of a
+/// hundred rules each take some seconds for so many.
 pub const PLAN_OBJECTS_MAX: usize = 10_000;
 /// Plans that wait to be gone on with; of more the oldest are forgotten.
 pub const PLANS_MAX: usize = 8;
@@ -264,14 +274,15 @@ pub const PLAN_EXAMPLES: usize = 3;
 pub const TRIED_KEYS_MAX: usize = 10_000;
 /// Keys of which the answer tells.
 pub const TRIED_KEYS_SHOWN_MAX: usize = 1_000;
-/// Objects times epochs of a workload that a server generates to simulate on. Names of objects that are not read twice are in memory:
-/// 150 MB at most, of the day of a cluster.
+/// Objects times epochs of a workload that a server generates to simulate on. Names of objects that are not
+/// read twice are in memory: 150 MB at most, of the day of a cluster.
 pub const SIMULATED_READS_MAX: u64 = 1 << 20;
 /// Blocks that the requests of a simulation in a server ask for: at some 100 bytes each 200 MB.
 pub const SIMULATED_BLOCKS_MAX: usize = 1 << 21;
 /// Sizes of the cache that one simulation in a server tries.
 pub const SIMULATED_CACHES_MAX: usize = 16;
-/// Keys of all access plans together, twice as many as one may have: 140 MB in the policy engine, and their names.
+/// Keys of all access plans together, twice as many as one may have: 140 MB in the policy engine, and their
+/// names.
 pub const ACCESS_PLAN_KEYS_MAX: u64 = 1 << 22;
 /// Objects that rules pin at once: at some 150 bytes each 15 MB.
 pub const RULE_PINS_MAX: usize = 100_000;
@@ -285,7 +296,8 @@ pub const ROUND_EVICTIONS_MAX: usize = 10_000;
 pub const AREAS_MAX: usize = 10_000;
 /// Checkpoints that wait to be deleted.
 pub const DOOMED_MAX: usize = 1_000;
-/// Runs of which it is remembered how far their checkpoints are from each other; of others all stay where one in so many is to.
+/// Runs of which it is remembered how far their checkpoints are from each other; of others all stay where one
+/// in so many is to.
 pub const SPACINGS_MAX: usize = 10_000;
 /// Objects of checkpoints that are deleted in one round.
 pub const ROUND_DELETIONS_MAX: usize = 1_000;
@@ -303,12 +315,13 @@ pub const WORKLOADS_SHOWN_MAX: usize = 1000;
 
 // Bound buckets.
 
-/// What of an origin's object is fetched, kept and let go of as one. Objects of at most this are fetched whole.
+/// What of an origin's object is fetched, kept and let go of as one. Objects of at most this are fetched
+/// whole.
 pub const COPY_BLOCK_BYTES: u64 = 8 * MIB;
 /// Blocks of one answer that are fetched at once: three connections of 60 MB/s fill a link of 200 MB/s.
 pub const FETCH_AHEAD_BLOCKS: u64 = 4;
-/// Blocks of more than [`FETCH_SMALL_BYTES_MAX`] that are fetched at once for all answers, and held in memory until they are read
-/// or kept.
+/// Blocks of more than [`FETCH_SMALL_BYTES_MAX`] that are fetched at once for all answers, and held in memory
+/// until they are read or kept.
 pub const FETCH_BLOCKS_MAX: usize = 32;
 /// Their number on the smallest machine: two answers that read ahead.
 pub const FETCH_BLOCKS_MIN: usize = 8;

@@ -1,8 +1,10 @@
-//! Traces: what the policy engine hears, recorded into files to rehearse with; off unless somebody starts one.
+//! Traces: what the policy engine hears, recorded into files to rehearse with; off unless somebody starts
+//! one.
 //!
-//! `traces/NAME/000001.mlgwtrace` and so on in the data directory, each a trace by itself. Always: one recording at a time, which takes no more than was
-//! allowed (the oldest files go) and never makes anybody wait; the newest [`TRACES_MAX`] are kept. A recording ends with the server.
-//! When power fails, what was not on the disk is lost, and a block that is torn at the end of the last file.
+//! `traces/NAME/000001.mlgwtrace` and so on in the data directory, each a trace by itself. Always: one
+//! recording at a time, which takes no more than was allowed (the oldest files go) and never makes anybody
+//! wait; the newest [`TRACES_MAX`] are kept. A recording ends with the server. When power fails, what was not
+//! on the disk is lost, and a block that is torn at the end of the last file.
 
 use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
 use mlgw_common::limits::{MIB, TRACE_FILE_BYTES, TRACES_MAX};
@@ -87,7 +89,8 @@ impl AccessTraces {
         Self { dir: data_dir.join("traces"), keeper, clock, running: Mutex::default() }
     }
 
-    /// Begins to record. Returns the trace, and the names of those that went so that there are not too many. Blocks.
+    /// Begins to record. Returns the trace, and the names of those that went so that there are not too many.
+    /// Blocks.
     ///
     /// # Errors
     /// See [`TraceError`]; nothing is recorded then.

@@ -36,8 +36,9 @@ use std::future::poll_fn;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 
-/// Lengths of bodies of which the MD5 is computed while they are read: it is too long to be done at one go at the end, and there are
-/// no further chunks with which others could go. That of all others may be computed apart.
+/// Lengths of bodies of which the MD5 is computed while they are read: it is too long to be done at one go at
+/// the end, and there are no further chunks with which others could go. That of all others may be computed
+/// apart.
 const MD5_IN_PASSING: RangeInclusive<u64> = SMALL_BODY_BYTES as u64 + 1..=CHUNK_BYTES_MAX;
 
 /// What an operation asks of a body.
@@ -132,8 +133,8 @@ pub enum BodyMd5 {
 }
 
 impl BodyMd5 {
-    /// The MD5, given what was computed apart, if that was asked for. Before this succeeds nothing may point to the
-    /// body.
+    /// The MD5, given what was computed apart, if that was asked for. Before this succeeds nothing may point
+    /// to the body.
     ///
     /// # Errors
     /// `BadDigest`.

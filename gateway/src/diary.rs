@@ -1,8 +1,9 @@
 //! What the policy engine hears, written down, so that it knows after a restart what it knew before.
 //!
-//! `diary/000001.mlgwtrace` and so on in the data directory; a start reads them and tells the engine again ([`Diary::open`]). Always: no more than a few
-//! files, of which the oldest go, so what is old is forgotten; nobody who reads or writes waits for it; a file that is damaged is read up to there.
-//! When power fails, what was heard in the last seconds is lost. No byte depends on it.
+//! `diary/000001.mlgwtrace` and so on in the data directory; a start reads them and tells the engine again
+//! ([`Diary::open`]). Always: no more than a few files, of which the oldest go, so what is old is forgotten;
+//! nobody who reads or writes waits for it; a file that is damaged is read up to there. When power fails,
+//! what was heard in the last seconds is lost. No byte depends on it.
 
 use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
 use mlgw_common::limits::{DIARY_FILE_BYTES, KIB};
@@ -29,8 +30,8 @@ pub struct Diary {
 }
 
 impl Diary {
-    /// Tells the engine what is written, and writes down what it hears from now on, in so many bytes at most; with 0 nothing is, and what was goes.
-    /// Called within a tokio runtime, before anybody asks for anything.
+    /// Tells the engine what is written, and writes down what it hears from now on, in so many bytes at most;
+    /// with 0 nothing is, and what was goes. Called within a tokio runtime, before anybody asks for anything.
     ///
     /// # Errors
     /// When the directory cannot be made or read. A file that cannot be is passed over.

@@ -1,8 +1,9 @@
 //! Jobs: what is done with datasets, in the background, and by the clock.
 //!
-//! A job is a record of the catalogue ([`mlgw_metadata::schema::Job`]); what is here carries it out. Always: a dataset has one job at work
-//! at most, for the catalogue refuses a second; doing a job again does no harm, for each looks first whether it is done already; how
-//! far it is, is noted every few seconds together with where it would go on.
+//! A job is a record of the catalogue ([`mlgw_metadata::schema::Job`]); what is here carries it out. Always:
+//! a dataset has one job at work at most, for the catalogue refuses a second; doing a job again does no harm,
+//! for each looks first whether it is done already; how far it is, is noted every few seconds together with
+//! where it would go on.
 //!
 //! When power fails a job goes on from its last note. What it did after that is found done.
 
@@ -223,7 +224,8 @@ pub fn order_of(name: &str) -> Option<JobOrder> {
 /// Every order.
 pub const ORDERS: [JobOrder; 3] = [JobOrder::Sequential, JobOrder::Shuffled, JobOrder::ShardShuffled];
 
-/// What the name of a dataset begins with that stands for a whole bucket, for jobs that are done with that. No other dataset's name does.
+/// What the name of a dataset begins with that stands for a whole bucket, for jobs that are done with that.
+/// No other dataset's name does.
 const OF_BUCKET: &str = "bucket:";
 
 /// The dataset that stands for a bucket.

@@ -1,12 +1,12 @@
-//! Small files of one server: a line `MAGIC VERSION OWNER CRC JSON`, and whatever follows it. `OWNER` is the identity of
-//! the server and its timeline, `CRC` the CRC32C of `OWNER JSON` in hexadecimal.
+//! Small files of one server: a line `MAGIC VERSION OWNER CRC JSON`, and whatever follows it. `OWNER` is the
+//! identity of the server and its timeline, `CRC` the CRC32C of `OWNER JSON` in hexadecimal.
 //!
-//! Such a file names buckets and objects by ids that repeat on another server and after a restore. So only a file of
-//! this server and its present timeline is read. Earlier versions have no owner, and their CRC is of the JSON alone;
-//! they are read by a server that has had no other timeline.
+//! Such a file names buckets and objects by ids that repeat on another server and after a restore. So only a
+//! file of this server and its present timeline is read. Earlier versions have no owner, and their CRC is of
+//! the JSON alone; they are read by a server that has had no other timeline.
 //!
-//! Always: what is read back is what was written, and anything else is refused. The files are replaced whole, so a
-//! crash leaves the old one or the new one.
+//! Always: what is read back is what was written, and anything else is refused. The files are replaced whole,
+//! so a crash leaves the old one or the new one.
 
 use mlgw_common::checksum::crc32c;
 use mlgw_common::{Identity, Lineage};

@@ -77,7 +77,8 @@ pub struct Metrics {
 pub struct Done {
     /// Requests answered or given up.
     pub requests: u64,
-    /// Those that failed because of the server: 5xx, but for 501 and for those it was too short of something for.
+    /// Those that failed because of the server: 5xx, but for 501 and for those it was too short of something
+    /// for.
     pub errors: u64,
     /// Those refused because something was short.
     pub refused: u64,

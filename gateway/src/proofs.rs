@@ -1,9 +1,10 @@
 //! Compares the bytes of objects with the checksums that the catalogue has of them, for the scrub.
 //!
-//! Records on the disk have checksums of their own, which show damage. What only a checksum of the object shows is
-//! a record that is whole and belongs elsewhere. Compared are full-object checksums; or composite ones, part by
-//! part; or, where there is none, the MD5 that the ETag is made of. Bytes are read from the disks, past the memory
-//! tier; objects of which a part is in an upstream are left out, as reading them costs traffic. Nothing is changed.
+//! Records on the disk have checksums of their own, which show damage. What only a checksum of the object
+//! shows is a record that is whole and belongs elsewhere. Compared are full-object checksums; or composite
+//! ones, part by part; or, where there is none, the MD5 that the ETag is made of. Bytes are read from the
+//! disks, past the memory tier; objects of which a part is in an upstream are left out, as reading them costs
+//! traffic. Nothing is changed.
 
 use crate::auth::hex;
 use md5::{Digest as _, Md5};

@@ -150,7 +150,8 @@ fn request_id(now: Timestamp, number: u64) -> String {
     format!("{:011X}{:07X}", now.as_millis(), number & 0x0fff_ffff)
 }
 
-/// What went wrong inside belongs in the log; what a client did wrong, or asked for that there is not, does not.
+/// What went wrong inside belongs in the log; what a client did wrong, or asked for that there is not, does
+/// not.
 fn log_cause(error: &S3Error, cause: &str, request_id: &str) {
     if error.status().is_server_error() && error.code() != Code::NotImplemented {
         tracing::error!(code = error.code().as_str(), cause, request_id, "a request failed");
@@ -302,7 +303,8 @@ pub struct Upload<'a> {
 }
 
 impl Gateway {
-    /// The bucket that a request names, which must be one of ours: whoever asks may read or change what it has.
+    /// The bucket that a request names, which must be one of ours: whoever asks may read or change what it
+    /// has.
     ///
     /// # Errors
     /// `NoSuchBucket`; `NotImplemented` for a bound one.

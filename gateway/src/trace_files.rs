@@ -1,7 +1,8 @@
-//! Files of a directory that hold what the policy engine hears, `000001.mlgwtrace` and so on, each a trace by itself.
+//! Files of a directory that hold what the policy engine hears, `000001.mlgwtrace` and so on, each a trace by
+//! itself.
 //!
-//! Always: of so many files as were asked for the newest are there. When power fails, what was not on the disk is lost, and a block that is torn at the
-//! end of the last file.
+//! Always: of so many files as were asked for the newest are there. When power fails, what was not on the
+//! disk is lost, and a block that is torn at the end of the last file.
 
 use mlgw_common::regular;
 use mlgw_tiering::policy::Piece;
@@ -34,7 +35,8 @@ pub(crate) fn files(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
     Ok(files)
 }
 
-/// Writes pieces until there are no more, into files behind the one of the number `after`; the oldest files go when there are too many.
+/// Writes pieces until there are no more, into files behind the one of the number `after`; the oldest files
+/// go when there are too many.
 pub(crate) fn write(dir: &Path, after: u64, files_max: u64, pieces: &Receiver<Piece>) -> io::Result<()> {
     let (mut file, mut number): (Option<File>, u64) = (None, after);
     for piece in pieces {

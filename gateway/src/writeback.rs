@@ -1,11 +1,14 @@
-//! Write-back: writes to bound buckets that are acknowledged when they are durable here, and sent to their origins afterwards.
+//! Write-back: writes to bound buckets that are acknowledged when they are durable here, and sent to their
+//! origins afterwards.
 //!
-//! A write that its origin has not is an object record of the bucket, under a name of its own ([`record`]), with its bytes in the hot tier like any
-//! object's: replicated, compacted and scrubbed as those are, never evicted, and there after a restart. In memory is only which there are, in which
-//! order they go ([`order`]) and how much room is left ([`room`]); a start reads that from the records.
+//! A write that its origin has not is an object record of the bucket, under a name of its own ([`record`]),
+//! with its bytes in the hot tier like any object's: replicated, compacted and scrubbed as those are, never
+//! evicted, and there after a restart. In memory is only which there are, in which order they go ([`order`])
+//! and how much room is left ([`room`]); a start reads that from the records.
 //!
-//! Always: a write is in memory before it is acknowledged, so that who asks then sees it; its record goes when the origin has it, and only then
-//! it is forgotten here, so that it is seen in one place or the other. What was sent before a crash is known again by its mark.
+//! Always: a write is in memory before it is acknowledged, so that who asks then sees it; its record goes
+//! when the origin has it, and only then it is forgotten here, so that it is seen in one place or the other.
+//! What was sent before a crash is known again by its mark.
 
 mod doubt;
 mod judge;
@@ -40,7 +43,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use turns::Turns;
 
-/// Writes to one upstream that are sent at once. At 20 ms each that is 1,600 small objects a second; each holds at most two pieces of 1 MiB.
+/// Writes to one upstream that are sent at once. At 20 ms each that is 1,600 small objects a second; each
+/// holds at most two pieces of 1 MiB.
 const SENT_AT_ONCE: usize = 32;
 /// Writes that wait for somebody to decide that are named to him.
 const NAMED_MAX: usize = 100;
@@ -227,7 +231,8 @@ impl WriteBack {
         self.inner.queues.lock().values().map(|queue| queue.dirty()).collect()
     }
 
-    /// Gives up the writes of a bucket that met something foreign: what is at the origin stays. Returns how many there were.
+    /// Gives up the writes of a bucket that met something foreign: what is at the origin stays. Returns how
+    /// many there were.
     ///
     /// # Errors
     /// Why they could not be.
@@ -317,14 +322,15 @@ impl Queue {
         self.order.lock().acked()
     }
 
-    /// Waits for the turn to give a write of a key its number, which is held until it is added: a greater number of the key that was added first
-    /// would be sent first, and overwritten at the origin by what is older.
+    /// Waits for the turn to give a write of a key its number, which is held until it is added: a greater
+    /// number of the key that was added first would be sent first, and overwritten at the origin by what is
+    /// older.
     pub async fn turn(&self, key: &ObjectKey) -> Turn {
         self.turns.take(key.as_str()).await
     }
 
-    /// Waits for the turn to look at the conditions of a write of a key, which is held until the write is done: those that its origin looks at, and
-    /// those that are looked at here.
+    /// Waits for the turn to look at the conditions of a write of a key, which is held until the write is
+    /// done: those that its origin looks at, and those that are looked at here.
     pub async fn turn_of_conditions(&self, key: &ObjectKey) -> Turn {
         self.turns_of_conditions.take(key.as_str()).await
     }
@@ -341,15 +347,16 @@ impl Queue {
         self.order.lock().latest(key.as_str()).cloned()
     }
 
-    /// The ETag of the last object of the origin under a key that this server has seen. A write that comes now
-    /// replaces that object.
+    /// The ETag of the last object of the origin under a key that this server has seen. A write that comes
+    /// now replaces that object.
     #[must_use]
     pub fn known_etag(&self, key: &ObjectKey) -> Option<String> {
         let met = self.order.lock().met(key.as_str()).map(str::to_owned);
         met.or_else(|| self.bound.known_etag(key))
     }
 
-    /// Whether somebody else wrote a key at the origin before what was written here was there, and nobody has decided yet.
+    /// Whether somebody else wrote a key at the origin before what was written here was there, and nobody has
+    /// decided yet.
     #[must_use]
     pub fn is_contested(&self, key: &ObjectKey) -> bool {
         !self.order.lock().foreign(Some((key, u64::MAX))).is_empty()

@@ -115,7 +115,8 @@ impl Catalogue {
     /// Has a bucket that fronts `from` front `to` from now on.
     ///
     /// # Errors
-    /// [`Reject::BucketBusy`](crate::command::Reject::BucketBusy) when it is bound otherwise by now; those of [`Catalogue::propose`].
+    /// [`Reject::BucketBusy`](crate::command::Reject::BucketBusy) when it is bound otherwise by now; those of
+    /// [`Catalogue::propose`].
     pub async fn rebind_bucket(
         &self,
         bucket: &Bucket,
@@ -165,15 +166,16 @@ impl Catalogue {
         Reader::new(Arc::clone(&self.inner.resident), self.inner.groups.iter().map(Group::state).collect())
     }
 
-    /// Keeps the map of a body from being freed until the pin is dropped. Take it before reading a
-    /// body that has pages, and look the object up again if a page is missing all the same, or [`Catalogue::is_given_up`] says
-    /// that the pin came too late.
+    /// Keeps the map of a body from being freed until the pin is dropped. Take it before reading a body that
+    /// has pages, and look the object up again if a page is missing all the same, or
+    /// [`Catalogue::is_given_up`] says that the pin came too late.
     #[must_use]
     pub fn pin(&self, body: BodyId) -> Pin {
         Pin::new(Arc::clone(&self.inner.resident), body)
     }
 
-    /// Whether nothing names `body` of `key` any more and its map waits to be freed, or is being freed now: who pins it then may find some of it only.
+    /// Whether nothing names `body` of `key` any more and its map waits to be freed, or is being freed now:
+    /// who pins it then may find some of it only.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -1,8 +1,10 @@
-//! What a node keeps of origins' objects: an index of clean copies, in a store of the node's own, outside Raft.
+//! What a node keeps of origins' objects: an index of clean copies, in a store of the node's own, outside
+//! Raft.
 //!
-//! Always: a row names bytes that were there whole when it was written, and a block that is kept has a row at its id. Nothing here is the only copy of anything, so nothing is
-//! synced but the ids that were given out. When power fails the index is as of its last flush: what it forgot is fetched
-//! again, what it remembers wrongly does not verify. An index that does not open is begun anew.
+//! Always: a row names bytes that were there whole when it was written, and a block that is kept has a row at
+//! its id. Nothing here is the only copy of anything, so nothing is synced but the ids that were given out.
+//! When power fails the index is as of its last flush: what it forgot is fetched again, what it remembers
+//! wrongly does not verify. An index that does not open is begun anew.
 
 mod batch;
 

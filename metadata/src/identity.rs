@@ -1,8 +1,8 @@
 //! Decides before a start whether log and state belong to this server and fit each other.
 //!
 //! Pure: it compares facts that were read from the log and the states. Nothing of a log that is refused is
-//! applied, and nothing is written, so a refusal leaves the evidence as it was. The offline checks decide by the
-//! same function, so they and the start agree.
+//! applied, and nothing is written, so a refusal leaves the evidence as it was. The offline checks decide by
+//! the same function, so they and the start agree.
 
 use crate::catalogue::ReadError;
 use crate::offline::{Finding, Kind, reach};

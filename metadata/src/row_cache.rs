@@ -2,13 +2,15 @@
 //!
 //! A point read of the store is a walk through its memtable, filters, indexes and blocks; this is one look.
 //!
-//! What is here is what the store has, at any moment: a row that is about to change is let go of before the store
-//! changes, and not taken back before it has changed. A reader that fetches a row meanwhile must not bring back the old
-//! one. So it notes the changes in the row's stripe before it reads the store, and keeps what it read only if none was
-//! under way and none has begun since. Only reads put rows here: much of what is written is read much later.
+//! What is here is what the store has, at any moment: a row that is about to change is let go of before the
+//! store changes, and not taken back before it has changed. A reader that fetches a row meanwhile must not
+//! bring back the old one. So it notes the changes in the row's stripe before it reads the store, and keeps
+//! what it read only if none was under way and none has begun since. Only reads put rows here: much of what
+//! is written is read much later.
 //!
-//! Bounded in bytes, bookkeeping included. What stays is chosen by Clock-PRO (Jiang, Chen and Zhang, 2005): a walk through more
-//! objects than fit does not drive out those that are read again and again. Nothing of it is on disk.
+//! Bounded in bytes, bookkeeping included. What stays is chosen by Clock-PRO (Jiang, Chen and Zhang, 2005): a
+//! walk through more objects than fit does not drive out those that are read again and again. Nothing of it
+//! is on disk.
 
 use parking_lot::Mutex;
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -19,8 +21,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What keeping a row costs besides its bytes: the counts in front of them, its entry (48 bytes in a list that may be
-/// half empty), its place in a table that may be half empty, and half as many entries of rows that are gone.
+/// What keeping a row costs besides its bytes: the counts in front of them, its entry (48 bytes in a list
+/// that may be half empty), its place in a table that may be half empty, and half as many entries of rows
+/// that are gone.
 const OVERHEAD_BYTES: usize = 160;
 /// A row with its value, where few extents and little metadata are told; only for how much the cache
 /// makes room to remember.
@@ -91,7 +94,8 @@ impl RowCache {
         Ticket { stripe, changes: *self.stripes[stripe].lock() }
     }
 
-    /// Keeps what the store had for `row`, unless something near it was changing or has changed since the ticket was taken.
+    /// Keeps what the store had for `row`, unless something near it was changing or has changed since the
+    /// ticket was taken.
     pub(crate) fn keep(&self, ticket: Ticket, row: &[u8], value: &[u8]) {
         let kept = Kept::new(row, value);
         let changes = self.stripes[ticket.stripe].lock();

@@ -1,4 +1,5 @@
-//! What the engine reaches on generated workloads beside what it should, a line of JSON for each goal: for `make bench ONLY=ml`.
+//! What the engine reaches on generated workloads beside what it should, a line of JSON for each goal: for
+//! `make bench ONLY=ml`.
 //!
 //! usage: goals [SEEDS] [FIRST-SEED]     8 seeds from 1 on, unless said otherwise
 
@@ -134,7 +135,8 @@ fn several_jobs(seeds: &Range<u64>) {
     for jobs in 2..=8 {
         for share in [0.2, 0.4] {
             let mut sums = Sums::default();
-            // How far apart the jobs are is drawn, and decides how near anything comes to the optimum: more seeds where that is asked.
+            // How far apart the jobs are is drawn, and decides how near anything comes to the optimum: more
+            // seeds where that is asked.
             let times = if jobs == 3 { SEEDS_TIMES } else { 1 };
             for seed in seeds.start..seeds.start + (seeds.end - seeds.start) * times {
                 let settings = Settings {
@@ -233,7 +235,8 @@ fn ahead(seeds: &Range<u64>) {
                     ..Settings::default()
                 };
                 let waits = first_epoch(profile, &settings, &setup, tells);
-                // Without a plan nobody knows a shard before its first request; where it is a folder that is one of a hundred.
+                // Without a plan nobody knows a shard before its first request; where it is a folder that is
+                // one of a hundred.
                 let is_shard = profile == Profile::Resnet50 && !tells;
                 prompt = prompt.min(if is_shard { waits.prompt_within() } else { waits.prompt() });
                 wasted = wasted.max(waits.wasted());

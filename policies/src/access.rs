@@ -24,7 +24,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Who asks with this key from this address. A family are those who give themselves one name; of those who give none, those of one user agent.
+    /// Who asks with this key from this address. A family are those who give themselves one name; of those
+    /// who give none, those of one user agent.
     #[must_use]
     pub fn of(access_key: &str, agent: &[u8], workload: Option<&str>, address: &[u8]) -> Self {
         let key = xxh3_64_with_seed(access_key.as_bytes(), u64::from(workload.is_some()));
@@ -40,8 +41,8 @@ impl Caller {
     }
 }
 
-/// What comes before and after the word of a user agent in which SDKs of AWS say what they do in a single request: `m/E,D`. It is another one for
-/// another request, and not even in one order.
+/// What comes before and after the word of a user agent in which SDKs of AWS say what they do in a single
+/// request: `m/E,D`. It is another one for another request, and not even in one order.
 fn without_features(agent: &[u8]) -> (&[u8], &[u8]) {
     let Some(begin) = agent.windows(FEATURES.len()).position(|word| word == FEATURES) else {
         return (agent, &[]);

@@ -1,8 +1,11 @@
-//! What rules want done with objects that nobody asks for just now: which are pinned, go up, go down, are let go of, compressed, or deleted.
+//! What rules want done with objects that nobody asks for just now: which are pinned, go up, go down, are let
+//! go of, compressed, or deleted.
 //!
-//! Pure. Whoever has the objects walks over them now and then, a round each, and tells of each what is due ([`claims_of`]); what a rule says of a whole
-//! dataset, checkpoint or prefix holds for what belongs to it ([`Areas`]). [`Deeds`] are what is to be done with one object then, one answer for each question, the
-//! strongest rule's; [`Pins`] chooses what of all that is to be pinned has room; [`Doomed`] says which checkpoints are to be deleted and when.
+//! Pure. Whoever has the objects walks over them now and then, a round each, and tells of each what is due
+//! ([`claims_of`]); what a rule says of a whole dataset, checkpoint or prefix holds for what belongs to it
+//! ([`Areas`]). [`Deeds`] are what is to be done with one object then, one answer for each question, the
+//! strongest rule's; [`Pins`] chooses what of all that is to be pinned has room; [`Doomed`] says which
+//! checkpoints are to be deleted and when.
 
 mod areas;
 mod deeds;

@@ -1,12 +1,14 @@
 //! What a block is called: a number that whoever names the same block finds alike, without asking anybody.
 //!
-//! Always: the same seed and name give the same number, in every version and on every machine, for it stands in what is kept on disks. Two
-//! blocks may share one, of 10 million about once in 400,000 sets; who keeps books by it says what becomes of the second.
+//! Always: the same seed and name give the same number, in every version and on every machine, for it stands
+//! in what is kept on disks. Two blocks may share one, of 10 million about once in 400,000 sets; who keeps
+//! books by it says what becomes of the second.
 
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What servers seed ids with. It stands in their indexes: another one would leave blocks there that nobody can let go of.
+/// What servers seed ids with. It stands in their indexes: another one would leave blocks there that nobody
+/// can let go of.
 pub const BLOCK_ID_SEED: u64 = 0x6D6C_6777;
 
 /// The id of block `block` of an object; never zero.

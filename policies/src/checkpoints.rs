@@ -1,12 +1,16 @@
-//! Checkpoint generations as groups: which files are one checkpoint, which are complete, and which generation each of them is.
+//! Checkpoint generations as groups: which files are one checkpoint, which are complete, and which generation
+//! each of them is.
 //!
-//! It is told of what is written and deleted, and of what a listing finds, in any order of keys; names say which files belong together
-//! (`layout.rs`) and what was written last says whether they are all there (`group.rs`). Groups of one run are a series, ordered by the number of
-//! the step where names carry one, as a number, otherwise by the time of the last write. Always: generation 0 is the newest complete
-//! one; a group is not complete while it is written again; [`Checkpoints::retain`] never names the last complete group, nor one that is written.
+//! It is told of what is written and deleted, and of what a listing finds, in any order of keys; names say
+//! which files belong together (`layout.rs`) and what was written last says whether they are all there
+//! (`group.rs`). Groups of one run are a series, ordered by the number of the step where names carry one, as
+//! a number, otherwise by the time of the last write. Always: generation 0 is the newest complete one; a
+//! group is not complete while it is written again; [`Checkpoints::retain`] never names the last complete
+//! group, nor one that is written.
 //!
-//! Memory is bounded: beyond it the groups that were written longest ago are forgotten, and of a single one that is larger the names of its
-//! files. What a crash loses is found again by listing; no byte depends on it.
+//! Memory is bounded: beyond it the groups that were written longest ago are forgotten, and of a single one
+//! that is larger the names of its files. What a crash loses is found again by listing; no byte depends on
+//! it.
 
 mod beside;
 mod folder;
@@ -168,7 +172,8 @@ impl Checkpoints {
         Self { limits, ids, series, ages, memory_bytes: 0, serials: 0, trained, settled_us: 0 }
     }
 
-    /// An object was written whole; an upload in parts, when it was completed. Says which checkpoint it belongs to.
+    /// An object was written whole; an upload in parts, when it was completed. Says which checkpoint it
+    /// belongs to.
     pub fn wrote(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
         let id = self.listed(at_us, bucket, key, bytes)?;
         self.series.get_mut(&id.series)?.note_spacing(id);
@@ -180,8 +185,8 @@ impl Checkpoints {
         self.stored(Moment::at(at_us), bucket, key, bytes)
     }
 
-    /// A listing found an object that was written then. What lies between checkpoints that are found may have been deleted, so that their
-    /// intervals say nothing.
+    /// A listing found an object that was written then. What lies between checkpoints that are found may have
+    /// been deleted, so that their intervals say nothing.
     pub fn stored(&mut self, at: Moment, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
         let place = layout::place(key);
         self.trained.note(bucket, key, place.as_ref());
@@ -224,8 +229,9 @@ impl Checkpoints {
         layout::place(key).is_some() || layout::pointer(key).is_some() || standing::is_state(key)
     }
 
-    /// The prefixes of checkpoints that a key would belong to, by its name alone: that of its own one, or else, of what has none, the folders
-    /// that it is in. That it begins with the prefix of another is not enough: `model-1` begins `model-10.pt`.
+    /// The prefixes of checkpoints that a key would belong to, by its name alone: that of its own one, or
+    /// else, of what has none, the folders that it is in. That it begins with the prefix of another is not
+    /// enough: `model-1` begins `model-10.pt`.
     pub fn prefixes_of(key: &str) -> impl Iterator<Item = &str> {
         let own = Self::prefix_of(key);
         let folders = key.match_indices('/').map(|(at, _)| &key[..=at]).filter(move |_| own.is_none());
@@ -238,7 +244,8 @@ impl Checkpoints {
         layout::place(key).map(|place| place.prefix)
     }
 
-    /// As [`Checkpoints::listed`], but of what is known already nothing is heard: not even that it is older than it was.
+    /// As [`Checkpoints::listed`], but of what is known already nothing is heard: not even that it is older
+    /// than it was.
     pub fn found(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) {
         let group = layout::place(key).and_then(|place| {
             let series = self.series.get(&self.find(bucket, &place.series)?)?;
@@ -249,7 +256,8 @@ impl Checkpoints {
         }
     }
 
-    /// How many are complete, and which was completed last, in a number that changes when one becomes complete.
+    /// How many are complete, and which was completed last, in a number that changes when one becomes
+    /// complete.
     #[must_use]
     pub fn completions(&self) -> (usize, u64) {
         let complete = self.series.values().flat_map(|series| {
@@ -377,7 +385,8 @@ impl Checkpoints {
         Some(names.iter().map(|(rest, file)| (&**rest, file.bytes, file.at)))
     }
 
-    /// The number that a checkpoint's name, or that of a file of it, gives as `measure`, as Lightning writes it: `epoch=3-val_loss=0.25.ckpt`.
+    /// The number that a checkpoint's name, or that of a file of it, gives as `measure`, as Lightning writes
+    /// it: `epoch=3-val_loss=0.25.ckpt`.
     #[must_use]
     pub fn measure(&self, id: GroupId, measure: &str) -> Option<f64> {
         let group = self.series.get(&id.series)?.find(id)?;
@@ -392,7 +401,8 @@ impl Checkpoints {
         layout::place(key).is_some_and(|place| group::is_tensor(&place))
     }
 
-    /// The checkpoints of a run that may go, the oldest first. `measure` says how good one is, where that is known.
+    /// The checkpoints of a run that may go, the oldest first. `measure` says how good one is, where that is
+    /// known.
     #[must_use]
     pub fn retain(
         &self,

@@ -1,7 +1,9 @@
-//! Everything that decides on an access, as one: the engine, what it has found of workloads and checkpoints, and the rules that are in force.
+//! Everything that decides on an access, as one: the engine, what it has found of workloads and checkpoints,
+//! and the rules that are in force.
 //!
-//! A server and a rehearsal ask the same one the same things. Always: the engine alone decides where no rule speaks; a rule is asked when a block that is
-//! not kept is read, once for a request, or any where copies may be kept by how recently they were read; what its [`Ruling`] says holds for that request.
+//! A server and a rehearsal ask the same one the same things. Always: the engine alone decides where no rule
+//! speaks; a rule is asked when a block that is not kept is read, once for a request, or any where copies may
+//! be kept by how recently they were read; what its [`Ruling`] says holds for that request.
 
 mod begun;
 mod known;
@@ -57,7 +59,8 @@ pub struct Decider {
     plans: Vec<(u64, Box<str>)>,
 }
 
-/// Objects whose reads are counted: one for so many blocks that the engine remembers, and no more than a million.
+/// Objects whose reads are counted: one for so many blocks that the engine remembers, and no more than a
+/// million.
 const BLOCKS_PER_COUNT: usize = 4;
 const COUNTED_MAX: usize = 1 << 20;
 /// Of one access of before so many blocks are followed.
@@ -139,8 +142,9 @@ impl Decider {
         self.take_in(access)
     }
 
-    /// Looks an access's object up wherever it is looked up when the access is noted, and nothing else. Looks that stand together wait for memory
-    /// together, where each would wait by itself between the work on one and on the next.
+    /// Looks an access's object up wherever it is looked up when the access is noted, and nothing else. Looks
+    /// that stand together wait for memory together, where each would wait by itself between the work on one
+    /// and on the next.
     pub fn bring_near(&self, access: &Access<'_>) {
         let number = touched(&access.range, self.engine.block_bytes()).start as u32;
         let object = self.engine.block_id(access.bucket, access.key, 0);
@@ -149,8 +153,8 @@ impl Decider {
         black_box((self.engine.is_kept(first), self.reads.of(object), self.outcomes.knows(first)));
     }
 
-    /// An access of before a restart, as it was written down then: all is learnt from it, nothing is decided, and who asked says who it is when it
-    /// asks again.
+    /// An access of before a restart, as it was written down then: all is learnt from it, nothing is decided,
+    /// and who asked says who it is when it asks again.
     pub fn recall(&mut self, access: &Access<'_>) {
         let seen = self.take_in(access);
         if access.op == Op::Read {
@@ -213,14 +217,16 @@ impl Decider {
         ask(&AccessFacts::new(access, engine, &self.workloads, of_key, &self.program, rest))
     }
 
-    /// What the rules want for an access, if they have to be asked: not where all there is to be read is one block, which is kept. Where any copies
-    /// are kept by how recently they were read, they say of that one, too, whether it is, and nothing else: it stays as dear as it is.
+    /// What the rules want for an access, if they have to be asked: not where all there is to be read is one
+    /// block, which is kept. Where any copies are kept by how recently they were read, they say of that one,
+    /// too, whether it is, and nothing else: it stays as dear as it is.
     #[must_use]
     pub fn rule(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
         self.rule_on(OF_REQUESTS, seen, access, rest)
     }
 
-    /// The same where only copies are of interest, as in a rehearsal, which reads nothing: of the rest it says nothing.
+    /// The same where only copies are of interest, as in a rehearsal, which reads nothing: of the rest it
+    /// says nothing.
     #[must_use]
     pub fn rule_on_copies(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
         self.rule_on(OF_COPIES, seen, access, rest)
@@ -312,7 +318,8 @@ struct Heard {
 }
 
 impl Heard {
-    /// Takes what an action wants, unless somebody stronger has answered that. Says whether it is about what is kept.
+    /// Takes what an action wants, unless somebody stronger has answered that. Says whether it is about what
+    /// is kept.
     fn hear(&mut self, due: &Due<'_>, ruling: &mut Ruling, program: &Program) -> bool {
         let had_copy = self.copy;
         match (due.action.kind.aspect(), due.wish) {

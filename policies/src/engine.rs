@@ -1,8 +1,10 @@
 //! The engine: it is told of every access and says what to keep.
 //!
-//! Datasets are found by their names ([`names`]), the jobs that read them by their passes ([`job`]); what is read in passes is kept by when it will
-//! be asked for again ([`worth`]), what is read in no order as S3-FIFO keeps it ([`pool`]), what somebody wants kept so as LRU does
-//! ([`recent`]), and what each would gain by more room decides how they share it. Always: what it says to keep fits its capacity; what it evicts was kept and not pinned; the same accesses give the same answers.
+//! Datasets are found by their names ([`names`]), the jobs that read them by their passes ([`job`]); what is
+//! read in passes is kept by when it will be asked for again ([`worth`]), what is read in no order as S3-FIFO
+//! keeps it ([`pool`]), what somebody wants kept so as LRU does ([`recent`]), and what each would gain by
+//! more room decides how they share it. Always: what it says to keep fits its capacity; what it evicts was
+//! kept and not pinned; the same accesses give the same answers.
 
 mod ahead;
 mod dataset;
@@ -120,7 +122,8 @@ impl Seen {
 pub struct Passes {
     /// Passes that it has been through and has come back from.
     pub whole: u32,
-    /// Passes that are over: also the one that it is in, once it has read as much in it as in the last whole one.
+    /// Passes that are over: also the one that it is in, once it has read as much in it as in the last whole
+    /// one.
     pub over: u32,
     /// Those of both that were none after all: that long the dataset was read again and again in no passes.
     pub void: u32,
@@ -227,7 +230,8 @@ impl Engine {
         Seen { now_us, dataset: id, stream, family: access.caller.family, goes_on }
     }
 
-    /// Whether a caller who reads `next` after `last` reads one dataset in parts: they are called alike, and it goes on before it comes back.
+    /// Whether a caller who reads `next` after `last` reads one dataset in parts: they are called alike, and
+    /// it goes on before it comes back.
     fn are_one(&self, caller: Caller, last: u16, next: u16) -> bool {
         if last == next || !self.names.are_alike(last, next) {
             return false;
@@ -270,7 +274,8 @@ impl Engine {
         self.admit(seen, slot, due, is_recent)
     }
 
-    /// A block of what was observed is read that is none of what the engine keeps: it learns from it, and says nothing.
+    /// A block of what was observed is read that is none of what the engine keeps: it learns from it, and
+    /// says nothing.
     pub fn follow(&mut self, seen: Seen, access: &Access<'_>, block: u32) {
         let seen = self.now(seen, access);
         let id = self.names.block_id(access.bucket, access.key, block);
@@ -281,8 +286,9 @@ impl Engine {
         }
     }
 
-    /// A block is here that nobody has asked for: it was kept before the engine began, or somebody orders it to be brought in. Says whether it is kept, by
-    /// what a block of its dataset is worth that nobody has read. No earlier than the last access.
+    /// A block is here that nobody has asked for: it was kept before the engine began, or somebody orders it
+    /// to be brought in. Says whether it is kept, by what a block of its dataset is worth that nobody has
+    /// read. No earlier than the last access.
     pub fn adopt(&mut self, at_us: u64, block: &Unread<'_>) -> Advice {
         let Some((slot, number)) = self.entry_of(block) else { return Advice::Bypass };
         if self.table[slot].place().is_kept() {
@@ -461,7 +467,8 @@ impl Engine {
         self.look_for_successor(seen);
     }
 
-    /// When a caller has gone on to something new and does not come back to what it has read so far, that is released.
+    /// When a caller has gone on to something new and does not come back to what it has read so far, that is
+    /// released.
     fn look_for_successor(&mut self, seen: Seen) {
         let Some((before, family)) = self.streams.before(seen.stream) else { return };
         let Some(before) = self.names.now(before) else { return };
@@ -576,7 +583,8 @@ impl Engine {
         self.datasets.get(&self.number(seen)).map(Dataset::weight)
     }
 
-    /// Its books are right: every kept block is in one list, the sums are those of the blocks, and all of it fits.
+    /// Its books are right: every kept block is in one list, the sums are those of the blocks, and all of it
+    /// fits.
     fn check(&self) {
         for dataset in self.datasets.values() {
             dataset.check(&self.table, &self.lists);

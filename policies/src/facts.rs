@@ -1,8 +1,9 @@
 //! What rules are told of an access: facts from the engine, the workloads and the checkpoints, in one place.
 //!
-//! What only the server knows (tags, metadata, tiers, the machine, when an object was written and read) it gives as facts of its own. Nothing is
-//! made up: what is not known is no fact, but for what a dataset shows of its objects where nothing is known of one. What takes long to find out is found
-//! out when a rule asks for it, once: most accesses are of samples, of which few rules ask more than their name.
+//! What only the server knows (tags, metadata, tiers, the machine, when an object was written and read) it
+//! gives as facts of its own. Nothing is made up: what is not known is no fact, but for what a dataset shows
+//! of its objects where nothing is known of one. What takes long to find out is found out when a rule asks
+//! for it, once: most accesses are of samples, of which few rules ask more than their name.
 
 use crate::access::Access;
 use crate::checkpoints::{Checkpoints, Standing, model_file_kind};
@@ -14,7 +15,8 @@ use crate::workloads::{Role, Set, Workload, Workloads, framework_names, framewor
 use std::cell::OnceCell;
 use std::time::Duration;
 
-/// What only a server knows of an object, and gives as facts of its own. Of itself it tells all that is of `system_context`.
+/// What only a server knows of an object, and gives as facts of its own. Of itself it tells all that is of
+/// `system_context`.
 pub const OF_SERVER: [Property; 7] = [
     Property::Bucket,
     Property::Tags,
@@ -63,8 +65,8 @@ pub struct AccessFacts<'a> {
 }
 
 impl<'a> AccessFacts<'a> {
-    /// The facts of an access that the engine and the workloads were told of, and what is known of its key. `rest` is what the
-    /// server knows; where both know something, what it says holds.
+    /// The facts of an access that the engine and the workloads were told of, and what is known of its key.
+    /// `rest` is what the server knows; where both know something, what it says holds.
     #[must_use]
     pub fn new(
         access: &'a Access<'a>,
@@ -179,7 +181,8 @@ impl<'a> AccessFacts<'a> {
         }
     }
 
-    /// What is read again and again without passes: some of it much more often than the rest, unless it is clear that it is not so.
+    /// What is read again and again without passes: some of it much more often than the rest, unless it is
+    /// clear that it is not so.
     fn pattern_without_order(&self) -> AccessPattern {
         match self.set {
             Some(set) if set.is_even() && set.is_in_groups() => AccessPattern::Batch,

@@ -1,7 +1,8 @@
 //! What kind of file an object is: what rules are told when they ask for its `type`.
 //!
-//! The first that knows says it: what checkpoints tell of the name ([`crate::checkpoints`]), what plugins of frameworks hint at, what names and endings are that
-//! everybody uses. Always: it is one of the words of the language; what nobody knows is `other`.
+//! The first that knows says it: what checkpoints tell of the name ([`crate::checkpoints`]), what plugins of
+//! frameworks hint at, what names and endings are that everybody uses. Always: it is one of the words of the
+//! language; what nobody knows is `other`.
 
 use crate::checkpoints::{file_type_of, has_step, model_file_kind};
 use crate::key::{at_dot, name_of};

@@ -1,6 +1,7 @@
 //! The parts of a key: its folder, its name, and how that ends.
 //!
-//! Each access asks for them, so they are found byte by byte from behind: for names, which are short, that is several times faster than a search of text.
+//! Each access asks for them, so they are found byte by byte from behind: for names, which are short, that is
+//! several times faster than a search of text.
 
 /// The folder with its slash, or nothing, and the name.
 #[must_use]

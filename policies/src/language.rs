@@ -1,8 +1,9 @@
 //! The language of policies: rules in YAML or JSON, read, checked, merged and compiled.
 //!
-//! A file is read whole or refused whole, with everything that is wrong with it and where ([`Diagnostic`]). Files of several layers
-//! become one [`Program`]; what it says of an access ([`Program::due`]) follows from the facts of that access and nothing else. The
-//! words of the language stand in tables, and files, evaluation, schema and documentation all come from these.
+//! A file is read whole or refused whole, with everything that is wrong with it and where ([`Diagnostic`]).
+//! Files of several layers become one [`Program`]; what it says of an access ([`Program::due`]) follows from
+//! the facts of that access and nothing else. The words of the language stand in tables, and files,
+//! evaluation, schema and documentation all come from these.
 //!
 //! Nothing here keeps anything: a policy that is lost with the power is read again from where it was applied.
 

@@ -1,10 +1,12 @@
 //! Learning: bounds that move by measured outcomes, slowly, and never without saying so.
 //!
-//! Two kinds of bounds are learnt: how many blocks are read ahead at most (`prefetch_depth`), and from how many reads on a rule with
-//! `intelligent_cache` keeps a copy (`min_reads`). Too many blocks that were read ahead for nobody, or copies that went unread, make it more careful;
-//! readers that had to wait, or came again to what had passed by, bolder. Always: a bound moves only on enough evidence that is newer than its last move,
-//! by at most the setting `learning_step_max` in a day, and stays within its range; what a person writes anew begins anew. What is learnt is a
-//! value like any other ([`Learnt`]): whoever stores it has the history.
+//! Two kinds of bounds are learnt: how many blocks are read ahead at most (`prefetch_depth`), and from how
+//! many reads on a rule with `intelligent_cache` keeps a copy (`min_reads`). Too many blocks that were read
+//! ahead for nobody, or copies that went unread, make it more careful; readers that had to wait, or came
+//! again to what had passed by, bolder. Always: a bound moves only on enough evidence that is newer than its
+//! last move, by at most the setting `learning_step_max` in a day, and stays within its range; what a person
+//! writes anew begins anew. What is learnt is a value like any other ([`Learnt`]): whoever stores it has the
+//! history.
 
 use crate::engine::Outcome;
 use crate::language::{Program, Setting, Wish};
@@ -14,7 +16,8 @@ use std::fmt::Write as _;
 
 /// Fewer blocks are no evidence.
 const BLOCKS_MIN: u64 = 100;
-/// From this share of blocks that were of no use on it is less, and from that share of reads that came too early on it is more, if hardly any was of no use.
+/// From this share of blocks that were of no use on it is less, and from that share of reads that came too
+/// early on it is more, if hardly any was of no use.
 const WASTED_SHARE: f64 = 0.10;
 const LATE_SHARE: f64 = 0.10;
 const HARDLY_SHARE: f64 = 0.05;

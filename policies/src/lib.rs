@@ -1,8 +1,9 @@
 //! Why bytes move: pure decisions from observed accesses.
 //!
-//! Nothing here does I/O, reads a clock or draws a random number that was not seeded: what the engine decides follows from what it
-//! was told, so that the same accesses give the same decisions in a server and in a rehearsal. Everything in memory is bounded. What a
-//! crash loses is what was learnt since it was last written down; no byte depends on it.
+//! Nothing here does I/O, reads a clock or draws a random number that was not seeded: what the engine decides
+//! follows from what it was told, so that the same accesses give the same decisions in a server and in a
+//! rehearsal. Everything in memory is bounded. What a crash loses is what was learnt since it was last
+//! written down; no byte depends on it.
 
 pub mod access;
 pub mod at_rest;

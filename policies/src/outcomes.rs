@@ -1,8 +1,10 @@
-//! What became of what was decided: copies that were read again, that went without having been, and that were missed afterwards.
+//! What became of what was decided: copies that were read again, that went without having been, and that were
+//! missed afterwards.
 //!
-//! Each copy is put down to the rule that wanted it, or to the engine where none did. Always: of at most [`BLOCKS_MAX`] blocks something is
-//! remembered; beyond that it is only those of a sample of all ids, and what is counted stands for all of them (spatially hashed sampling as in
-//! Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015). What a crash loses are counts.
+//! Each copy is put down to the rule that wanted it, or to the engine where none did. Always: of at most
+//! [`BLOCKS_MAX`] blocks something is remembered; beyond that it is only those of a sample of all ids, and
+//! what is counted stands for all of them (spatially hashed sampling as in Waldspurger et al., "Efficient MRC
+//! Construction with SHARDS", FAST 2015). What a crash loses are counts.
 
 use crate::block::Hashed;
 use crate::engine::Advice;

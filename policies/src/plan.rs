@@ -1,11 +1,12 @@
 //! Access plans: a client tells what it will read, so that nobody has to guess.
 //!
-//! A plan is a list of keys and how they are read: in the order of the list, or as a sampler of that seed shuffles it in each epoch, by
-//! all ranks of a job or by one. Orders are not stored but drawn ([`Plan::epochs`]), exactly as the sampler itself draws them. A plan is read from
-//! a document that people and programs write (`crate::language::PlanDocument`), and written down as bytes ([`Plan::to_bytes`]).
+//! A plan is a list of keys and how they are read: in the order of the list, or as a sampler of that seed
+//! shuffles it in each epoch, by all ranks of a job or by one. Orders are not stored but drawn
+//! ([`Plan::epochs`]), exactly as the sampler itself draws them. A plan is read from a document that people
+//! and programs write (`crate::language::PlanDocument`), and written down as bytes ([`Plan::to_bytes`]).
 //!
-//! Always: the same plan gives the same orders on every machine. What it holds is bounded: [`KEYS_MAX`] keys of [`TEXT_BYTES_MAX`] bytes. It is a
-//! claim, no fact: who follows it has to see whether the client does.
+//! Always: the same plan gives the same orders on every machine. What it holds is bounded: [`KEYS_MAX`] keys
+//! of [`TEXT_BYTES_MAX`] bytes. It is a claim, no fact: who follows it has to see whether the client does.
 
 mod keys;
 mod mersenne;
@@ -33,9 +34,11 @@ pub enum Sampler {
     /// Nobody: keys are read in the order of the list.
     #[default]
     Sequential,
-    /// PyTorch's `DistributedSampler`: `torch.randperm` by a generator whose seed is that of the plan and the epoch's number.
+    /// PyTorch's `DistributedSampler`: `torch.randperm` by a generator whose seed is that of the plan and the
+    /// epoch's number.
     TorchDistributed,
-    /// PyTorch's `DataLoader(shuffle=True, generator=g)` after `g.manual_seed(seed)`, made once and used for all epochs.
+    /// PyTorch's `DataLoader(shuffle=True, generator=g)` after `g.manual_seed(seed)`, made once and used for
+    /// all epochs.
     TorchRandom,
     /// NumPy's `RandomState(seed + epoch).permutation`.
     NumpyPermutation,
@@ -174,7 +177,8 @@ impl Plan {
         if drop_last { items / ranks * ranks } else { items.div_ceil(ranks) * ranks }
     }
 
-    /// The orders of its epochs, one after the other, by numbers of keys. Draws for a million keys take some ten milliseconds.
+    /// The orders of its epochs, one after the other, by numbers of keys. Draws for a million keys take some
+    /// ten milliseconds.
     #[must_use]
     pub fn epochs(&self) -> Epochs {
         let mut epochs = Epochs {
@@ -241,8 +245,8 @@ impl Epochs {
         self.next
     }
 
-    /// A loader draws a seed for its workers, of two numbers; its sampler a permutation and, when that has been read, another of
-    /// which it reads nothing (`RandomSampler.__iter__` since PyTorch 1.9).
+    /// A loader draws a seed for its workers, of two numbers; its sampler a permutation and, when that has
+    /// been read, another of which it reads nothing (`RandomSampler.__iter__` since PyTorch 1.9).
     fn torch_epoch(&mut self) -> Vec<u32> {
         let items = self.plan.items();
         self.generator.skip(2);

@@ -1,9 +1,11 @@
-//! What other caches would have got of what is read: LRU, S3-FIFO and never-evict, run beside the engine on a sample of all blocks.
+//! What other caches would have got of what is read: LRU, S3-FIFO and never-evict, run beside the engine on a
+//! sample of all blocks.
 //!
-//! A block is of the sample or not by its id, and the caches have that share of the room (spatially hashed sampling as in Waldspurger et al.,
-//! "Efficient MRC Construction with SHARDS", FAST 2015; of caches other than LRU: Waldspurger et al., "Cache Modeling and Optimization using
-//! Miniature Simulations", ATC 2017). Always: [`BLOCKS_MAX`] blocks at most are remembered; where more are read, half of them leave the sample. What
-//! a crash loses are counts.
+//! A block is of the sample or not by its id, and the caches have that share of the room (spatially hashed
+//! sampling as in Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015; of caches other
+//! than LRU: Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations", ATC 2017).
+//! Always: [`BLOCKS_MAX`] blocks at most are remembered; where more are read, half of them leave the sample.
+//! What a crash loses are counts.
 
 use crate::block::Hashed;
 use crate::engine::DatasetId;
@@ -12,7 +14,8 @@ use std::collections::HashMap;
 
 /// Blocks of the sample: about 90 bytes each.
 const BLOCKS_MAX: usize = 1 << 15;
-/// Datasets that are told apart: as many as the engine does at a time. Where there are more, the half of which least was read counts as one.
+/// Datasets that are told apart: as many as the engine does at a time. Where there are more, the half of
+/// which least was read counts as one.
 const DATASETS_MAX: usize = 1 << 12;
 /// So many reads of the sample later counts weigh half.
 const HALF_READS: u32 = 1 << 17;
@@ -51,7 +54,8 @@ impl Shadows {
         self.all().into_iter().zip(other.all()).for_each(|(sum, count)| *sum += *count);
     }
 
-    /// The share of bytes that were here, and that LRU, S3-FIFO and never-evict would have had; nothing before anything was read.
+    /// The share of bytes that were here, and that LRU, S3-FIFO and never-evict would have had; nothing
+    /// before anything was read.
     #[must_use]
     pub fn ratios(&self) -> Option<[f64; 4]> {
         let of = |hits: f64| hits / self.bytes;

@@ -1,13 +1,14 @@
 //! Recorded accesses: a compact file of them, written while they happen and read to rehearse with.
 //!
-//! What was written is what is read, event for event, or an error names the block that is not. Nothing is read or written here but
-//! bytes in memory. Both sides remember at most [`KEYS_MAX`] keys of [`TEXT_BYTES_MAX`] bytes. When power fails, what is lost
-//! is what the file system lost, and the block that is then torn at the end of the file.
+//! What was written is what is read, event for event, or an error names the block that is not. Nothing is
+//! read or written here but bytes in memory. Both sides remember at most [`KEYS_MAX`] keys of
+//! [`TEXT_BYTES_MAX`] bytes. When power fails, what is lost is what the file system lost, and the block that
+//! is then torn at the end of the file.
 //!
 //! # Format, version 1
 //!
-//! A header, then blocks. Numbers are little-endian, or varints: seven bits a byte, the lowest first, the high bit set on all but the
-//! last. Zigzag is a varint of 2n for n ≥ 0 and of −2n − 1 for others.
+//! A header, then blocks. Numbers are little-endian, or varints: seven bits a byte, the lowest first, the
+//! high bit set on all but the last. Zigzag is a varint of 2n for n ≥ 0 and of −2n − 1 for others.
 //!
 //! | at | bytes | what |
 //! | --- | --- | --- |
@@ -43,10 +44,10 @@
 //! | `0C` = 8 | zigzag: where it begins, less the end of this key's last range; varint: bytes |
 //! | `03` | 0: read, 1: write, 2: delete |
 //!
-//! A caller that has not asked for anything before counts as having asked for the key of the event before; the very first, for an
-//! empty one of no bytes with number 0. Flags `03` alone are no event: all numbers are free again, and nothing is known of what
-//! came before but the time.
-//! A file that ends within a block was torn there: what is before that holds.
+//! A caller that has not asked for anything before counts as having asked for the key of the event before;
+//! the very first, for an empty one of no bytes with number 0. Flags `03` alone are no event: all numbers are
+//! free again, and nothing is known of what came before but the time. A file that ends within a block was
+//! torn there: what is before that holds.
 
 mod book;
 mod event;

@@ -1,8 +1,9 @@
 //! Workloads: who trains, evaluates or serves, in which phase, with what, and how far.
 //!
-//! A workload is a family of callers: access key, user agent and the name that it gives itself, without the address. What it does follows from
-//! its requests alone: what each dataset is to it (`set.rs`, `phase.rs`), and what it reads and writes now. No phase begins or ends because
-//! time has passed. Always: as many workloads as the limits say at most, each of a bounded size; those that have been silent longest are
+//! A workload is a family of callers: access key, user agent and the name that it gives itself, without the
+//! address. What it does follows from its requests alone: what each dataset is to it (`set.rs`, `phase.rs`),
+//! and what it reads and writes now. No phase begins or ends because time has passed. Always: as many
+//! workloads as the limits say at most, each of a bounded size; those that have been silent longest are
 //! forgotten. What a crash loses is found again from the next requests; no byte depends on it.
 
 mod loads;
@@ -89,7 +90,8 @@ impl What<'_> {
     }
 }
 
-/// A bit for each framework of a program that a key and a user agent speak for; there are bits for the first 32.
+/// A bit for each framework of a program that a key and a user agent speak for; there are bits for the first
+/// 32.
 pub(crate) fn frameworks(program: &Program, key: &str, user_agent: Option<&str>) -> u32 {
     let names = program.frameworks();
     let bit = |name: &str| names.iter().position(|one| *one.name == *name).filter(|at| *at < 32);
@@ -262,7 +264,8 @@ impl Workloads {
         workload.workers(now_us, self.limits.idle_us)
     }
 
-    /// The totals, as of now; `decisions` were taken. Epochs that are told of once stay, whatever the engine forgets.
+    /// The totals, as of now; `decisions` were taken. Epochs that are told of once stay, whatever the engine
+    /// forgets.
     pub fn totals(&mut self, engine: &Engine, now_us: u64, decisions: u64) -> Totals {
         for workload in self.workloads.values_mut() {
             workload.counted = workload.counted_now(engine, now_us);
@@ -280,7 +283,8 @@ impl Workloads {
         }
     }
 
-    /// Plugins may have changed, and with them what names speak for and which bit is whose; and how long a workload may be silent.
+    /// Plugins may have changed, and with them what names speak for and which bit is whose; and how long a
+    /// workload may be silent.
     pub fn program_changed(&mut self, program: &Program) {
         self.limits.idle_us = program.settings().duration_us(Setting::WorkloadIdle);
         for workload in self.workloads.values_mut() {

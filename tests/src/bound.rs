@@ -60,8 +60,8 @@ impl Bench {
         bench
     }
 
-    /// With a bucket of its own beside that, bound to the same in another mode; what an origin says holds for an hour, so that what is shown too
-    /// long is found out.
+    /// With a bucket of its own beside that, bound to the same in another mode; what an origin says holds for
+    /// an hour, so that what is shown too long is found out.
     fn of_mode(bucket: &str, mode: &str) -> Self {
         let bench = Self::new("1h");
         bench.bind(bucket, "1h", mode);

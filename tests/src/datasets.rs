@@ -1,6 +1,8 @@
-//! Datasets and the jobs that are done with them: a gateway before an origin, with a proxy between them that counts and does harm.
+//! Datasets and the jobs that are done with them: a gateway before an origin, with a proxy between them that
+//! counts and does harm.
 //!
-//! - `warming`: what is warmed is read without the origin, also after a crash midway; and goes when it is let go of;
+//! - `warming`: what is warmed is read without the origin, also after a crash midway; and goes when it is let
+//!   go of;
 //! - `controls`: one job at a time, an end before its time, the clock, pins, and what is refused;
 //! - `syncing`: imports from several sources, again and again, also after a crash midway;
 //! - `native`: datasets of our own buckets;

@@ -1,10 +1,10 @@
-//! A proxy that does harm: it stands between a gateway and an S3 origin, and is slow, forgets, lies or hangs up
-//! when a rule says so.
+//! A proxy that does harm: it stands between a gateway and an S3 origin, and is slow, forgets, lies or hangs
+//! up when a rule says so.
 //!
 //! It speaks HTTP/1.1 without TLS. What no rule changes passes byte for byte, the `Host` header too, so that
-//! signatures hold; bodies stream through and are never kept. Each connection of a client has one to the origin.
-//! All of it runs on one thread of its own, so a proxy works in tests with and without a runtime, and what it
-//! counts is in one order.
+//! signatures hold; bodies stream through and are never kept. Each connection of a client has one to the
+//! origin. All of it runs on one thread of its own, so a proxy works in tests with and without a runtime, and
+//! what it counts is in one order.
 //!
 //! ```text
 //! let proxy = FaultProxy::start(origin.s3);
@@ -164,7 +164,8 @@ impl FaultProxy {
         self.shared.book.counters()
     }
 
-    /// One line for each request, in the order in which they came; the oldest are lost when there are too many.
+    /// One line for each request, in the order in which they came; the oldest are lost when there are too
+    /// many.
     #[must_use]
     pub fn log(&self) -> Vec<LogLine> {
         self.shared.book.log()

@@ -85,7 +85,8 @@ impl Setup {
         self
     }
 
-    /// An upstream: a bucket of another server of these tests, which listens, or what is before it does, at `addr`.
+    /// An upstream: a bucket of another server of these tests, which listens, or what is before it does, at
+    /// `addr`.
     #[must_use]
     pub(crate) fn with_upstream(self, name: &str, addr: SocketAddr, bucket: &str, timeout: &str) -> Self {
         let key = |setting: &str| format!("upstream.{name}.{setting}");

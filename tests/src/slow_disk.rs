@@ -1,16 +1,18 @@
-//! A directory that is mounted once more as a disk of one spindle: everything passes through to it, and reads, writes
-//! and syncs take as long as they would there ([`Pace`]). A decorator for benchmarks of a slow tier, also a program.
+//! A directory that is mounted once more as a disk of one spindle: everything passes through to it, and
+//! reads, writes and syncs take as long as they would there ([`Pace`]). A decorator for benchmarks of a slow
+//! tier, also a program.
 //!
-//! Always: a request is answered no sooner than it is done below, so what survives power loss is up to the file system below:
-//! a sync is a sync there. Requests are done one at a time and in the order in which the kernel hands them over, by one thread:
-//! a program's long read or write comes as several requests that follow on each other, and two threads would take turns with
-//! them and seek. Looking up, making, renaming, removing and listing cost nothing by themselves: a disk's
-//! file system has most of that in memory, and what has to be on the disk is paid for by the sync.
+//! Always: a request is answered no sooner than it is done below, so what survives power loss is up to the
+//! file system below: a sync is a sync there. Requests are done one at a time and in the order in which the
+//! kernel hands them over, by one thread: a program's long read or write comes as several requests that
+//! follow on each other, and two threads would take turns with them and seek. Looking up, making, renaming,
+//! removing and listing cost nothing by themselves: a disk's file system has most of that in memory, and what
+//! has to be on the disk is paid for by the sync.
 //!
-//! By default files are opened past the kernel's page cache: every read and every write that a program makes arrives here.
-//! With [`Caching::PageCache`] they are cached as those of any disk are. Writes are then as slow as before (each waits
-//! for the disk), reads of what was read or written lately cost nothing, until the program lets go of it or opens
-//! the file anew, and the kernel reads ahead.
+//! By default files are opened past the kernel's page cache: every read and every write that a program makes
+//! arrives here. With [`Caching::PageCache`] they are cached as those of any disk are. Writes are then as
+//! slow as before (each waits for the disk), reads of what was read or written lately cost nothing, until the
+//! program lets go of it or opens the file anew, and the kernel reads ahead.
 //!
 //! Not supported: symbolic links, extended attributes, setting times and owners.
 

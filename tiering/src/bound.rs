@@ -1,15 +1,15 @@
 //! Bound buckets: buckets here that front a bucket of somebody else's, without an import.
 //!
-//! An object is asked for at its origin once and kept as a clean copy, block by block, while it is passed on. Always: what an
-//! answer carries is of one version, that of its first byte; each block is fetched once however many want it; what the origin said
-//! holds for a bounded time ([`Freshness`]), and then it is asked again, with one round trip. When the disk here fails, objects are
-//! passed on all the same.
+//! An object is asked for at its origin once and kept as a clean copy, block by block, while it is passed on.
+//! Always: what an answer carries is of one version, that of its first byte; each block is fetched once
+//! however many want it; what the origin said holds for a bounded time ([`Freshness`]), and then it is asked
+//! again, with one round trip. When the disk here fails, objects are passed on all the same.
 //!
-//! A bucket may be written through to its origin. Then a read that begins after a write of ours was acknowledged shows what that wrote,
-//! or something newer ([`order`]).
+//! A bucket may be written through to its origin. Then a read that begins after a write of ours was
+//! acknowledged shows what that wrote, or something newer ([`order`]).
 //!
-//! What a crash interrupts is a fetch: it begins anew. Which writes it interrupts is not known, so what an origin said before the start
-//! is asked for once more where writes pass.
+//! What a crash interrupts is a fetch: it begins anew. Which writes it interrupts is not known, so what an
+//! origin said before the start is asked for once more where writes pass.
 
 mod ahead;
 mod block;
@@ -58,7 +58,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A read is noted when the last one that was is so long ago: a row written for each object that is read, once a minute.
+/// A read is noted when the last one that was is so long ago: a row written for each object that is read,
+/// once a minute.
 const READ_NOTED_EVERY: Duration = Duration::from_mins(1);
 /// Keys of which it is remembered that the origin has none.
 const ABSENT_MAX: usize = 100_000;
@@ -85,8 +86,8 @@ struct Inner {
     freshness: RwLock<Freshness>,
     /// One for each large block that is in memory.
     blocks: Arc<Semaphore>,
-    /// One for each object that an origin is asked about, and for its small block until that is kept. Who has one may wait for
-    /// one of `blocks`, never the other way round.
+    /// One for each object that an origin is asked about, and for its small block until that is kept. Who has
+    /// one may wait for one of `blocks`, never the other way round.
     asking: Arc<Semaphore>,
     /// One for each object that is fetched before anybody asks for it.
     ahead: Arc<Semaphore>,
@@ -111,7 +112,8 @@ struct Inner {
 }
 
 impl Bound {
-    /// Bound buckets over `origins`, by the names of their upstreams. Of what is read that is kept which `keeper` say; they keep books of these copies.
+    /// Bound buckets over `origins`, by the names of their upstreams. Of what is read that is kept which
+    /// `keeper` say; they keep books of these copies.
     #[must_use]
     pub fn new(
         origins: HashMap<String, Arc<dyn Origin>>,
@@ -302,7 +304,8 @@ impl BoundBucket {
         }
     }
 
-    /// What an object is like, of which `part` is about to be read: the round trip that asks fetches some of it, too.
+    /// What an object is like, of which `part` is about to be read: the round trip that asks fetches some of
+    /// it, too.
     ///
     /// # Errors
     /// Those of the origin.
@@ -313,7 +316,8 @@ impl BoundBucket {
         }
     }
 
-    /// Which bytes of an object that was opened are its part `number`; nothing when it has no such part. The origin is asked each time.
+    /// Which bytes of an object that was opened are its part `number`; nothing when it has no such part. The
+    /// origin is asked each time.
     ///
     /// # Errors
     /// Those of the origin; [`OriginError::Changed`] when the object is another one there by now.
@@ -338,7 +342,8 @@ impl BoundBucket {
         Ok(Some(range))
     }
 
-    /// How an answer of `range` of an object that was opened comes about. To be asked once for an answer: it is counted.
+    /// How an answer of `range` of an object that was opened comes about. To be asked once for an answer: it
+    /// is counted.
     #[must_use]
     pub fn state_of(&self, key: &ObjectKey, opened: &Opened, range: &Range<u64>) -> CacheState {
         if self.age(opened.read) >= READ_NOTED_EVERY {
@@ -399,7 +404,8 @@ impl BoundBucket {
         Ok(page)
     }
 
-    /// Has the origin be asked anew for every object whose key begins with `prefix`; returns how many are known.
+    /// Has the origin be asked anew for every object whose key begins with `prefix`; returns how many are
+    /// known.
     pub fn refresh(&self, prefix: &str) -> u64 {
         let mut after: Option<ObjectKey> = None;
         let mut refreshed = 0;

@@ -1,11 +1,13 @@
 //! Clean copies of origins' objects on this node's disk: what was fetched once and may be fetched again.
 //!
-//! Bytes are in segments like those of the hot tier, with a lane, a capacity and ids of their own; an index beside them, outside Raft,
-//! says what is where. Always: what the index names was appended whole, and every byte that is read is verified. A copy
-//! that does not verify, or whose segment is gone, is no copy: it is fetched again.
+//! Bytes are in segments like those of the hot tier, with a lane, a capacity and ids of their own; an index
+//! beside them, outside Raft, says what is where. Always: what the index names was appended whole, and every
+//! byte that is read is verified. A copy that does not verify, or whose segment is gone, is no copy: it is
+//! fetched again.
 //!
-//! Blocks come and go one by one: each has an id ([`block_id`]), by which whoever decides what stays lets go of it ([`Copies::let_go`]). What went leaves
-//! holes in its segment ([`let_go`]), segments of which little is left are cleaned ([`clean`]), and where the disk runs out all the same the oldest go ([`evict`]).
+//! Blocks come and go one by one: each has an id ([`block_id`]), by which whoever decides what stays lets go
+//! of it ([`Copies::let_go`]). What went leaves holes in its segment ([`let_go`]), segments of which little
+//! is left are cleaned ([`clean`]), and where the disk runs out all the same the oldest go ([`evict`]).
 //!
 //! Nothing waits for a sync. When power fails, what was not on the disk is no copy any more.
 
@@ -53,9 +55,11 @@ use tokio::sync::Notify;
 
 /// Length of a segment of copies.
 const SEGMENT_BYTES: u64 = 64 * MIB;
-/// Percent of the room that blocks may take: with objects of 100 KB edges take four more, and what is open or half empty has the rest.
+/// Percent of the room that blocks may take: with objects of 100 KB edges take four more, and what is open or
+/// half empty has the rest.
 const BLOCKS_PERCENT: u64 = 92;
-/// The same where what went leaves no holes. Cleaning then moves 1.4 bytes for each that is kept, and nothing is lost; at 80 it moves 2.1 and cannot keep up.
+/// The same where what went leaves no holes. Cleaning then moves 1.4 bytes for each that is kept, and nothing
+/// is lost; at 80 it moves 2.1 and cannot keep up.
 const BLOCKS_PERCENT_NO_HOLES: u64 = 70;
 
 /// How clean copies are kept.
@@ -230,8 +234,9 @@ impl Copies {
         known(self.inner.index.copy(bucket, key)).flatten()
     }
 
-    /// Notes what the origin says of a key. Bytes that are kept stay when its ETag and size are as before; otherwise it is another
-    /// body. Returns what is known now. When the index fails nothing will be kept of it.
+    /// Notes what the origin says of a key. Bytes that are kept stay when its ETag and size are as before;
+    /// otherwise it is another body. Returns what is known now. When the index fails nothing will be kept of
+    /// it.
     pub fn note(&self, bucket: BucketId, key: &ObjectKey, said: Copy) -> Copy {
         self.inner.ledger.note(bucket, key, said)
     }
@@ -246,8 +251,9 @@ impl Copies {
         self.inner.pins.lock().set(pins);
     }
 
-    /// Bytes of blocks that who keeps books of them should have here at most, as things are: what is beyond goes by age, for edges take the rest, and where
-    /// a file system has no holes what is dead among what lives does. Others may fill the disk, so it changes.
+    /// Bytes of blocks that who keeps books of them should have here at most, as things are: what is beyond
+    /// goes by age, for edges take the rest, and where a file system has no holes what is dead among what
+    /// lives does. Others may fill the disk, so it changes.
     #[must_use]
     pub fn blocks_bytes_max(&self) -> u64 {
         let (used_bytes, room_bytes) = self.inner.segments.fill();
@@ -272,8 +278,8 @@ impl Copies {
         self.inner.ledger.extents_of(object, number)
     }
 
-    /// Keeps block `number` of a body, whose bytes are `pieces` and that was fetched for that reason, unless there is no room, the flash budget is
-    /// used up, or the key has another body by now.
+    /// Keeps block `number` of a body, whose bytes are `pieces` and that was fetched for that reason, unless
+    /// there is no room, the flash budget is used up, or the key has another body by now.
     pub async fn keep(
         &self,
         bucket: BucketId,
@@ -356,7 +362,8 @@ impl Copies {
         read_through(&self.inner.memory, &self.inner.segments, extent, body, first, range, turn).await
     }
 
-    /// Forgets block `number` of an object, because it could not be read where `extents` say. One that was kept anew since stays.
+    /// Forgets block `number` of an object, because it could not be read where `extents` say. One that was
+    /// kept anew since stays.
     pub fn lose_block(
         &self,
         place: (BucketId, &ObjectKey),
@@ -367,14 +374,16 @@ impl Copies {
         self.inner.ledger.lose(place, object.body(), number, extents);
     }
 
-    /// The blocks that are here, in the order of buckets and keys, a page behind `from`. Blocks the thread for a few milliseconds.
+    /// The blocks that are here, in the order of buckets and keys, a page behind `from`. Blocks the thread
+    /// for a few milliseconds.
     #[must_use]
     pub fn kept_blocks(&self, from: Option<KeptCursor>) -> KeptPage {
         let (found, next) = known(walk::page(&self.inner.index, from)).unwrap_or_default();
         KeptPage { blocks: found.iter().map(walk::Found::kept).collect(), next }
     }
 
-    /// Records that `count` copies of a bucket whose keys begin with `prefix` were let go of: of a job, all of them or those that nobody read.
+    /// Records that `count` copies of a bucket whose keys begin with `prefix` were let go of: of a job, all
+    /// of them or those that nobody read.
     pub fn note_let_go(&self, bucket: BucketId, prefix: &str, gone: Gone, why: Why) {
         let Gone { kind, count, bytes } = gone;
         let (from, to, outcome) = (Place::Copies, Place::Nowhere, Outcome::Done);

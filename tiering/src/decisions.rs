@@ -1,12 +1,13 @@
 //! The log of decisions: what was moved, kept or let go of, and why.
 //!
-//! Whoever decides has a handle ([`Decisions`]) and records what came of it in the words of [`Kind`], [`Reason`] and [`Outcome`]. Always:
-//! the log is bounded ([`DECISIONS_MAX`]), the newest stay; recording never fails and never waits for a disk. What is alike and
-//! follows shortly is one entry that counts, so ten thousand objects of one bucket are one line and a move that fails with every round is,
-//! too. The sums of bytes by place and reason are taken here and nowhere else, so that metrics and log agree.
+//! Whoever decides has a handle ([`Decisions`]) and records what came of it in the words of [`Kind`],
+//! [`Reason`] and [`Outcome`]. Always: the log is bounded ([`DECISIONS_MAX`]), the newest stay; recording
+//! never fails and never waits for a disk. What is alike and follows shortly is one entry that counts, so ten
+//! thousand objects of one bucket are one line and a move that fails with every round is, too. The sums of
+//! bytes by place and reason are taken here and nowhere else, so that metrics and log agree.
 //!
-//! Entries are appended to a small file once a second, without a sync ([`kept`]). When power fails the last ones may be missing and the
-//! last line torn; nothing depends on them.
+//! Entries are appended to a small file once a second, without a sync ([`kept`]). When power fails the last
+//! ones may be missing and the last line torn; nothing depends on them.
 
 mod entry;
 mod kept;
@@ -74,7 +75,8 @@ impl Decisions {
         Self::with(clock, None, VecDeque::new())
     }
 
-    /// The log that is kept in `dir`, with what earlier processes kept there. Called within a tokio runtime, it is written every second.
+    /// The log that is kept in `dir`, with what earlier processes kept there. Called within a tokio runtime,
+    /// it is written every second.
     ///
     /// # Errors
     /// When what is there was written by a newer version, or cannot be read or written.

@@ -1,9 +1,11 @@
 //! Who goes to a disk next: lanes that each have a share, so that none starves another.
 //!
-//! A disk takes [`DISK_PLACES`] requests at a time; with more it would only be slower for all. Who finds a place free goes at once. When all are
-//! taken, requests wait in lanes, and places that become free are given out by start-time fair queueing with depth ([`schedule`]): each lane gets
-//! its weight's share of the bytes, a lane that has nothing to do leaves its share to the others, and a request of a lane that was idle
-//! goes next; within a lane it is the same with ranks. Always: nobody waits while a place is free; whoever has a place waits for no other one, so places always come back.
+//! A disk takes [`DISK_PLACES`] requests at a time; with more it would only be slower for all. Who finds a
+//! place free goes at once. When all are taken, requests wait in lanes, and places that become free are given
+//! out by start-time fair queueing with depth ([`schedule`]): each lane gets its weight's share of the bytes,
+//! a lane that has nothing to do leaves its share to the others, and a request of a lane that was idle goes
+//! next; within a lane it is the same with ranks. Always: nobody waits while a place is free; whoever has a
+//! place waits for no other one, so places always come back.
 //!
 //! Nothing is kept over a restart.
 
@@ -23,7 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// What a request costs beyond its bytes: about what a disk of 1 GB/s does in the 60 µs that a request takes however small it is.
+/// What a request costs beyond its bytes: about what a disk of 1 GB/s does in the 60 µs that a request takes
+/// however small it is.
 const REQUEST_COST_BYTES: u64 = 64 << 10;
 
 /// Set in the state while somebody waits; below it the places that are taken.
@@ -206,7 +209,8 @@ impl Inner {
         self.waits[lane as usize].record(begun.elapsed());
         match grant {
             Ok(mut grant) => grant.inner = None,
-            // Those who wait are answered, for the schedule is there as long as this is. Were it not so, to go without would be better than not at all.
+            // Those who wait are answered, for the schedule is there as long as this is. Were it not so, to
+            // go without would be better than not at all.
             Err(_) => drop(self.state.fetch_add(1, AcqRel)),
         }
         Place { inner: self }

@@ -1,12 +1,14 @@
-//! What is written to the hot tier's flash, and how much of it the server may write by itself: flash wears out by being written.
+//! What is written to the hot tier's flash, and how much of it the server may write by itself: flash wears
+//! out by being written.
 //!
-//! Everything that is written there is counted by its cause. With a budget of so many bytes a day, what the server writes by itself
-//! goes on while something is left of it: clean copies, segments that come up, compaction. What clients write is taken off the same budget and
-//! never refused. What is not used is saved up for an hour, no longer. Always: over any time the server by itself writes no more than the
-//! budget of that time and an hour, and what was under way when it was used up ([`bucket`]).
+//! Everything that is written there is counted by its cause. With a budget of so many bytes a day, what the
+//! server writes by itself goes on while something is left of it: clean copies, segments that come up,
+//! compaction. What clients write is taken off the same budget and never refused. What is not used is saved
+//! up for an hour, no longer. Always: over any time the server by itself writes no more than the budget of
+//! that time and an hour, and what was under way when it was used up ([`bucket`]).
 //!
-//! What is left is in a small file, replaced whole once a minute and at the end, so that a restart does not give the day anew. When power
-//! fails, a minute of writes is forgotten.
+//! What is left is in a small file, replaced whole once a minute and at the end, so that a restart does not
+//! give the day anew. When power fails, a minute of writes is forgotten.
 
 mod bucket;
 
@@ -89,8 +91,8 @@ impl Flash {
         Self::with(clock, Bucket::new(0), None)
     }
 
-    /// Flash with a budget of so many bytes a day (0: none), of which the file at `path` says what is left. Called within a tokio
-    /// runtime, it is replaced every minute.
+    /// Flash with a budget of so many bytes a day (0: none), of which the file at `path` says what is left.
+    /// Called within a tokio runtime, it is replaced every minute.
     ///
     /// # Errors
     /// When the file cannot be read, or a newer version wrote it.

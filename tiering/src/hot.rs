@@ -193,10 +193,12 @@ pub struct Appended {
     pub hold: Hold,
 }
 
-/// Whether a chunk, by its body and its first byte in it (in its part, of an upload in parts), is of those that are meant.
+/// Whether a chunk, by its body and its first byte in it (in its part, of an upload in parts), is of those
+/// that are meant.
 pub(crate) type Wanted = Arc<dyn Fn(&Owner) -> bool + Send + Sync>;
 
-/// Whether a chunk, by its body and its first byte in it, is read so much that it should stay where reads are fast.
+/// Whether a chunk, by its body and its first byte in it, is read so much that it should stay where reads are
+/// fast.
 pub type IsHot = Arc<dyn Fn(BodyId, u64) -> bool + Send + Sync>;
 
 /// The hot tier. Clones are the same tier.
@@ -431,7 +433,8 @@ impl HotTier {
         self.inner.placing.set(settings);
     }
 
-    /// Says which chunks are read so much that they stay in the hot tier when their segment is spilled. Can be said once.
+    /// Says which chunks are read so much that they stay in the hot tier when their segment is spilled. Can
+    /// be said once.
     pub fn set_is_hot(&self, is_hot: IsHot) {
         // Said before, it stays.
         drop(self.inner.is_hot.set(is_hot));
@@ -650,8 +653,9 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    /// Each writer holds the catalogue: one that is left behind would close its store while the process exits, when that is not there any more.
-    /// For a while only, as a writer may wait for a task, and this may be the thread that tasks run on.
+    /// Each writer holds the catalogue: one that is left behind would close its store while the process
+    /// exits, when that is not there any more. For a while only, as a writer may wait for a task, and this
+    /// may be the thread that tasks run on.
     fn await_writers(&mut self) {
         let ended = self.writers_ended.get_mut();
         let patient_until = Instant::now() + WRITERS_PATIENCE;

@@ -1,9 +1,9 @@
 //! Where mlgw keeps bytes and how they move.
 //!
-//! Tiers of the truth: memory, hot, cold and upstream ([`tiers`], [`hot`], [`upstream`]); beside them clean copies of what origins have ([`bound`],
-//! [`copies`]), of which the policy engine decides what stays ([`policy`]). Whatever a caller
-//! gets from here was verified against the checksum it was written with, and whatever was
-//! answered as stored survives power loss (unless durability `os` was chosen by name).
+//! Tiers of the truth: memory, hot, cold and upstream ([`tiers`], [`hot`], [`upstream`]); beside them clean
+//! copies of what origins have ([`bound`], [`copies`]), of which the policy engine decides what stays
+//! ([`policy`]). Whatever a caller gets from here was verified against the checksum it was written with, and
+//! whatever was answered as stored survives power loss (unless durability `os` was chosen by name).
 
 pub mod bound;
 mod copies;

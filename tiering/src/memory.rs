@@ -1,13 +1,13 @@
 //! The memory tier: small chunks that were read, verified, in DRAM.
 //!
-//! A chunk here is found by its body and by where in the body it begins. A body never changes and its id is never used
-//! again, so what is here is never stale: what was replaced or deleted is asked for no more, and goes
-//! as others come. What compaction moves keeps its place here. Only what verified gets in, and nothing of it is
-//! on disk: after a restart it is empty.
+//! A chunk here is found by its body and by where in the body it begins. A body never changes and its id is
+//! never used again, so what is here is never stale: what was replaced or deleted is asked for no more, and
+//! goes as others come. What compaction moves keeps its place here. Only what verified gets in, and nothing
+//! of it is on disk: after a restart it is empty.
 //!
-//! Bounded in bytes, bookkeeping included. What stays is chosen by Clock-PRO (Jiang, Chen and Zhang, 2005), which a
-//! walk through more than fits does not empty. Larger chunks are left to the page cache, where a read costs less than
-//! checking what it reads.
+//! Bounded in bytes, bookkeeping included. What stays is chosen by Clock-PRO (Jiang, Chen and Zhang, 2005),
+//! which a walk through more than fits does not empty. Larger chunks are left to the page cache, where a read
+//! costs less than checking what it reads.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,9 +19,10 @@ use mlgw_common::limits::{BLOCK_BYTES, MIB};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
-/// What keeping a chunk costs besides its bytes: the head of its record, in front of them in the same buffer, and up to an eighth of
-/// both that the allocator rounds up ([`Weigh`]); the count of the buffer's owners; its entry in a list that may be half empty,
-/// its place in a table that may be half empty, and half as many entries of chunks that are gone.
+/// What keeping a chunk costs besides its bytes: the head of its record, in front of them in the same buffer,
+/// and up to an eighth of both that the allocator rounds up ([`Weigh`]); the count of the buffer's owners;
+/// its entry in a list that may be half empty, its place in a table that may be half empty, and half as many
+/// entries of chunks that are gone.
 const OVERHEAD_BYTES: u64 = 384;
 /// A typical chunk, overhead included; only for how much the cache makes room to remember.
 const TYPICAL_BYTES: u64 = 4096;

@@ -1,8 +1,9 @@
 //! Buckets of others that are fronted here.
 //!
-//! What is asked of one is a trait, so that everything above it is tested against origins that fail in every way. Keys are
-//! bytes as their owner wrote them: `a//b`, `../c` and `d/` are three keys like any others, and pages come in byte order. The one
-//! that speaks S3 is a client of our own, because libraries for many stores tidy keys up.
+//! What is asked of one is a trait, so that everything above it is tested against origins that fail in every
+//! way. Keys are bytes as their owner wrote them: `a//b`, `../c` and `d/` are three keys like any others, and
+//! pages come in byte order. The one that speaks S3 is a client of our own, because libraries for many stores
+//! tidy keys up.
 //!
 //! Nothing here is kept, so nothing is lost when power fails.
 

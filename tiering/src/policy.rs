@@ -1,9 +1,10 @@
 //! The policy engine at work: it hears of every access, and what it says is done to clean copies.
 //!
-//! Who reads a block of a bound bucket asks first ([`Reading`]): it is kept, or it passes by. What the engine evicts is let go of soon after, by a task
-//! ([`room`]). Always: a block is here when the engine says that it is kept, and no other is for long; where a decision and what was done part ways - a
-//! fetch failed, the disk is full, two readers met - the engine hears of it. Reads of native buckets teach it, too: it keeps nothing of those, and hears of
-//! some at a time ([`heard`]).
+//! Who reads a block of a bound bucket asks first ([`Reading`]): it is kept, or it passes by. What the engine
+//! evicts is let go of soon after, by a task ([`room`]). Always: a block is here when the engine says that it
+//! is kept, and no other is for long; where a decision and what was done part ways - a fetch failed, the disk
+//! is full, two readers met - the engine hears of it. Reads of native buckets teach it, too: it keeps nothing
+//! of those, and hears of some at a time ([`heard`]).
 //!
 //! When power fails it begins anew with the blocks that are here ([`Keeper::start`]), and learns.
 
@@ -43,7 +44,8 @@ pub struct Keeper {
 }
 
 struct Inner {
-    /// Asked for a microsecond at a time, never across anything slow. Lists of copies may be locked by who locks this, never the other way round.
+    /// Asked for a microsecond at a time, never across anything slow. Lists of copies may be locked by who
+    /// locks this, never the other way round.
     state: Mutex<State>,
     /// Reads that it was not told of yet: whoever asks it tells it first.
     heard: Heard,
@@ -141,7 +143,8 @@ impl Request<'_> {
 }
 
 impl Keeper {
-    /// An engine that remembers so many blocks, kept or not, and these rules. It keeps nothing before it is started.
+    /// An engine that remembers so many blocks, kept or not, and these rules. It keeps nothing before it is
+    /// started.
     #[must_use]
     pub fn new(blocks_max: usize, program: Arc<Program>, clock: &dyn Clock) -> Self {
         let started_ms = u64::try_from(clock.now().as_millis()).unwrap_or(0);
@@ -169,8 +172,8 @@ impl Keeper {
         self.inner.clone()
     }
 
-    /// Takes the blocks in that are here, and decides from now on which ones stay. Called within a tokio runtime; the blocks are gone through while
-    /// it works already.
+    /// Takes the blocks in that are here, and decides from now on which ones stay. Called within a tokio
+    /// runtime; the blocks are gone through while it works already.
     pub fn start(&self, copies: &Copies) {
         self.with(|state, now_us| state.decider.set_capacity(now_us, copies.blocks_bytes_max()));
         tokio::spawn(room::run(Arc::downgrade(&self.inner), copies.downgrade()));
@@ -189,7 +192,8 @@ impl Keeper {
         (Reading::new(self.clone(), request, range.clone(), said), next)
     }
 
-    /// Something happened that asks for no decision about copies: a read of what is ours, a write, a deletion. Says where rules have the read wait.
+    /// Something happened that asks for no decision about copies: a read of what is ours, a write, a
+    /// deletion. Says where rules have the read wait.
     pub fn note(&self, request: &Request<'_>, range: Range<u64>) -> Option<Rank> {
         let heard = &self.inner.heard;
         match heard.take(request, self.inner.since_us(), &range) {
@@ -211,7 +215,8 @@ impl Keeper {
         rank
     }
 
-    /// From now on the rules are in force that come this way, as soon as they come. Called within a tokio runtime.
+    /// From now on the rules are in force that come this way, as soon as they come. Called within a tokio
+    /// runtime.
     pub fn follow(&self, mut programs: watch::Receiver<Arc<Program>>) {
         let keeper = Arc::downgrade(&self.inner);
         tokio::spawn(async move {
@@ -223,13 +228,15 @@ impl Keeper {
         });
     }
 
-    /// From now on these copies stay, as far as so many bytes may. What is here already is gone through in a while.
+    /// From now on these copies stay, as far as so many bytes may. What is here already is gone through in a
+    /// while.
     pub fn set_pins(&self, pins: Vec<PinnedCopies>, bytes_max: u64) {
         self.inner.state.lock().held.set(pins, bytes_max);
         self.inner.wake.notify_one();
     }
 
-    /// From now on accesses are recorded, in files of about so many bytes. Says whether it is so: one recording is made at a time.
+    /// From now on accesses are recorded, in files of about so many bytes. Says whether it is so: one
+    /// recording is made at a time.
     pub fn record(&self, file_bytes_max: u64, sink: Sink) -> bool {
         let mut state = self.state();
         let is_free = state.recorder.is_none();
@@ -263,8 +270,9 @@ impl Keeper {
         learner.review(program, &evidence)
     }
 
-    /// An access of before a restart, `at_us` after `began_ms`: the engine learns from it. Called before anything else is told, in the order of time;
-    /// what is older than the first one counts as being of that time.
+    /// An access of before a restart, `at_us` after `began_ms`: the engine learns from it. Called before
+    /// anything else is told, in the order of time; what is older than the first one counts as being of that
+    /// time.
     pub fn recall(&self, began_ms: u64, access: &Access<'_>) {
         let mut state = self.inner.state.lock();
         let access_ms = began_ms.saturating_add(access.at_us / 1000);
@@ -300,7 +308,8 @@ impl Keeper {
         self.inner.state.lock().diary = None;
     }
 
-    /// Has `ask` with everything that decides, at this time in microseconds since the engine began. It must be quick: all reads wait for it.
+    /// Has `ask` with everything that decides, at this time in microseconds since the engine began. It must
+    /// be quick: all reads wait for it.
     pub fn ask<T>(&self, ask: impl FnOnce(&mut Decider, u64) -> T) -> T {
         self.with(|state, now_us| ask(&mut state.decider, now_us))
     }
@@ -393,7 +402,8 @@ impl State {
         seen
     }
 
-    /// When something happens that happened so long after this process began to count; no earlier than what was before it.
+    /// When something happens that happened so long after this process began to count; no earlier than what
+    /// was before it.
     fn time_us(&mut self, started_ms: u64, since_us: u64) -> u64 {
         let before_ms = started_ms.saturating_sub(self.began_ms);
         self.last_us = before_ms.saturating_mul(1000).saturating_add(since_us).max(self.last_us);
@@ -424,7 +434,8 @@ impl Inner {
         u64::try_from(self.began.elapsed().as_micros()).unwrap_or(0)
     }
 
-    /// Tells the engine of reads that waited. What they need is looked up for all of them before the first is told: so looks wait for memory together.
+    /// Tells the engine of reads that waited. What they need is looked up for all of them before the first is
+    /// told: so looks wait for memory together.
     fn tell(&self, state: &mut State, reads: &Reads) {
         for access in reads.all() {
             state.diary.iter().for_each(|diary| diary.bring_near(&access));

@@ -29,8 +29,9 @@ impl Tiers {
         Self { memory, hot }
     }
 
-    /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body` stores, whose first byte is
-    /// byte `first` of the body. Every byte was verified when it came from a disk. What is not in memory waits for its `turn` at the disk.
+    /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body` stores, whose
+    /// first byte is byte `first` of the body. Every byte was verified when it came from a disk. What is not
+    /// in memory waits for its `turn` at the disk.
     ///
     /// # Errors
     /// When they cannot be read, or are not what was written.

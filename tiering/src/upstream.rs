@@ -1,10 +1,12 @@
 //! Object stores of others: whole segments spilled to them.
 //!
-//! A sealed segment is one object, `segments/<id>-<copy>.seg`, byte for byte its file or that file encrypted (`frames.rs`). Nothing counts as
-//! stored before it was read back and compared (`put.rs`); reads fetch the range that is asked for and nothing more (`read.rs`). Every
-//! request goes through a budget and a gate that adapts to what the store bears (`budget.rs`, `gate.rs`, `meter.rs`), which know nothing of
-//! opendal and serve every client of a store. Each operation may be repeated. Power failure leaves an object whole or not at all: what was
-//! sent of one that is not finished is taken back when we can, and by the store's own rules when we cannot (docs/decisions/2026-11-22-upstreams.md).
+//! A sealed segment is one object, `segments/<id>-<copy>.seg`, byte for byte its file or that file encrypted
+//! (`frames.rs`). Nothing counts as stored before it was read back and compared (`put.rs`); reads fetch the
+//! range that is asked for and nothing more (`read.rs`). Every request goes through a budget and a gate that
+//! adapts to what the store bears (`budget.rs`, `gate.rs`, `meter.rs`), which know nothing of opendal and
+//! serve every client of a store. Each operation may be repeated. Power failure leaves an object whole or not
+//! at all: what was sent of one that is not finished is taken back when we can, and by the store's own rules
+//! when we cannot (docs/decisions/2026-11-22-upstreams.md).
 
 mod budget;
 mod check;
@@ -59,8 +61,8 @@ use multipart::Multiparts;
 use owner::Owner;
 use wire::{Carrier, Wire};
 
-/// An object of an upstream: the segment, the incarnation of the server that stored it, and a random number. No
-/// object is ever written over, not even by a second server that was restored from a backup.
+/// An object of an upstream: the segment, the incarnation of the server that stored it, and a random number.
+/// No object is ever written over, not even by a second server that was restored from a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId {
     /// The segment.
@@ -132,14 +134,15 @@ struct Tuning {
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            // At 100 MB/s to one connection a part takes 80 ms, more than twice the round trip that it costs; 10,000 parts, the most that S3
-            // takes, are 80 GiB; all kinds take parts of 5 MiB and more. A segment of 256 MiB is 32 parts.
+            // At 100 MB/s to one connection a part takes 80 ms, more than twice the round trip that it costs;
+            // 10,000 parts, the most that S3 takes, are 80 GiB; all kinds take parts of 5 MiB and more. A
+            // segment of 256 MiB is 32 parts.
             part_bytes: 8 * MIB,
-            // Of one upload four parts are under way, one waits to be sent, and one is being read: 48 MiB of memory. Four connections fill
-            // what a gateway has to give to the background.
+            // Of one upload four parts are under way, one waits to be sent, and one is being read: 48 MiB of
+            // memory. Four connections fill what a gateway has to give to the background.
             parts_at_once: 4,
-            // 0.1, 0.2, … 3.2 s, of which up to a half is left out by chance: a client waits 3 to 6 s before it hears of a store that is
-            // down. What is down longer is tried again by whoever asked.
+            // 0.1, 0.2, … 3.2 s, of which up to a half is left out by chance: a client waits 3 to 6 s before
+            // it hears of a store that is down. What is down longer is tried again by whoever asked.
             retry_first: Duration::from_millis(100),
             retry_max: Duration::from_secs(10),
             retries: 6,
@@ -148,8 +151,9 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// How long to wait before the repetition that follows `tries` others: twice as long each time, of which a share between a half and all,
-    /// by `chance`, so that those who failed together do not come back together.
+    /// How long to wait before the repetition that follows `tries` others: twice as long each time, of which
+    /// a share between a half and all, by `chance`, so that those who failed together do not come back
+    /// together.
     fn pause(&self, tries: usize, chance: f64) -> Duration {
         let doubled = self.retry_first.saturating_mul(1 << tries.min(20));
         doubled.min(self.retry_max).mul_f64(0.5 + chance / 2.0)

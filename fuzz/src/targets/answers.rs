@@ -1,5 +1,6 @@
-//! What an S3 origin answers, and where a listing of one goes on. A page lies within what was asked for. What is read of a document or a
-//! head and written again is read as the same. A body that is framed for an origin is one that we read.
+//! What an S3 origin answers, and where a listing of one goes on. A page lies within what was asked for. What
+//! is read of a document or a head and written again is read as the same. A body that is framed for an origin
+//! is one that we read.
 
 use crate::auth::Payload;
 use crate::body::{Algorithm, Body, Terms};

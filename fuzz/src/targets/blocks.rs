@@ -1,5 +1,5 @@
-//! Compressed blocks of segments. Any bytes give the bytes that the block stands for or an error, and nothing else is written; what is
-//! compressed here is read back.
+//! Compressed blocks of segments. Any bytes give the bytes that the block stands for or an error, and nothing
+//! else is written; what is compressed here is read back.
 
 use crate::hot::record::{Head, Owner, Place, encode_head};
 use crate::hot::zstd::{Unpacker, compress};
@@ -10,7 +10,8 @@ const PLACE: Place = Place { segment: SegmentId(3), seed: SegmentSeed::unstamped
 /// What stands behind a block in memory.
 const BEHIND: [u8; 8] = [0xa5; 8];
 
-/// The first two bytes say how much the rest is to stand for; with the highest bit set the rest is compressed first.
+/// The first two bytes say how much the rest is to stand for; with the highest bit set the rest is compressed
+/// first.
 pub fn run(data: &[u8]) {
     let Some((length, rest)) = data.split_first_chunk() else { return };
     let length = u16::from_le_bytes(*length);

@@ -1,4 +1,5 @@
-//! The log of decisions, read from a file that may hold anything. What is read is written and read as the same, and goes on counting.
+//! The log of decisions, read from a file that may hold anything. What is read is written and read as the
+//! same, and goes on counting.
 
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{BucketId, SegmentId};

@@ -1,5 +1,5 @@
-//! Placement policies and plugins of frameworks, as people write them: any text gives a policy or messages with places in it. What
-//! compiles prints itself as a policy that compiles to the same.
+//! Placement policies and plugins of frameworks, as people write them: any text gives a policy or messages
+//! with places in it. What compiles prints itself as a policy that compiles to the same.
 
 use mlgw_policies::language::{BuiltIn, Framework, Layers, NoFacts, PolicyFile, Program};
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
-//! Recorded accesses, and the logs that are imported as such: any bytes give accesses within bounds or a message. What was read is written
-//! and read again as it was.
+//! Recorded accesses, and the logs that are imported as such: any bytes give accesses within bounds or a
+//! message. What was read is written and read again as it was.
 
 use crate::input::Input;
 use mlgw_policies::Access;

@@ -1,5 +1,5 @@
-//! What is kept of writes that an origin has not, and the marks that its objects carry. What is put is taken as it was, and nothing else
-//! of an object is touched.
+//! What is kept of writes that an origin has not, and the marks that its objects carry. What is put is taken
+//! as it was, and nothing else of an object is touched.
 
 use crate::input::Input;
 use crate::writeback::record::{

@@ -1,5 +1,5 @@
-//! What of the tiers reads what others wrote, compiled from its own files without what uses it: settings of upstreams, lanes of disks, the
-//! answers of origins, and the lines of the log of decisions.
+//! What of the tiers reads what others wrote, compiled from its own files without what uses it: settings of
+//! upstreams, lanes of disks, the answers of origins, and the lines of the log of decisions.
 #![allow(dead_code, unused_imports, reason = "decoders without their users")]
 
 #[path = "../../../tiering/src/upstream"]

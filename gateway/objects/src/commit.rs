@@ -1,7 +1,7 @@
 //! Proposes changes of objects to the catalogue.
 //!
-//! Always: a change that was refused because its segment was fenced names the bytes at their new place, or fails.
-//! When power fails before the catalogue has synced, the change did not happen.
+//! Always: a change that was refused because its segment was fenced names the bytes at their new place, or
+//! fails. When power fails before the catalogue has synced, the change did not happen.
 
 use crate::stages::stage;
 use crate::{Objects, Shortage};
@@ -14,9 +14,9 @@ use mlgw_tiering::Hold;
 use std::sync::Arc;
 
 impl Objects {
-    /// Proposes a change of one key; when this returns `Ok`, it is durable and visible. Bytes that lie
-    /// in a segment which was fenced meanwhile are appended again elsewhere, and the change is
-    /// proposed with their new place: the client does not notice.
+    /// Proposes a change of one key. When this returns `Ok`, the change is durable and visible. If a segment
+    /// was fenced meanwhile, its bytes are appended again elsewhere and the change is proposed with their new
+    /// place.
     ///
     /// # Errors
     /// What the catalogue refuses.
@@ -50,8 +50,8 @@ impl Objects {
         Err(ProposeError::Overloaded)
     }
 
-    /// Appends again what a change names in `segment`, and names it where it is then. What cannot be
-    /// stored now is for the client to send again.
+    /// Appends the bytes of a change that lie in `segment` again, and puts their new place into the change.
+    /// If that fails, the client has to send them again.
     async fn append_again(
         &self,
         command: &mut Command,
@@ -70,7 +70,7 @@ impl Objects {
     }
 }
 
-/// The extents that a change would begin to name, with their body.
+/// Returns the extents that a change would begin to refer to, with their body.
 fn new_extents(command: &mut Command) -> Option<(BodyId, Vec<&mut Extent>)> {
     let Some(Change::Object(object)) = &mut command.change else { return None };
     match object.change.as_mut()? {

@@ -1,9 +1,11 @@
-//! Compresses chunks that are about to be stored: so many at a time as there are processors, on threads that may block.
+//! Compresses chunks before they are stored, on blocking threads, at most as many at a time as there are
+//! processors.
 //!
-//! Always: what it holds of a chunk beside the chunk itself was granted by the account of its request; where there is none to be had, the chunk is stored
-//! as it came. So nobody waits for memory here, and nobody is stuck. It is all in memory: power failure leaves nothing behind.
+//! Always: the compressed chunk is charged to the account of its request. Where the account has no memory,
+//! the chunk is stored as it came, so nothing waits for memory here. All of it is in memory: power failure
+//! leaves nothing behind.
 
-use crate::memory::{Account, Held, blocks_of};
+use crate::memory::{Account, MemoryGrant, blocks_of};
 use bytes::Bytes;
 use mlgw_tiering::Payload;
 use mlgw_tiering::hot::compress;
@@ -11,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::Semaphore;
 
-/// See the module.
+/// Compresses chunks. See the module.
 #[derive(Debug)]
 pub struct Compressor {
-    /// Each holds a chunk's worth of memory and what zstd works with: 3 MiB at most.
+    /// One permit for each chunk under way. It takes a chunk's memory and the state of zstd, 3 MiB at most.
     places: Arc<Semaphore>,
     counts: Counts,
 }
@@ -28,24 +30,25 @@ struct Counts {
     no_memory: AtomicU64,
 }
 
-/// How a chunk is compressed.
+/// The settings for one chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct How {
     /// The effort, 1 to 19.
     pub level: u32,
-    /// How many times smaller it has to become, or it stays as it came. At 1 any gain is enough.
+    /// The least ratio. Below it the chunk stays as it came. At 1 any gain is enough.
     pub ratio_min: f64,
 }
 
 impl How {
-    /// As a rule says it: all of a body, or of a part, stands or falls with its first chunk; of the others any gain is enough.
+    /// Returns the settings for a chunk of a body. The first chunk decides for the whole body, so it has to
+    /// reach the ratio of the rule. For the others any gain is enough.
     #[must_use]
     pub const fn of(level: u32, min_ratio: f64, is_first: bool) -> Self {
         Self { level, ratio_min: if is_first { min_ratio } else { 1.0 } }
     }
 }
 
-/// How a body is compressed.
+/// The settings for a body.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compression {
     /// The effort, 1 to 19.
@@ -54,12 +57,12 @@ pub struct Compression {
     pub min_ratio: f64,
 }
 
-/// A chunk as it is to be stored, and the memory that this takes.
+/// A compressed chunk with the memory that it takes.
 pub struct Packed {
-    /// What is stored.
+    /// The bytes to store.
     pub payload: Payload,
-    /// Until it is stored.
-    pub memory: Held,
+    /// MemoryGrant until they are stored.
+    pub memory: MemoryGrant,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a chunk is small")]
@@ -67,52 +70,52 @@ fn ratio(payload: &Payload) -> f64 {
     payload.logical_bytes() as f64 / payload.stored_bytes() as f64
 }
 
-/// What it has done since the start.
+/// Totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compressed {
-    /// Bytes of chunks that became smaller, before.
+    /// Bytes of chunks that became smaller, before compression.
     pub logical_bytes: u64,
-    /// The same, after.
+    /// Bytes of the same chunks after compression.
     pub stored_bytes: u64,
     /// Chunks that became smaller.
     pub compressed: u64,
-    /// Chunks that did not, or too little.
+    /// Chunks that did not become smaller, or not by enough.
     pub incompressible: u64,
     /// Chunks for which there was no memory.
     pub no_memory: u64,
 }
 
 impl Default for Compressor {
-    /// One that works on as many chunks at a time as there are processors.
+    /// Returns a compressor for as many chunks at a time as there are processors.
     fn default() -> Self {
         Self::new(std::thread::available_parallelism().map_or(1, usize::from))
     }
 }
 
 impl Compressor {
-    /// One that works on so many chunks at a time, at least one.
+    /// Returns a compressor for `places` chunks at a time, at least one.
     #[must_use]
     pub fn new(places: usize) -> Self {
         Self { places: Arc::new(Semaphore::new(places.max(1))), counts: Counts::default() }
     }
 
-    /// `chunk` compressed as `how` says; nothing when it does not become smaller by that much, or there is no memory for it.
+    /// Returns `chunk` compressed, or nothing if it misses the ratio or there is no memory for it.
     pub async fn compress(&self, chunk: &Bytes, how: How, memory: &Account) -> Option<Packed> {
         let payload = self.compress_unheld(chunk, how).await?;
-        let Some(held) = memory.try_hold(blocks_of(payload.stored_bytes() as u64)) else {
+        let Some(held) = memory.try_reserve(blocks_of(payload.stored_bytes() as u64)) else {
             self.counts.no_memory.fetch_add(1, Relaxed);
             return None;
         };
         Some(Packed { payload, memory: held })
     }
 
-    /// The same for who has one chunk at a time, and no account.
+    /// As [`Compressor::compress`], for a caller with one chunk at a time and no account.
     pub async fn compress_unheld(&self, chunk: &Bytes, how: How) -> Option<Payload> {
         let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
         let bytes = chunk.clone();
         let compressed = tokio::task::spawn_blocking(move || {
             let compressed = compress(&bytes, how.level);
-            // Not before it is done, though nobody may wait for it any more.
+            // The permit ends with the work, even if the caller is gone.
             drop(place);
             compressed
         });
@@ -130,7 +133,7 @@ impl Compressor {
         self.counts.compressed.fetch_add(1, Relaxed);
     }
 
-    /// What it has done.
+    /// Returns the totals.
     #[must_use]
     pub fn metrics(&self) -> Compressed {
         let Counts { logical_bytes, stored_bytes, compressed, incompressible, no_memory } = &self.counts;
@@ -164,8 +167,10 @@ mod tests {
         assert!(ratio(&packed.payload) > 100.0 && packed.memory.blocks() == 1, "{:?}", packed.payload);
         compressor.stored(&packed.payload);
         drop(packed);
-        let taken: Vec<_> =
-            [&account, &other].into_iter().flat_map(|who| std::iter::from_fn(|| who.try_hold(1))).collect();
+        let taken: Vec<_> = [&account, &other]
+            .into_iter()
+            .flat_map(|who| std::iter::from_fn(|| who.try_reserve(1)))
+            .collect();
         assert!(
             !taken.is_empty() && compressor.compress(&text, how, &account).await.is_none(),
             "nothing is left"

@@ -3,6 +3,7 @@
 //! A variant states what is wrong with an object or with the server. A protocol maps each variant to its own
 //! code, without a catch-all arm, so that a new variant does not compile until every protocol maps it.
 
+use crate::quota::refusal;
 use mlgw_common::{BodyId, ObjectKey};
 use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::Reject;
@@ -38,7 +39,7 @@ pub enum ObjectError {
         is_removed: bool,
     },
     /// The catalogue refused the change.
-    #[error("{0}")]
+    #[error("{}", rejection(.0))]
     Rejected(Reject),
     /// The bytes of the object are in an upstream that does not answer.
     #[error("{0}")]
@@ -49,6 +50,14 @@ pub enum ObjectError {
     /// Anything else, for the log.
     #[error("{0}")]
     Internal(String),
+}
+
+/// Returns why the catalogue refused a change, for people.
+fn rejection(reject: &Reject) -> String {
+    match reject {
+        Reject::QuotaExceeded { of, excess } => refusal(of, *excess),
+        other => other.to_string(),
+    }
 }
 
 /// What the server is short of. The order is that of the labels of `mlgw_throttled_total`.

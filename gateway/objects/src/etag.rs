@@ -1,11 +1,11 @@
-//! What names the bytes of a version: its ETag.
+//! ETags: names of the bytes of an object.
 //!
-//! By default that is the MD5 of a body, and of the parts' MD5s for an upload in parts, as AWS has it.
-//! MD5 takes longer than everything else that is done with a large body; `s3.etag = "fast"` leaves
-//! it out. An ETag is then 128 random bits: never that of other bytes, but another one for the same
-//! bytes sent twice. It ends in `-1`, by which clients know that they must not compare it with an MD5 of
-//! their own, as they do for uploads in parts. A client that sends `Content-MD5` has it computed and
-//! gets it as the ETag, whatever the setting.
+//! By default an ETag is the MD5 of the body, and for an upload in parts the MD5 of the MD5s of its parts, as
+//! at AWS. The MD5 of a large body takes longer than all other work on it. With `s3.etag = "fast"` it is left
+//! out, and the ETag is 128 random bits: it differs from that of any other bytes, and also when the same
+//! bytes are sent twice. It ends in `-1`, as that of an upload in parts does, so clients do not compare it
+//! with an MD5 of their own. A client that sends `Content-MD5` gets the MD5 as ETag with either setting.
+//! Pure: a power failure changes nothing.
 
 use crate::ObjectError;
 use md5::{Digest, Md5};
@@ -45,7 +45,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The bytes of a hexadecimal ETag; what is not hexadecimal stays text.
+/// Decodes a hexadecimal ETag. Other text is returned as its bytes.
 fn unhex(etag: &str) -> Vec<u8> {
     let pairs = etag.as_bytes().chunks(2).map(|pair| {
         let digits = std::str::from_utf8(pair).ok().filter(|digits| digits.len() == 2)?;

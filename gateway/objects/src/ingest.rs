@@ -1,20 +1,22 @@
-//! Takes the bytes of a new body and makes them durable, chunk by chunk.
+//! Stores the bytes of a new body, chunk by chunk.
 //!
-//! A chunk is buffered here until it is whole and only then appended, so a slow client never holds
-//! a segment; several chunks may be on their way to the disk while the next one fills. All memory
-//! for it comes out of one budget. A body is admitted, before any of it is read, with what it needs
-//! to go on whatever happens; without that it is refused with [`Shortage::Memory`]. Beyond that it takes what
-//! there is, and where there is nothing it appends smaller chunks, one at a time. So the server
-//! never grows past its limit and nobody who was admitted is stuck. Where the MD5 of the body is
-//! wanted from here, each chunk is hashed beside its append, together with those of others where that
-//! can be, and its memory is held until both are done. Where a rule wants it, chunks are compressed before that (`packing`). A body that is given up (client
-//! gone, wrong checksum) leaves bytes that nothing refers to, which compaction frees.
+//! A chunk is buffered here until it is complete and only then appended, so a slow client never keeps a
+//! segment busy. Several chunks may be on their way to the disk while the next one fills. Each chunk is
+//! hashed while it is appended, and compressed before that if a rule selects the object ([`packing`]).
+//!
+//! Always: memory is reserved before it is used. A body is admitted, before any of it is read, with enough
+//! memory to finish, or it fails with [`Shortage::Memory`]. It takes more where more is free. Where nothing
+//! is free it appends smaller chunks, one at a time. So the server stays within its limit and no admitted
+//! body is stuck.
+//!
+//! When power fails, or the body is given up, its bytes are in segments and nothing refers to them.
+//! Compaction frees them.
 
 mod packing;
 
 use crate::compressor::Compression;
-use crate::lockstep::{Hasher, Left, Stopped, Stream};
-use crate::memory::{Account, Held};
+use crate::md5_lanes::{Md5Hasher, Md5Stream, PendingMd5, Stopped};
+use crate::memory::{Account, MemoryGrant};
 use crate::put::Target;
 use crate::stages::stage;
 use crate::{ObjectError, Objects, Shortage};
@@ -31,44 +33,44 @@ use packing::Packing;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// Chunks of one body that may be on their way to the disk at once. Four of 1 MiB keep a device
-/// that syncs in 2 ms busy at 2 GB/s.
+/// Chunks of one body on their way to the disk at a time. Four of 1 MiB keep a device that syncs in 2 ms busy
+/// at 2 GB/s.
 const IN_FLIGHT_MAX: usize = 4;
-/// What a connection holds of a body beside us: the piece that it handed out and the one that it
-/// reads, each of the HTTP library's buffer of 64 KiB at most.
+/// Blocks that the connection of a body takes: the piece that it handed out and the one that it reads, each
+/// at most 64 KiB.
 pub const CONNECTION_BLOCKS: u32 = 2;
 
-/// Whose bytes these are.
+/// The object or part that a body becomes.
 #[derive(Clone)]
-pub struct Destination {
+pub(crate) struct Destination {
     /// The bucket.
-    pub bucket: BucketId,
+    pub(crate) bucket: BucketId,
     /// The key.
-    pub key: ObjectKey,
+    pub(crate) key: ObjectKey,
     /// The body.
-    pub body: BodyId,
+    pub(crate) body: BodyId,
     /// The part, of a multipart upload.
-    pub part: Option<PartNumber>,
+    pub(crate) part: Option<PartNumber>,
 }
 
 impl Destination {
     /// Returns the destination of `body`, which becomes an object or a part at `target`.
     #[must_use]
-    pub fn of(target: Target<'_>, body: BodyId) -> Self {
+    pub(crate) fn of(target: Target<'_>, body: BodyId) -> Self {
         let Target { bucket, key, part } = target;
         Self { bucket: bucket.bucket_id(), key: key.clone(), body, part: part.map(|(_, number)| number) }
     }
 }
 
-/// Chunks that are durable in segments, in the order of their body.
+/// Chunks that are durable in segments, in the order of the body.
 #[derive(Default)]
-pub struct Durable {
+pub(crate) struct Durable {
     /// Where they are.
-    pub extents: Vec<Extent>,
-    /// Keep their segments as they are, until the catalogue names the chunks.
-    pub holds: Vec<Hold>,
-    /// The MD5 of the body, if it was wanted from here.
-    pub md5: Option<[u8; 16]>,
+    pub(crate) extents: Vec<Extent>,
+    /// Keep their segments until the catalogue has named the chunks.
+    pub(crate) holds: Vec<Hold>,
+    /// The MD5 of the body, if it was requested.
+    pub(crate) md5: Option<[u8; 16]>,
 }
 
 impl Durable {
@@ -81,47 +83,47 @@ impl Durable {
     }
 }
 
-/// One body, or one part, on its way to the disk.
-pub struct Ingest {
+/// A body that is being stored.
+pub(crate) struct Ingest {
     objects: Arc<Objects>,
     memory: Account,
     destination: Destination,
     placement: Placement,
-    /// A small body that came in one piece: it needs no buffer of ours.
+    /// A small body that arrived in one piece. It needs no buffer.
     whole: Option<Bytes>,
     buffer: BytesMut,
-    /// Held from the admission to the end: one block of the buffer and what the connection holds. The
-    /// charge of its connection covers a small body.
-    _admitted: Option<Held>,
+    /// Reserved from the admission to the end: one block of the buffer and the blocks of the connection. A
+    /// small body is covered by the slot of its connection.
+    _admitted: Option<MemoryGrant>,
     /// Further blocks of the buffer.
-    more: Option<Held>,
-    /// Chunks under way, in the order of the body: appended, and hashed where that is wanted. They are tasks, so that they go on while the
-    /// client is waited for.
+    more: Option<MemoryGrant>,
+    /// Chunks that are being appended and hashed, in the order of the body. They are tasks, so that they
+    /// proceed while the client is waited for.
     in_flight: FuturesOrdered<JoinHandle<Result<Appended, ObjectError>>>,
     md5: WantedMd5,
     stored: Durable,
-    /// Chunks that were waited for.
+    /// Chunks that have completed.
     settled: u64,
     appended_bytes: u64,
     expected_bytes: Option<u64>,
-    /// How it is compressed, if it is and that still looks worth it.
+    /// The settings of compression, until a chunk shows that it does not pay.
     compression: Option<Compression>,
 }
 
-/// The MD5 of a body, while it comes.
+/// The state of the MD5 of a body.
 enum WantedMd5 {
-    /// Not from here.
+    /// Not requested.
     No,
-    /// Nothing was hashed yet. Where there is but one chunk it is hashed at its end: a small one with others of its kind, a
-    /// larger one by itself, as it would come too late for others to go with it.
+    /// Nothing was hashed yet. The MD5 of a body of one chunk is computed at its end: that of a small one
+    /// together with others, that of a larger one alone, because it would be too late for others to join.
     OfOneChunk,
-    /// That of a body of more chunks.
-    InLockstep(Stream),
+    /// Being computed, of a body of several chunks.
+    InLockstep(Md5Stream),
 }
 
 impl WantedMd5 {
-    /// The stream to which a chunk goes that is not the last.
-    fn stream(&mut self, hasher: &Hasher) -> Option<&mut Stream> {
+    /// Returns the stream for a chunk that is not the last.
+    fn stream(&mut self, hasher: &Md5Hasher) -> Option<&mut Md5Stream> {
         if matches!(self, Self::OfOneChunk) {
             *self = Self::InLockstep(hasher.open());
         }
@@ -131,23 +133,23 @@ impl WantedMd5 {
         }
     }
 
-    /// The MD5, given the last chunk.
-    async fn finish(self, hasher: &Hasher, last: Bytes) -> Result<FoundMd5, Stopped> {
+    /// Returns the MD5, given the last chunk.
+    async fn finish(self, hasher: &Md5Hasher, last: Bytes) -> Result<FoundMd5, Stopped> {
         Ok(match self {
             Self::No => FoundMd5::No,
-            Self::OfOneChunk if last.len() <= SMALL_BODY_BYTES => FoundMd5::Soon(hasher.leave(last)),
+            Self::OfOneChunk if last.len() <= SMALL_BODY_BYTES => FoundMd5::Soon(hasher.submit(last)),
             Self::OfOneChunk => FoundMd5::Now(Md5::digest(&last).into()),
             Self::InLockstep(stream) => FoundMd5::Now(stream.finish(last).await?),
         })
     }
 }
 
-/// The MD5 of a body at its end.
+/// The MD5 of a complete body.
 enum FoundMd5 {
     No,
     Now([u8; 16]),
-    /// The longer it is not asked for, the more go with it.
-    Soon(Left),
+    /// Computed when it is asked for, together with others that arrive until then.
+    Soon(PendingMd5),
 }
 
 impl FoundMd5 {
@@ -161,12 +163,12 @@ impl FoundMd5 {
 }
 
 impl Ingest {
-    /// Admits a body of `expected_bytes`, when that is known, before any of it is read. With `md5`, that of the body
-    /// is computed.
+    /// Admits a body of `expected_bytes`, if that is known, before any of it is read. With `md5`, the MD5 of
+    /// the body is computed.
     ///
     /// # Errors
     /// [`Shortage::Memory`] when there is none for too long.
-    pub async fn begin(
+    pub(crate) async fn begin(
         objects: &Arc<Objects>,
         memory: &Account,
         destination: Destination,
@@ -176,8 +178,8 @@ impl Ingest {
         let placement = placement(destination.part, expected_bytes);
         let admitted = match expected_bytes {
             Some(bytes) if bytes <= SMALL_BODY_BYTES as u64 => None,
-            Some(bytes) if bytes <= BLOCK_BYTES => Some(memory.hold(1).await?),
-            _ => Some(memory.hold(1 + CONNECTION_BLOCKS).await?),
+            Some(bytes) if bytes <= BLOCK_BYTES => Some(memory.reserve(1).await?),
+            _ => Some(memory.reserve(1 + CONNECTION_BLOCKS).await?),
         };
         let md5 = match md5 {
             true if expected_bytes.is_some_and(|bytes| bytes > CHUNK_BYTES_MAX) => {
@@ -205,7 +207,7 @@ impl Ingest {
         })
     }
 
-    /// The same body, compressed where that pays.
+    /// Returns the same body, compressed as long as that pays.
     pub(crate) fn compressed(mut self, compression: Option<Compression>) -> Self {
         self.compression = compression;
         self
@@ -215,7 +217,7 @@ impl Ingest {
     ///
     /// # Errors
     /// [`ObjectError::NoRoom`]; [`Shortage::Disk`] while room is being made.
-    pub async fn push(&mut self, mut bytes: Bytes) -> Result<(), ObjectError> {
+    pub(crate) async fn push(&mut self, mut bytes: Bytes) -> Result<(), ObjectError> {
         assert!(self.whole.is_none() || bytes.is_empty(), "more than was expected");
         let is_whole = self.expected_bytes == Some(bytes.len() as u64);
         if is_whole && bytes.len() <= SMALL_BODY_BYTES && self.buffer.is_empty() {
@@ -237,16 +239,16 @@ impl Ingest {
         Ok(())
     }
 
-    /// Appends what is left and waits until all of it is durable.
+    /// Appends the rest and waits until the whole body is durable.
     ///
     /// # Errors
     /// As [`Ingest::push`].
-    pub async fn finish(mut self) -> Result<Durable, ObjectError> {
+    pub(crate) async fn finish(mut self) -> Result<Durable, ObjectError> {
         let (last, _memory) = self.take_chunk().unzip();
         let hashed = last.as_ref().filter(|_| !matches!(self.md5, WantedMd5::No));
         let hashed = hashed.map(|chunk| chunk.data.stored().clone()).unwrap_or_default();
         let packing = self.packing();
-        // The last chunk needs no task: nothing is left to do but to wait for it.
+        // The last chunk needs no task, because nothing else is left to do.
         let append = async {
             let Some(chunk) = last else { return Ok(None) };
             let (chunk, _packed) = match packing {
@@ -271,7 +273,7 @@ impl Ingest {
         Ok(self.stored)
     }
 
-    /// Lets the buffer grow block by block, never beyond the memory that was granted for it.
+    /// Grows the buffer block by block, within the reserved memory.
     fn reserve(&mut self, bytes: usize) {
         if self.buffer.capacity() - self.buffer.len() < bytes {
             let left = self.expected_bytes.map_or(u64::MAX, |all| all.saturating_sub(self.appended_bytes));
@@ -283,23 +285,24 @@ impl Ingest {
         }
     }
 
-    /// How large the buffer may become with the memory at hand.
+    /// Returns the size that the buffer may have with the reserved memory.
     fn granted_bytes(&self) -> usize {
-        (1 + self.more.as_ref().map_or(0, Held::blocks)) * BLOCK_BYTES as usize
+        (1 + self.more.as_ref().map_or(0, MemoryGrant::blocks)) * BLOCK_BYTES as usize
     }
 
-    /// Makes room in the buffer: with more memory, or by appending what is there.
+    /// Makes room in the buffer: reserves more memory, or appends what is buffered.
     async fn make_room(&mut self) -> Result<(), ObjectError> {
         let granted_bytes = self.granted_bytes() as u64;
         let left = self.expected_bytes.map(|all| all.saturating_sub(self.appended_bytes + granted_bytes));
-        let granted = wishes(granted_bytes, left).into_iter().find_map(|blocks| self.memory.try_hold(blocks));
+        let granted =
+            wishes(granted_bytes, left).into_iter().find_map(|blocks| self.memory.try_reserve(blocks));
         match (granted, &mut self.more) {
             (Some(blocks), Some(more)) => more.merge(blocks),
             (Some(blocks), none) => *none = Some(blocks),
             (None, _) => {
                 self.memory.throttled();
                 self.flush().await?;
-                // The one block that is ours is free again only when nothing is on its way.
+                // The reserved block is free again when nothing is on its way.
                 while !self.in_flight.is_empty() {
                     self.settle_one().await?;
                 }
@@ -308,7 +311,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// Sends the buffered chunk on its way to the disk.
+    /// Appends the buffered chunk in a task.
     async fn flush(&mut self) -> Result<(), ObjectError> {
         if self.in_flight.len() == IN_FLIGHT_MAX {
             self.settle_one().await?;
@@ -320,7 +323,7 @@ impl Ingest {
             && let Some(of_first) = packing.take()
         {
             (chunk, packed) = Box::pin(of_first.pack(chunk)).await;
-            // Where it does not pay, no other chunk is tried.
+            // If it does not pay for the first chunk, no other is compressed.
             self.compression = self.compression.filter(|_| packed.is_some());
         }
         let objects = Arc::clone(&self.objects);
@@ -340,28 +343,28 @@ impl Ingest {
         Ok(())
     }
 
-    /// Who compresses the next chunk, if it is to be.
+    /// Returns the compression of the next chunk, if any.
     fn packing(&self) -> Option<Packing> {
         let compression = self.compression?;
         let (compressor, memory) = (Arc::clone(&self.objects.compressor), self.memory.clone());
         Some(Packing { compressor, memory, compression })
     }
 
-    /// Has a chunk hashed that is not the last, if that is wanted. It waits for chunks of other bodies only where that
-    /// keeps no memory from anybody.
+    /// Hashes a chunk that is not the last, if the MD5 is requested. It waits for chunks of other bodies only
+    /// where memory is plentiful.
     fn hash(&mut self, data: &Bytes) -> Option<impl Future<Output = Result<(), Stopped>> + use<>> {
         let stream = self.md5.stream(&self.objects.hasher)?;
         let hashed = stream.push(data.clone());
         if !self.memory.has_plenty() {
-            stream.hurry_all();
+            stream.expedite_all();
         }
         Some(hashed)
     }
 
-    /// Waits for the oldest chunk under way.
+    /// Waits for the oldest chunk on its way.
     async fn settle_one(&mut self) -> Result<(), ObjectError> {
         if let WantedMd5::InLockstep(stream) = &self.md5 {
-            stream.hurry(self.settled + 1);
+            stream.expedite(self.settled + 1);
         }
         let Some(appended) = stage("append", self.in_flight.next()).await else { return Ok(()) };
         self.settled += 1;
@@ -369,8 +372,8 @@ impl Ingest {
         Ok(())
     }
 
-    /// The buffered chunk, if there is one, with the memory that it holds.
-    fn take_chunk(&mut self) -> Option<(Chunk, Option<Held>)> {
+    /// Takes the buffered chunk, if there is one, with its memory.
+    fn take_chunk(&mut self) -> Option<(Chunk, Option<MemoryGrant>)> {
         let data = self.whole.take().unwrap_or_else(|| std::mem::take(&mut self.buffer).freeze());
         if data.is_empty() {
             return None;
@@ -389,18 +392,18 @@ impl Ingest {
     }
 }
 
-/// How many blocks more a buffer of `granted_bytes` would have, the best first: what its chunk still lacks of the bytes
-/// that are `left`, where that is known, for then they are copied once; as many as it has, for then they are copied
-/// about twice; one.
+/// Returns how many blocks a buffer of `granted_bytes` tries to add, best first. The first is what the chunk
+/// lacks of the `left` bytes, because then they are copied once. Where `left` is not known, it doubles the
+/// buffer, so that bytes are copied about twice. The last is one block.
 fn wishes(granted_bytes: u64, left: Option<u64>) -> [u32; 3] {
     let lacks = CHUNK_BYTES_MAX - granted_bytes;
     let blocks = |bytes: u64| bytes.min(lacks).div_ceil(BLOCK_BYTES).max(1) as u32;
     [blocks(left.unwrap_or(granted_bytes)), blocks(granted_bytes), 1]
 }
 
-/// A large body, and the parts of an upload beyond its first stretch, get segments of their own.
-/// Where a part lies in its upload is not known until the upload is completed; parts of one upload
-/// have one size, so number times size is where it will be.
+/// Returns whether a body gets a segment of its own: a large one does, and so do the parts of an upload
+/// beyond its first stretch. The position of a part is known only when the upload is completed. Parts have
+/// one size, so it is estimated as number times size.
 fn placement(part: Option<PartNumber>, expected_bytes: Option<u64>) -> Placement {
     let bytes = expected_bytes.unwrap_or(0);
     let end = part.map_or(bytes, |part| u64::from(part.get()).saturating_mul(bytes));

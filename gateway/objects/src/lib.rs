@@ -1,12 +1,12 @@
 //! The object layer: reads, writes, copies, deletes and lists objects in buckets.
 //!
 //! This layer stands between a protocol and storage. It names no type of HTTP and no error of S3: a protocol
-//! checks the request, calls this layer and maps [`ObjectError`] to its own codes. Background work calls the same
-//! functions.
+//! checks the request, calls this layer and maps [`ObjectError`] to its own codes. Background work calls the
+//! same functions.
 //!
-//! Always: the bytes of a body are durable in segments before the catalogue names them, and a change is durable in
-//! the catalogue before its function returns `Ok`. After a power failure an object is therefore complete or
-//! absent. Memory of requests is granted before it is used ([`memory`]).
+//! Always: the bytes of a body are durable in segments before the catalogue names them, and a change is
+//! durable in the catalogue before its function returns `Ok`. After a power failure an object is therefore
+//! complete or absent. Memory of requests is granted before it is used ([`memory`]).
 
 pub mod checksum;
 pub mod commit;
@@ -14,9 +14,9 @@ pub mod compressor;
 pub mod delete;
 pub mod error;
 pub mod etag;
-pub mod ingest;
+mod ingest;
 pub mod list;
-pub mod lockstep;
+pub mod md5_lanes;
 pub mod memory;
 pub mod metrics;
 pub mod multipart;
@@ -27,10 +27,11 @@ pub mod reader;
 pub mod stages;
 
 pub use error::{ObjectError, Shortage};
+pub use ingest::CONNECTION_BLOCKS;
 pub use metrics::ObjectMetrics;
 
 use compressor::Compressor;
-use lockstep::Hasher;
+use md5_lanes::Md5Hasher;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Bucket, BucketState};
 use mlgw_tiering::Tiers;
@@ -46,7 +47,7 @@ pub struct Objects {
     /// Compresses chunks that a rule selects.
     pub compressor: Arc<Compressor>,
     /// Computes MD5s of several bodies side by side.
-    pub hasher: Hasher,
+    pub hasher: Md5Hasher,
     /// Whether the ETag of a new body is its MD5. If not, it is random ([`etag`]).
     pub md5_etags: bool,
     /// Counts waits and refusals.
@@ -54,11 +55,12 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Returns the objects of `catalogue` with their bytes in `tiers`. Must be called within a tokio runtime, on
-    /// which MD5s are computed.
+    /// Returns the objects of `catalogue` with their bytes in `tiers`. Must be called within a tokio runtime,
+    /// on which MD5s are computed.
     #[must_use]
     pub fn new(catalogue: Catalogue, tiers: Tiers, md5_etags: bool) -> Self {
-        let (compressor, metrics, hasher) = (Arc::default(), Arc::default(), Hasher::new(Handle::current()));
+        let (compressor, metrics, hasher) =
+            (Arc::default(), Arc::default(), Md5Hasher::new(Handle::current()));
         Self { catalogue, tiers, compressor, hasher, md5_etags, metrics }
     }
 

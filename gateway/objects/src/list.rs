@@ -1,7 +1,7 @@
 //! Lists objects: pages of keys in byte order, rolled up at a delimiter.
 //!
-//! A page reads the catalogue in one pass. A group of keys behind a delimiter costs one seek, however many keys it
-//! has. A page is read from one snapshot; the next page may find other objects.
+//! A page reads the catalogue in one pass. A group of keys behind a delimiter costs one seek, however many
+//! keys it has. A page is read from one snapshot; the next page may find other objects.
 
 use crate::{ObjectError, Objects};
 use mlgw_common::{BucketId, ObjectKey};
@@ -80,8 +80,8 @@ pub struct Page {
     pub truncated: bool,
 }
 
-/// Returns the smallest byte string that is greater than every string that begins with `prefix`, or nothing if there
-/// is none.
+/// Returns the smallest byte string that is greater than every string that begins with `prefix`, or nothing
+/// if there is none.
 #[must_use]
 pub fn after_prefix(prefix: &str) -> Option<Vec<u8>> {
     let mut bytes = prefix.as_bytes().to_vec();
@@ -95,8 +95,8 @@ pub fn after_prefix(prefix: &str) -> Option<Vec<u8>> {
 }
 
 impl Objects {
-    /// Returns the page of `bucket` that follows `after` in byte order. If `after` is a common prefix, the page begins
-    /// behind its whole group.
+    /// Returns the page of `bucket` that follows `after` in byte order. If `after` is a common prefix, the
+    /// page begins behind its whole group.
     ///
     /// # Errors
     /// Those of the catalogue.

@@ -1,15 +1,15 @@
-//! The memory that requests share: who holds how much of it, and who has to wait.
+//! The memory that requests share, and its reservation.
 //!
-//! There are two shares. A connection at work takes one place in the first, which pays for its
-//! buffers, a request's head and a small body or answer. Whatever is larger takes blocks of 64 KiB
-//! of the second for as long as it lives, so large slow bodies never keep small requests out. Of
-//! each share one client address holds a part at most, and one connection a smaller part of the
-//! second; who waits, waits for the narrowest first, so a client's surplus is in nobody's way.
+//! There are two pools. An active connection takes one slot of the first. A slot pays for the buffers of the
+//! connection, the head of a request and a small body or answer. Larger bodies and answers take blocks of 64
+//! KiB of the second pool for as long as they live, so large slow bodies never keep small requests out. One
+//! client address has a limit in each pool, and one connection has a lower limit in the second. A request
+//! waits for the narrowest limit first, so that what exceeds a client's own limit delays nobody else.
 //!
-//! A request whose signature is not known yet takes a turn besides its place: a form before its policy was
-//! read, and a long head that comes in pieces. There are as many turns as a quarter of the places, in total
-//! and for each client; one request more is refused at once. Half-sent requests of one address therefore
-//! leave three quarters of its places to its signed ones.
+//! A request whose signature is not verified yet takes an unverified slot besides: a form before its policy
+//! was read, and a long head that arrives in pieces. A quarter of the slots can be unverified, in total and
+//! for each client. One request more is refused at once. Half-sent requests of one address therefore leave
+//! three quarters of its slots to its signed ones.
 //!
 //! A request that finds no memory waits for five seconds and then fails with [`Shortage::Memory`]. What was
 //! granted is enough to finish, so no admitted request is stuck. All of it is in memory: power failure leaves
@@ -30,15 +30,15 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// How long memory is waited for before a request is refused.
+/// Longest wait for memory before a request is refused.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Of the second share, one connection may hold one part in so many.
+/// Part of the second pool that one connection may reserve: one in this many.
 const CONNECTION_PARTS: usize = 8;
 
-/// Requests without a verified signature may have one in this many places of the first share.
-const UNPROVEN_PART: usize = 4;
-/// Bytes charged for a form before its policy was read: its fields and the buffer of its parser.
+/// Part of the slots that can be unverified: one in this many.
+const UNVERIFIED_PART: usize = 4;
+/// Blocks charged for a form before its policy was read: its fields and the buffer of its parser.
 const FORM_BLOCKS: u32 = (2 * POST_FORM_BYTES_MAX as u64 + BLOCK_BYTES).div_ceil(BLOCK_BYTES) as u32;
 
 /// The memory of a server. Clones share it.
@@ -46,28 +46,28 @@ const FORM_BLOCKS: u32 = (2 * POST_FORM_BYTES_MAX as u64 + BLOCK_BYTES).div_ceil
 pub struct Memory(Arc<Shared>);
 
 struct Shared {
-    /// Connections at work.
-    connections: Share,
-    /// Those of them with a request that is waited for before anybody has signed it.
-    unproven: Share,
+    /// Active connections.
+    connections: Pool,
+    /// Those of them with a request that is incomplete and not verified yet.
+    unverified: Pool,
     /// Blocks of bodies and answers.
-    bodies: Share,
+    bodies: Pool,
     body_blocks: usize,
     connection_blocks_max: usize,
     clients: Mutex<HashMap<IpAddr, Weak<Client>>>,
-    /// Connections that wait to be at work.
+    /// Connections that wait for a slot.
     waiting: AtomicUsize,
     wait: Duration,
     metrics: Option<Arc<ObjectMetrics>>,
 }
 
-/// One share: all of it, and what of it one client may hold.
-struct Share {
+/// A pool, and the part of it that one client may reserve.
+struct Pool {
     all: Arc<Semaphore>,
     client_max: usize,
 }
 
-impl Share {
+impl Pool {
     fn new(places: u64, percent: u64, least: usize) -> Self {
         let places = usize::try_from(places).unwrap_or(usize::MAX).clamp(least, Semaphore::MAX_PERMITS);
         let part = usize::try_from(percent).unwrap_or(100).min(100);
@@ -76,19 +76,19 @@ impl Share {
         Self { all: Arc::new(Semaphore::new(places)), client_max: client_max.max(least) }
     }
 
-    /// One part in `parts` of this share.
+    /// Returns one part in `parts` of this pool.
     fn part(&self, parts: usize) -> Self {
         let places = (self.all.available_permits() / parts).max(1);
         Self { all: Arc::new(Semaphore::new(places)), client_max: (self.client_max / parts).max(1) }
     }
 }
 
-/// What all connections from one address hold together.
+/// What all connections from one address have reserved.
 struct Client {
     address: IpAddr,
     shared: Weak<Shared>,
     connections: Arc<Semaphore>,
-    unproven: Arc<Semaphore>,
+    unverified: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
 }
 
@@ -96,7 +96,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         let mut clients = shared.clients.lock();
-        // Another connection may have come meanwhile and made a new one.
+        // Another connection may have made a new entry meanwhile.
         if clients.get(&self.address).is_some_and(|client| client.strong_count() == 0) {
             clients.remove(&self.address);
         }
@@ -104,7 +104,7 @@ impl Drop for Client {
 }
 
 impl Memory {
-    /// Memory of `bytes`, of which one client address holds `client_percent` at most. It is never
+    /// Returns memory of `bytes`, of which one client address reserves at most `client_percent`. It is never
     /// less than what the largest document takes.
     #[must_use]
     pub fn new(bytes: u64, client_percent: u64, metrics: Option<Arc<ObjectMetrics>>) -> Self {
@@ -118,12 +118,12 @@ impl Memory {
         metrics: Option<Arc<ObjectMetrics>>,
     ) -> Self {
         let bytes = bytes.max(MEMORY_BYTES_MIN);
-        let bodies = Share::new(bytes / 4 * 3 / BLOCK_BYTES, client_percent, HELD_BLOCKS_MAX as usize);
+        let bodies = Pool::new(bytes / 4 * 3 / BLOCK_BYTES, client_percent, HELD_BLOCKS_MAX as usize);
         let body_blocks = bodies.all.available_permits();
         let connection_blocks_max = (body_blocks / CONNECTION_PARTS).max(HELD_BLOCKS_MAX as usize);
-        let connections = Share::new(bytes / 4 / AWAKE_CONNECTION_BYTES, client_percent, 1);
+        let connections = Pool::new(bytes / 4 / AWAKE_CONNECTION_BYTES, client_percent, 1);
         Self(Arc::new(Shared {
-            unproven: connections.part(UNPROVEN_PART),
+            unverified: connections.part(UNVERIFIED_PART),
             connections,
             bodies,
             body_blocks,
@@ -135,7 +135,7 @@ impl Memory {
         }))
     }
 
-    /// The account of a new connection from `address`.
+    /// Returns the account of a new connection from `address`.
     #[must_use]
     pub fn account(&self, address: IpAddr) -> Account {
         let shared = &self.0;
@@ -146,7 +146,7 @@ impl Memory {
                 address,
                 shared: Arc::downgrade(shared),
                 connections: Arc::new(Semaphore::new(shared.connections.client_max)),
-                unproven: Arc::new(Semaphore::new(shared.unproven.client_max)),
+                unverified: Arc::new(Semaphore::new(shared.unverified.client_max)),
                 bodies: Arc::new(Semaphore::new(shared.bodies.client_max)),
             });
             clients.insert(address, Arc::downgrade(&client));
@@ -157,7 +157,7 @@ impl Memory {
         Account(Arc::new(Connection { memory: self.clone(), client, blocks }))
     }
 
-    /// Whether connections wait for others to rest.
+    /// Returns whether connections wait for a slot.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.0.waiting.load(Relaxed) > 0
@@ -168,7 +168,7 @@ impl Memory {
     }
 }
 
-/// What one connection may hold. Clones share it.
+/// The reservations of one connection. Clones share it.
 #[derive(Clone)]
 pub struct Account(Arc<Connection>);
 
@@ -179,25 +179,25 @@ struct Connection {
 }
 
 impl Account {
-    /// Where the connection comes from.
+    /// Returns the address of the client.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.0.client.address
     }
 }
 
-/// The place of a connection at work, held while this lives.
-pub struct Awake {
+/// The slot of an active connection, until it is dropped.
+pub struct ActiveSlot {
     _places: [OwnedSemaphorePermit; 2],
 }
 
-/// The turn of a request whose signature is not known yet, while this lives.
-pub struct Unproven {
+/// The slot of a request that is not verified yet, until it is dropped.
+pub struct UnverifiedSlot {
     _turns: [OwnedSemaphorePermit; 2],
 }
 
-/// Blocks of memory, held while this lives.
-pub struct Held {
+/// Reserved blocks of memory, until it is dropped.
+pub struct MemoryGrant {
     connection: OwnedSemaphorePermit,
     client: OwnedSemaphorePermit,
     all: OwnedSemaphorePermit,
@@ -208,40 +208,40 @@ fn short<E>(_: E) -> Shortage {
 }
 
 impl Account {
-    /// The memory that this is an account of.
+    /// Returns the memory of the server.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.0.memory
     }
 
-    /// A place for this connection to be at work, waited for.
+    /// Waits for a slot for this connection.
     ///
     /// # Errors
     /// [`Shortage::Memory`] when there is none for too long.
-    pub async fn wake(&self) -> Result<Awake, Shortage> {
+    pub async fn activate(&self) -> Result<ActiveSlot, Shortage> {
         let (client, all) = (&self.0.client.connections, &self.0.memory.0.connections.all);
         if let (Ok(client), Ok(all)) = (client.clone().try_acquire_owned(), all.clone().try_acquire_owned()) {
-            return Ok(Awake { _places: [client, all] });
+            return Ok(ActiveSlot { _places: [client, all] });
         }
         self.0.memory.throttled();
         let _waiting = Waiting::new(&self.0.memory.0.waiting);
         let both = async {
             let client = client.clone().acquire_owned().await.map_err(short)?;
             let all = all.clone().acquire_owned().await.map_err(short)?;
-            Ok(Awake { _places: [client, all] })
+            Ok(ActiveSlot { _places: [client, all] })
         };
         timeout(self.0.memory.0.wait, both).await.map_err(short)?
     }
 
-    /// A turn for a request that is still incomplete and whose signature is not known. There is no waiting
-    /// for a turn: half-sent requests must not delay whole ones.
+    /// Takes a slot for a request that is incomplete and not verified yet. It never waits: half-sent requests
+    /// must not delay complete ones.
     ///
     /// # Errors
     /// [`Shortage::Memory`] when all are taken.
-    pub fn unproven(&self) -> Result<Unproven, Shortage> {
-        let (client, all) = (&self.0.client.unproven, &self.0.memory.0.unproven.all);
+    pub fn unverified_slot(&self) -> Result<UnverifiedSlot, Shortage> {
+        let (client, all) = (&self.0.client.unverified, &self.0.memory.0.unverified.all);
         match (client.clone().try_acquire_owned(), all.clone().try_acquire_owned()) {
-            (Ok(client), Ok(all)) => Ok(Unproven { _turns: [client, all] }),
+            (Ok(client), Ok(all)) => Ok(UnverifiedSlot { _turns: [client, all] }),
             _ => {
                 self.throttled();
                 Err(Shortage::Memory)
@@ -249,37 +249,37 @@ impl Account {
         }
     }
 
-    /// A turn for a form, and the memory for what comes before its file.
+    /// Takes an unverified slot for a form, and reserves the memory for what precedes its file.
     ///
     /// # Errors
     /// [`Shortage::Memory`] when there is none.
-    pub fn form(&self) -> Result<(Unproven, Held), Shortage> {
-        let turn = self.unproven()?;
-        let held = self.try_hold(FORM_BLOCKS).ok_or_else(|| {
+    pub fn reserve_form(&self) -> Result<(UnverifiedSlot, MemoryGrant), Shortage> {
+        let turn = self.unverified_slot()?;
+        let held = self.try_reserve(FORM_BLOCKS).ok_or_else(|| {
             self.throttled();
             Shortage::Memory
         })?;
         Ok((turn, held))
     }
 
-    /// Memory for `blocks`, if there is so much right now.
+    /// Reserves `blocks` if they are free.
     #[must_use]
-    pub fn try_hold(&self, blocks: u32) -> Option<Held> {
+    pub fn try_reserve(&self, blocks: u32) -> Option<MemoryGrant> {
         let of = |semaphore: &Arc<Semaphore>| semaphore.clone().try_acquire_many_owned(blocks).ok();
-        Some(Held {
+        Some(MemoryGrant {
             connection: of(&self.0.blocks)?,
             client: of(&self.0.client.bodies)?,
             all: of(&self.0.memory.0.bodies.all)?,
         })
     }
 
-    /// Memory for `blocks`, waited for.
+    /// Waits for `blocks` and reserves them.
     ///
     /// # Errors
     /// [`Shortage::Memory`] when there is none for too long.
-    pub async fn hold(&self, blocks: u32) -> Result<Held, Shortage> {
+    pub async fn reserve(&self, blocks: u32) -> Result<MemoryGrant, Shortage> {
         assert!(blocks <= HELD_BLOCKS_MAX, "what is asked for at once must fit into the least memory");
-        if let Some(held) = self.try_hold(blocks) {
+        if let Some(held) = self.try_reserve(blocks) {
             return Ok(held);
         }
         self.throttled();
@@ -288,21 +288,21 @@ impl Account {
             let connection = of(&self.0.blocks).await.map_err(short)?;
             let client = of(&self.0.client.bodies).await.map_err(short)?;
             let all = of(&self.0.memory.0.bodies.all).await.map_err(short)?;
-            Ok(Held { connection, client, all })
+            Ok(MemoryGrant { connection, client, all })
         };
         timeout(self.0.memory.0.wait, all).await.map_err(short)?
     }
 
-    /// Memory for `many` blocks or, when half of it is taken, for `few`, waited for: the more there are
-    /// who want some, the more of them get it.
+    /// Waits for `many` blocks, or for `few` when half of the blocks are taken, so that more requests get
+    /// some.
     ///
     /// # Errors
     /// [`Shortage::Memory`] when there is none for too long.
-    pub async fn hold_some(&self, many: u32, few: u32) -> Result<Held, Shortage> {
-        self.hold(if self.has_plenty() { many } else { few }).await
+    pub async fn reserve_some(&self, many: u32, few: u32) -> Result<MemoryGrant, Shortage> {
+        self.reserve(if self.has_plenty() { many } else { few }).await
     }
 
-    /// Whether less than half of the blocks is taken, of all and of what the client may hold.
+    /// Returns whether less than half of the blocks is taken, of the pool and of the client's limit.
     #[must_use]
     pub fn has_plenty(&self) -> bool {
         let plenty = |semaphore: &Semaphore, all: usize| semaphore.available_permits() > all / 2;
@@ -311,8 +311,8 @@ impl Account {
             && plenty(&self.0.client.bodies, shared.bodies.client_max)
     }
 
-    /// An answer that was put together, with the memory that it takes; refused where there is none,
-    /// since waiting would keep it.
+    /// Returns a complete answer with the memory that it takes. It never waits, because the answer is already
+    /// in memory.
     ///
     /// # Errors
     /// [`Shortage::Memory`].
@@ -320,60 +320,60 @@ impl Account {
         if answer.len() <= SMALL_BODY_BYTES {
             return Ok(answer);
         }
-        let held = self.try_hold(blocks_of(answer.len() as u64).min(HELD_BLOCKS_MAX));
+        let held = self.try_reserve(blocks_of(answer.len() as u64).min(HELD_BLOCKS_MAX));
         let held = held.ok_or_else(|| {
             self.throttled();
             Shortage::Memory
         })?;
-        Ok(Arc::new(held).carried_by(answer))
+        Ok(Arc::new(held).attached_to(answer))
     }
 
-    /// Counts one time that somebody had to wait, or got less than was wanted.
+    /// Counts a request that had to wait, or got less memory than it asked for.
     pub fn throttled(&self) {
         self.0.memory.throttled();
     }
 }
 
-/// The blocks that `bytes` take.
+/// Returns the number of blocks that `bytes` take.
 #[must_use]
 pub fn blocks_of(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(BLOCK_BYTES)).unwrap_or(u32::MAX)
 }
 
-impl Held {
-    /// How many blocks.
+impl MemoryGrant {
+    /// Returns the number of blocks.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.all.num_permits()
     }
 
-    /// Holds `more` as well.
+    /// Adds the blocks of `more`.
     pub fn merge(&mut self, more: Self) {
         self.connection.merge(more.connection);
         self.client.merge(more.client);
         self.all.merge(more.all);
     }
 
-    /// `bytes` that hold this memory until the last slice of them is gone: until the connection has
-    /// written them.
+    /// Returns `bytes` that keep this reservation until their last slice is dropped, when the connection has
+    /// sent them.
     #[must_use]
-    pub fn carried_by(self: &Arc<Self>, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Carrying { bytes, _held: Arc::clone(self) })
+    pub fn attached_to(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(WithGrant { bytes, _held: Arc::clone(self) })
     }
 }
 
-struct Carrying {
+struct WithGrant {
     bytes: Bytes,
-    _held: Arc<Held>,
+    _held: Arc<MemoryGrant>,
 }
 
-impl AsRef<[u8]> for Carrying {
+impl AsRef<[u8]> for WithGrant {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Counts as waiting while it lives.
+/// Counts as waiting until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {

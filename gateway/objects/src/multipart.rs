@@ -1,8 +1,8 @@
 //! Uploads in parts: creates them, stores their parts, completes and aborts them.
 //!
 //! An upload is known by the id of the body that it becomes. Parts stay where they were stored: completing an
-//! upload writes one record and an index of the parts, and no byte is read. After a power failure an upload is as
-//! it was, or complete.
+//! upload writes one record and an index of the parts, and no byte is read. After a power failure an upload
+//! is as it was, or complete.
 
 use crate::checksum::{self, Algorithm, stored};
 use crate::put::{STORAGE_CLASS, Stored, Target, condition_name, lost_race};
@@ -143,8 +143,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Makes an upload an object, with `headers` beside those of its record. Returns what is known of the object,
-    /// and its place in the order of versions.
+    /// Makes an upload an object, with `headers` beside those of its record. Returns what is known of the
+    /// object, and its place in the order of versions.
     ///
     /// # Errors
     /// [`Reject::InvalidPart`] when a part was replaced since it was read; those of [`Objects::put_version`].

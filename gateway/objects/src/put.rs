@@ -1,8 +1,8 @@
 //! Stores new bodies and names them.
 //!
 //! The order is fixed: the bytes are durable in a segment before the catalogue is asked to name them, and the
-//! catalogue has synced before [`Objects::put_version`] returns. A source that fails, a refused condition or a
-//! power failure leaves the namespace as it was. Compaction frees bytes that nothing names.
+//! catalogue has synced before [`Objects::put_version`] returns. A source that fails, a refused condition or
+//! a power failure leaves the namespace as it was. Compaction frees bytes that nothing names.
 
 use crate::checksum::{Algorithm, stored};
 use crate::compressor::Compression;
@@ -74,7 +74,8 @@ pub trait Source {
     /// Returns the next bytes, or nothing after the last.
     fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, Self::Error>> + Send;
 
-    /// Returns the digests of the whole body, given its MD5 if [`Source::wants_md5`]. Called after the last byte.
+    /// Returns the digests of the whole body, given its MD5 if [`Source::wants_md5`]. Called after the last
+    /// byte.
     ///
     /// # Errors
     /// When the bytes are not those that were promised.

@@ -1,24 +1,26 @@
 //! Quotas: the owner and payer of a write, and the check before its body is read.
 //!
-//! The catalogue decides when it applies the change. The check here refuses a write of known length before its
-//! body is sent. It costs nothing where no quota is set.
+//! The catalogue decides when it applies the change. The check here refuses a write of known length before
+//! its body is sent. It costs nothing where no quota is set. It changes nothing, so neither does a power
+//! failure.
 
 use crate::{ObjectError, Objects};
+use mlgw_common::bytes::human;
 use mlgw_common::{ObjectKey, PartNumber};
 use mlgw_metadata::ReadError;
 use mlgw_metadata::command::{QuotaOf, Reject};
-use mlgw_metadata::schema::{self, Bucket, BucketUsage, Excess, ObjectVersion, Quota};
+use mlgw_metadata::schema::{self, Bucket, BucketUsage, Excess, Measure, ObjectVersion, Quota};
 
-/// Whose a new object is, and whom it counts for.
+/// The owner and the payer of a new object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writer {
     /// Owner id.
     pub owner: String,
-    /// The access key that it counts for; empty for nobody.
+    /// The access key whose usage it counts in, or an empty string for none.
     pub payer: String,
 }
 
-/// A write that is about to begin.
+/// The quotas that a write is checked against.
 struct Look<'a> {
     bucket: &'a Bucket,
     payer: &'a str,
@@ -27,7 +29,7 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    /// Nothing when no quota is set for the write.
+    /// Returns nothing when no quota is set for the write.
     fn new(objects: &Objects, bucket: &'a Bucket, payer: &'a str) -> Option<Self> {
         let of_key = match payer {
             "" => None,
@@ -37,7 +39,7 @@ impl<'a> Look<'a> {
         (of_bucket.is_some() || of_key.is_some()).then_some(Self { bucket, payer, of_bucket, of_key })
     }
 
-    /// Refuses what would put `come` where `gone` was, which counted for `was_paid_by`.
+    /// Refuses a write that replaces `gone`, paid by `was_paid_by`, with `come` if a quota would be exceeded.
     fn check(
         &self,
         objects: &Objects,
@@ -61,7 +63,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// What of a quota would be exceeded.
+/// Returns the limit of a quota that would be exceeded.
 fn excess(
     quota: Option<Quota>,
     used: impl FnOnce() -> Result<BucketUsage, ReadError>,
@@ -72,7 +74,7 @@ fn excess(
     let before = used()?;
     let mut after = before;
     after.add(&come);
-    // What is replaced may have gone since it was looked up; then it is not counted any more.
+    // The replaced object may be gone since it was read. It is not counted any more then.
     Ok(quota.excess(&before, &after.without(&gone).unwrap_or(after)))
 }
 
@@ -107,7 +109,7 @@ impl Objects {
         )
     }
 
-    /// Refuses to begin an upload that would become an object too many.
+    /// Refuses to create an upload that would become an object beyond a quota.
     ///
     /// # Errors
     /// [`Reject::QuotaExceeded`].
@@ -141,4 +143,24 @@ impl Objects {
         let gone = there.map(|part| of_part(part.size)).unwrap_or_default();
         look.check(self, of_part(bytes.unwrap_or(0)), gone, &upload.payer)
     }
+}
+
+/// Returns the text of a refusal: which quota, how much of it is used, and what helps.
+#[must_use]
+pub fn refusal(of: &QuotaOf, excess: Excess) -> String {
+    let Excess { measure, limit, used } = excess;
+    let amount = |amount| match measure {
+        Measure::Bytes => format!("{amount} bytes ({})", human(amount)),
+        Measure::Objects => format!("{amount} objects"),
+    };
+    let whose = match of {
+        QuotaOf::Bucket => "The bucket's quota".to_owned(),
+        QuotaOf::Key(access_key) => format!("The quota of the access key {access_key}"),
+    };
+    format!(
+        "{whose} is {}, and {} are used: this would go beyond it. Delete objects or abort uploads, or ask for \
+         a larger quota.",
+        amount(limit),
+        amount(used)
+    )
 }

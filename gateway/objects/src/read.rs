@@ -2,7 +2,7 @@
 //!
 //! Nothing here writes, so a power failure changes nothing.
 
-use crate::memory::{Account, Held, blocks_of};
+use crate::memory::{Account, MemoryGrant, blocks_of};
 use crate::reader::{BodyReader, PIECE_BYTES, part_ranges};
 use crate::{ObjectError, Objects};
 use mlgw_common::limits::SMALL_BODY_BYTES;
@@ -45,8 +45,8 @@ impl Objects {
 }
 
 impl Found {
-    /// Returns a reader of `range` and the memory for what it reads: two pieces, the one that is being sent and
-    /// the next. Pieces are smaller when memory is short. A small range needs no memory.
+    /// Returns a reader of `range` and the memory for what it reads: two pieces, the one that is being sent
+    /// and the next. Pieces are smaller when memory is short. A small range needs no memory.
     ///
     /// # Errors
     /// [`crate::Shortage::Memory`] when there is none for too long.
@@ -55,7 +55,7 @@ impl Found {
         objects: &Objects,
         memory: &Account,
         range: Range<u64>,
-    ) -> Result<(BodyReader, Option<Arc<Held>>), ObjectError> {
+    ) -> Result<(BodyReader, Option<Arc<MemoryGrant>>), ObjectError> {
         let (bucket, bytes) = (self.bucket.bucket_id(), range.end - range.start);
         let reader =
             BodyReader::new(&objects.catalogue, &objects.tiers, bucket, &self.key, &self.object, range);
@@ -63,7 +63,7 @@ impl Found {
             return Ok((reader, None));
         }
         let many = blocks_of(bytes.min(2 * PIECE_BYTES));
-        let held = memory.hold_some(many, many.min(2)).await?;
+        let held = memory.reserve_some(many, many.min(2)).await?;
         let pieces = if held.blocks() < many as usize { held.blocks() / 2 } else { held.blocks() };
         Ok((reader.in_pieces_of(pieces), Some(Arc::new(held))))
     }

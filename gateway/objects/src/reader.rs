@@ -1,10 +1,12 @@
-//! Reads the bytes of a body in order, whatever its extents look like.
+//! Reads the bytes of a body in order.
 //!
-//! A small body names its extents in its record; a larger one has pages of extents, and a
-//! multipart body pages of parts whose rows name the extents. They are fetched as the reading gets
-//! there, so an answer holds one page and one piece at a time, however large the object. Every
-//! byte that comes out was verified against its checksum. Compaction may move bytes under a reader: it
-//! looks its body up again then, and pins the segments first if it will come back for more.
+//! The record of a small body has its extents. A larger body has pages of extents, and a body of parts has
+//! pages of parts whose rows have the extents. Pages are read when the reader reaches them, so a reader has
+//! one page and one piece in memory at a time, however large the object.
+//!
+//! Always: every byte is verified against its checksum before it is returned. Compaction may move bytes
+//! during a read. The reader then looks the body up again; before the first of several pieces it pins the
+//! segments. Nothing here writes, so a power failure changes nothing.
 
 use crate::ObjectError;
 use bytes::Bytes;
@@ -16,27 +18,26 @@ use mlgw_tiering::{SegmentPin, Tiers, Turn};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes that one read asks of an extent: enough to amortise the call, little enough that a slow
-/// client holds little memory.
+/// Bytes of one read: enough to amortise the call, and few enough that a slow client takes little memory.
 pub const PIECE_BYTES: u64 = 4 * BLOCK_BYTES;
 
-/// Extents that are fetched ahead of their reading, where that takes long: 8 MiB of a large object, what two connections bring in
+/// Extents that are fetched ahead from slow tiers: 8 MiB of a large object, what two connections transfer in
 /// 50 ms.
 const AHEAD_EXTENTS: usize = 8;
 
 const _: () = assert!(PIECE_BYTES <= CHUNK_BYTES_MAX);
 
-/// Why a body could not be read on.
+/// Why a body cannot be read further.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The catalogue could not be read.
+    /// The catalogue cannot be read.
     #[error("the catalogue cannot be read: {0}")]
     Catalogue(#[from] mlgw_metadata::ReadError),
-    /// The bytes could not be read or did not verify.
+    /// The bytes cannot be read, or do not verify.
     #[error("the bytes of the object cannot be read: {0}")]
     Segment(#[from] mlgw_tiering::ReadError),
-    /// The catalogue names no extent for a byte that the object has: the object was replaced
-    /// while it was read, or the catalogue is damaged.
+    /// No extent has this byte of the object. The object was replaced during the read, or the catalogue is
+    /// damaged.
     #[error("no extent holds byte {0} of the body")]
     Missing(u64),
 }
@@ -52,32 +53,32 @@ impl From<ReadError> for ObjectError {
     }
 }
 
-/// Reads one body from the front of a range to its end.
+/// Reads a range of one body from front to end.
 pub struct BodyReader {
     catalogue: Catalogue,
     tiers: Tiers,
     bucket: BucketId,
     key: ObjectKey,
     body: BodyId,
-    /// Extents at hand, each with the first byte of the body that it holds.
+    /// Extents to read next, each with its first byte in the body.
     extents: VecDeque<(u64, Extent)>,
     at: u64,
     end: u64,
     piece_bytes: u64,
-    /// A body of many extents is read over minutes; its map stays until then.
+    /// Keeps the map of a body of many extents until the read ends.
     map: Option<Pin>,
-    /// Whether that was pinned in time.
+    /// Whether the map was pinned before it was removed.
     is_sure: bool,
-    /// The segments of a body whose record names them all: they stay too. Those of a longer one are
-    /// found through its map wherever they are moved.
+    /// Pins the segments of a body whose record has all its extents. The bytes of a longer body are found
+    /// through its map wherever they are moved.
     segments: Option<SegmentPin>,
     turn: Turn,
-    /// Whether it reads from disks of this machine only.
+    /// Whether only local disks are read.
     from_disks: bool,
 }
 
 impl BodyReader {
-    /// A reader of `range` of the body of `object`.
+    /// Returns a reader of `range` of the body of `object`.
     #[must_use]
     pub fn new(
         catalogue: &Catalogue,
@@ -108,26 +109,26 @@ impl BodyReader {
         reader
     }
 
-    /// The same reader, with pieces of `blocks` blocks at most.
+    /// Returns the same reader with pieces of at most `blocks` blocks.
     #[must_use]
     pub fn in_pieces_of(mut self, blocks: usize) -> Self {
         self.piece_bytes = PIECE_BYTES.min(BLOCK_BYTES * blocks.max(1) as u64);
         self
     }
 
-    /// The same reader, which reads from disks of this machine only: past the memory tier, and not from upstreams.
+    /// Returns the same reader, which bypasses the memory tier and does not read from upstreams.
     #[must_use]
     pub fn from_disks(mut self) -> Self {
         self.from_disks = true;
         self
     }
 
-    /// From now on what it reads waits for its turn at the disk there.
+    /// Sets the lane and priority in which further reads wait for the disk.
     pub fn set_turn(&mut self, turn: impl Into<Turn>) {
         self.turn = turn.into();
     }
 
-    /// The next bytes; nothing at the end of the range.
+    /// Returns the next bytes, or nothing at the end of the range.
     ///
     /// # Errors
     /// When they cannot be read or do not verify.
@@ -179,7 +180,7 @@ impl BodyReader {
         self.tiers.hot.read(extent, self.body, piece, self.turn).await
     }
 
-    /// The extent in front with its first byte in the body, and what of it to read next.
+    /// Returns the first extent with its first byte in the body, and the range of it to read next.
     fn piece(&self) -> Option<(u64, Extent, Range<u64>)> {
         let (first, extent) = self.extents.front()?;
         let from = self.at - first;
@@ -187,13 +188,13 @@ impl BodyReader {
             Encoding::Raw => self.piece_bytes,
             Encoding::Zstd => self.piece_bytes.min(UNPACKED_PIECE_BYTES),
         };
-        // Pieces end on block borders, so that no block is read and verified twice.
+        // Pieces end at block boundaries, so that no block is read and verified twice.
         let border = (from / piece_bytes + 1) * piece_bytes;
         let to = border.min(extent.logical_bytes).min(self.end - first);
         Some((*first, extent.clone(), from..to))
     }
 
-    /// Says what will be read next, once for each extent, where reads take long.
+    /// Starts to fetch the next extents, once per extent, if they are in a slow tier.
     fn look_ahead(&self, extent: &Extent, piece: &Range<u64>) {
         let begins = piece.start == 0 && self.extents.len() > 1;
         if begins && self.tiers.hot.is_far(extent.segment_id()) {
@@ -202,7 +203,7 @@ impl BodyReader {
         }
     }
 
-    /// Pins what the record names, before the first of several pieces. False when some of it is gone.
+    /// Pins the segments before the first of several pieces. Returns false if one of them is gone.
     fn pin_segments(&mut self) -> bool {
         if self.map.is_none() && self.segments.is_none() {
             let segments = self.extents.iter().map(|(_, extent)| extent.segment_id()).collect();
@@ -212,7 +213,7 @@ impl BodyReader {
         true
     }
 
-    /// Finds the body again whose bytes are no longer where they were: moved, or replaced.
+    /// Looks the body up again after its bytes were moved or replaced.
     fn look_again(&mut self) -> Result<(), ReadError> {
         self.extents.clear();
         self.segments = None;
@@ -225,9 +226,10 @@ impl BodyReader {
         Ok(())
     }
 
-    /// Fetches the extents that hold the byte at `self.at`, and perhaps those behind it.
+    /// Reads the page with the byte at `self.at`.
     fn fetch(&mut self) -> Result<(), ReadError> {
-        // Once something names it after it was pinned, it stays to the end; else what is fetched first might be all that is left of it.
+        // A body that is named after its map was pinned stays readable to its end. Without this check the
+        // first page may be the remainder of a body that is being removed.
         if !self.is_sure && self.catalogue.is_given_up(self.bucket, &self.key, self.body)? {
             return Err(ReadError::Missing(self.at));
         }
@@ -246,7 +248,7 @@ impl BodyReader {
         Ok(())
     }
 
-    /// Queues those of `extents`, which begin at byte `first`, that reach beyond `self.at`.
+    /// Queues those of `extents`, of which the first begins at byte `first`, that end behind `self.at`.
     fn queue(&mut self, mut first: u64, extents: impl Iterator<Item = Extent>) {
         for extent in extents {
             let next = first + extent.logical_bytes;
@@ -258,7 +260,7 @@ impl BodyReader {
     }
 }
 
-/// The part of a page that holds byte `at`, with the part's first byte.
+/// Returns the part of a page that has byte `at`, and the first byte of that part.
 fn part_at(mut first: u64, page: &ExtentPage, at: u64) -> Option<(u64, PartNumber)> {
     for part in &page.parts {
         if at < first + part.bytes {
@@ -269,7 +271,7 @@ fn part_at(mut first: u64, page: &ExtentPage, at: u64) -> Option<(u64, PartNumbe
     None
 }
 
-/// The parts of a multipart object in order, each with its bytes.
+/// Returns the parts of an object in order, each with its length.
 ///
 /// # Errors
 /// When the catalogue cannot be read or lacks a page.

@@ -1,8 +1,8 @@
-//! The stages that a traced request goes through: where its time went.
+//! The stages of a traced request: where its time goes.
 //!
-//! Work that is worth a name is wrapped in [`stage`]. In a request that is not traced that is a
-//! look at a thread's variable and nothing else; in one that is, begin and end are noted, for the
-//! trace and for `Server-Timing`.
+//! Work of interest is wrapped in [`stage`]. In a request that is not traced this costs one read of a
+//! task-local variable. In a traced one, begin and end are recorded for the trace and for `Server-Timing`.
+//! Nothing is stored, so a power failure changes nothing.
 
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
@@ -11,21 +11,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Stages that are noted of one request; a long upload has more chunks than anybody reads.
+/// Most stages recorded of one request. A long upload has many chunks.
 const STAGES_MAX: usize = 32;
 
 tokio::task_local! {
     static STAGES: Arc<Stages>;
 }
 
-/// A stage, timed from the beginning of its request.
+/// A stage. Times count from the start of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// What was done.
+    /// The name of the work.
     pub name: &'static str,
     /// When it began.
     pub begin: Duration,
-    /// When it was done.
+    /// When it ended.
     pub end: Duration,
 }
 
@@ -37,13 +37,13 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Of a request that started at `started`.
+    /// Returns the stages of a request that started at `started`.
     #[must_use]
     pub const fn new(started: Instant) -> Self {
         Self { started, noted: Mutex::new(Vec::new()) }
     }
 
-    /// Notes a stage that began at `begun` and ends now.
+    /// Records a stage that began at `begun` and ends now.
     pub fn push(&self, name: &'static str, begun: Instant) {
         let mut noted = self.noted.lock();
         if noted.len() < STAGES_MAX {
@@ -52,15 +52,15 @@ impl Stages {
         }
     }
 
-    /// What was noted so far, in the order of their ends.
+    /// Returns the recorded stages in the order of their ends.
     #[must_use]
     pub fn all(&self) -> Vec<Stage> {
         self.noted.lock().clone()
     }
 }
 
-/// Does `work`, whose stages are noted in `stages`, if there are any. It is pinned where it is: the
-/// future of a request is large, and one that is moved takes its room twice.
+/// Runs `work` and records its stages in `stages`, if given. The work is pinned by the caller, because the
+/// future of a request is large and moving it would need its space twice.
 pub async fn follow<F: Future>(stages: Option<Arc<Stages>>, mut work: Pin<&mut F>) -> F::Output {
     poll_fn(|cx| match &stages {
         None => work.as_mut().poll(cx),
@@ -69,7 +69,7 @@ pub async fn follow<F: Future>(stages: Option<Arc<Stages>>, mut work: Pin<&mut F
     .await
 }
 
-/// `work` as a stage of the request that is being answered, if that is traced. It begins now.
+/// Runs `work` as a stage of the current request, if that is traced. The stage begins now.
 pub fn stage<F: Future>(name: &'static str, work: F) -> impl Future<Output = F::Output> {
     let begun = begin();
     work.map(move |done| {
@@ -78,7 +78,7 @@ pub fn stage<F: Future>(name: &'static str, work: F) -> impl Future<Output = F::
     })
 }
 
-/// As [`stage`], for work that does not wait.
+/// As [`stage`], for work without waiting.
 pub fn stage_at_once<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     let begun = begin();
     let done = work();
@@ -86,14 +86,14 @@ pub fn stage_at_once<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Now, in a request that is traced.
+/// Returns the time if the current request is traced.
 fn begin() -> Option<Instant> {
     STAGES.try_with(|_| Instant::now()).ok()
 }
 
 fn end(name: &'static str, begun: Option<Instant>) {
     if let Some(begun) = begun {
-        // It ends where it began: within the request that is traced.
+        // The stage ends in the request in which it began.
         let _ = STAGES.try_with(|stages| stages.push(name, begun));
     }
 }

@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-/// Asserts that the repository's file `name` has exactly `text` between its lines `<!-- begin MARK -->` and `<!-- end MARK -->`.
+/// Asserts that the repository's file `name` has exactly `text` between its lines `<!-- begin MARK -->` and
+/// `<!-- end MARK -->`.
 pub(crate) fn assert_section_is(name: &str, mark: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
     let whole = std::fs::read_to_string(path).unwrap();

@@ -162,7 +162,8 @@ settings! {
         region_strict: bool = "false", start;
         /// Accept query strings presigned with Signature Version 2, boto3's default in us-east-1.
         sigv2: bool = "true", start;
-        /// ETags of new bodies: `md5`, or `fast`, a random name with `-1` at its end that spares the MD5 of large uploads.
+        /// ETags of new bodies: `md5`, or `fast`, a random name with `-1` at its end that spares the MD5 of
+        /// large uploads.
         etag: EtagKind = "md5", start;
         /// When `mlgw serve` prints the root credentials to standard output.
         print_credentials: PrintCredentials = "terminal", start;
@@ -201,7 +202,8 @@ settings! {
         direct_writes: bool = "true", start;
         /// Free bytes kept for deletes and the catalogue; auto is 1/16 of the file system, 32 MiB to 1 GiB.
         reserve_bytes: Auto<ByteSize> = "auto", start;
-        /// Percent of a segment's bytes that must be dead before what lives in it is moved and it is released.
+        /// Percent of a segment's bytes that must be dead before what lives in it is moved and it is
+        /// released.
         compact_dead_percent: u64 = "30", live;
         /// Bytes of segments that compaction reads in a second at most.
         compact_bytes_per_second: ByteSize = "64MiB", live;
@@ -209,38 +211,48 @@ settings! {
         compact_interval: Duration = "5s", live;
         /// A segment whose dead bytes double within this time by themselves is left to die; 0s: none is.
         compact_patience: Duration = "1m", live;
-        /// Bytes a day that the server may write to this tier's disk by itself, what clients write being taken off: clean copies, promoted segments, compaction; 0: no bound.
+        /// Bytes a day that the server may write to this tier's disk by itself, what clients write being
+        /// taken off: clean copies, promoted segments, compaction; 0: no bound.
         flash_bytes_per_day: ByteSize = "0", live;
-        /// Bytes a second that a daily scrub of the segments reads; 0: none but one that is asked for, as fast as it can.
+        /// Bytes a second that a daily scrub of the segments reads; 0: none but one that is asked for, as
+        /// fast as it can.
         scrub_bytes_per_second: ByteSize = "10MiB", start;
     }
-    /// The cold tier: whole segments that nobody reads, on slower disks, and below it an upstream. There is none without directories.
+    /// The cold tier: whole segments that nobody reads, on slower disks, and below it an upstream. There is
+    /// none without directories.
     cold: Cold {
         /// Directories of its segments, best one for each disk; they must exist.
         dirs: Vec<PathBuf> = "", start;
-        /// Name of the upstream that segments are spilled to: out of the cold tier, or out of the hot one where there is no cold tier. Unset: to none.
+        /// Name of the upstream that segments are spilled to: out of the cold tier, or out of the hot one
+        /// where there is no cold tier. Unset: to none.
         upstream: Option<String> = "", start;
-        /// Whether to start although segments are missing because a disk or an upstream is lost; reads of them fail.
+        /// Whether to start although segments are missing because a disk or an upstream is lost; reads of
+        /// them fail.
         start_without_missing: bool = "false", start;
-        /// Percent of a segment's bytes that must be dead before what lives in it is moved and it is released.
+        /// Percent of a segment's bytes that must be dead before what lives in it is moved and it is
+        /// released.
         compact_dead_percent: u64 = "50", live;
-        /// Percent of a tier's room from which on segments of it are spilled to the next one, those that are read least first.
+        /// Percent of a tier's room from which on segments of it are spilled to the next one, those that are
+        /// read least first.
         spill_from_percent: u64 = "85", live;
         /// Percent down to which they are.
         spill_to_percent: u64 = "80", live;
         /// Bytes of segments that are copied between the tiers in a second at most.
         move_bytes_per_second: ByteSize = "256MiB", live;
     }
-    /// Who goes to a disk next when many want to: checkpoint writes, inference reads and training reads have equal shares, the server's own work a quarter of one.
+    /// Who goes to a disk next when many want to: checkpoint writes, inference reads and training reads have
+    /// equal shares, the server's own work a quarter of one.
     lanes: LanesSection {
-        /// Globs of workloads (named by `x-mlgw-workload`, or `workload/NAME` in the user agent) and of access keys whose reads are inference; all others are training.
+        /// Globs of workloads (named by `x-mlgw-workload`, or `workload/NAME` in the user agent) and of
+        /// access keys whose reads are inference; all others are training.
         inference: Vec<String> = "", start;
     }
     /// Bound buckets, and the copies that are kept of what they front.
     bound: BoundSection {
         /// Directory of the copies; unset means `copies` in `data_dir`.
         dir: Option<PathBuf> = "", start;
-        /// Bytes the copies may take; auto is half of what the hot tier may. They make room when the disk is short of it.
+        /// Bytes the copies may take; auto is half of what the hot tier may. They make room when the disk is
+        /// short of it.
         capacity: Auto<ByteSize> = "auto", start;
         /// How long what an origin says of an object holds.
         ttl: Duration = "30s", live;
@@ -248,35 +260,45 @@ settings! {
         negative_ttl: Duration = "2s", live;
         /// How long copies are served after that while the origin cannot be reached.
         stale_max: Duration = "24h", live;
-        /// Bytes that may be written back and not be at their origins yet; auto is the lesser of a tenth of what the hot tier may take and 64 GiB.
+        /// Bytes that may be written back and not be at their origins yet; auto is the lesser of a tenth of
+        /// what the hot tier may take and 64 GiB.
         dirty_bytes_max: Auto<ByteSize> = "auto", start;
     }
-    /// The running policy: what it is told of the server, and files that are taken up whenever they change. See POLICIES.md.
+    /// The running policy: what it is told of the server, and files that are taken up whenever they change.
+    /// See POLICIES.md.
     policy: PolicySection {
         /// Where the server runs: what policies say of this environment holds.
         environment: Option<Environment> = "", start;
         /// Accelerators of the machines that read, for hardware profiles; 0: not said.
         gpu_count: u64 = "0", start;
-        /// Files of policy that are watched, the strongest first. Unset: what was applied by `mlgw policy apply` stays.
+        /// Files of policy that are watched, the strongest first. Unset: what was applied by `mlgw policy
+        /// apply` stays.
         files: Vec<PathBuf> = "", start;
         /// Plugins of frameworks that are watched: files, or directories of such.
         frameworks: Vec<PathBuf> = "", start;
-        /// Bytes of the log from which it is known after a restart how datasets were read, by whom and how far; 0: it is not.
+        /// Bytes of the log from which it is known after a restart how datasets were read, by whom and how
+        /// far; 0: it is not.
         remember_bytes: ByteSize = "16MiB", start;
-        /// How often it is looked whether what was measured moves a bound; each move is a version of the policy.
+        /// How often it is looked whether what was measured moves a bound; each move is a version of the
+        /// policy.
         learn_every: Duration = "6h", start;
-        /// How often all objects are looked at for what rules say of them (promote, spill, pin, evict, retain), besides when the policy changes; at least 1s.
+        /// How often all objects are looked at for what rules say of them (promote, spill, pin, evict,
+        /// retain), besides when the policy changes; at least 1s.
         look_every: Duration = "1m", start;
     }
     /// The catalogue: what exists and where its bytes are.
     catalogue: CatalogueSection {
-        /// Log bytes after which the state is flushed and the log cut; auto is 1/16 of the file system, 8 MiB to 128 MiB.
+        /// Log bytes after which the state is flushed and the log cut; auto is 1/16 of the file system, 8 MiB
+        /// to 128 MiB.
         log_bytes_max: Auto<ByteSize> = "auto", start;
-        /// Memory for the catalogue: three quarters for blocks of its tables, a quarter for records of objects that were read last; auto is 1/16 of memory, 16 MiB to 1 GiB.
+        /// Memory for the catalogue: three quarters for blocks of its tables, a quarter for records of
+        /// objects that were read last; auto is 1/16 of memory, 16 MiB to 1 GiB.
         cache_bytes: Auto<ByteSize> = "auto", start;
-        /// Directory of the checkpoints that `mlgw store rebuild` starts from, best on another disk; unset means `checkpoints` in `data_dir`.
+        /// Directory of the checkpoints that `mlgw store rebuild` starts from, best on another disk; unset
+        /// means `checkpoints` in `data_dir`.
         checkpoint_dir: Option<PathBuf> = "", start;
-        /// How often a checkpoint is made while anything changes; one is also made before the log is cut. 0: none is ever made.
+        /// How often a checkpoint is made while anything changes; one is also made before the log is cut. 0:
+        /// none is ever made.
         checkpoint_interval: Duration = "5m", start;
     }
     /// What one client, or all of them, may take.
@@ -291,7 +313,8 @@ settings! {
         request_head_timeout: Duration = "30s", start;
         /// A connection without a request is closed after this long.
         idle_timeout: Duration = "5m", start;
-        /// Longest pause within a request's body, or in reading an answer; also the window of `body_rate_min`.
+        /// Longest pause within a request's body, or in reading an answer; also the window of
+        /// `body_rate_min`.
         body_timeout: Duration = "60s", start;
         /// Bytes a second that a client must send or take while it is waited for.
         body_rate_min: ByteSize = "1KiB", start;

@@ -45,7 +45,9 @@ blocks! { Block, UPSTREAM_SETTINGS {
     region: Option<String> = "";
     /// Whether the bucket stands in the URL's path or host; `auto` is the path where `endpoint` is set.
     addressing: Addressing = "auto";
-    /// Where credentials come from: `static` from here, `env` from the vendor's variables, `file` from a file of the vendor's form, `chain` as AWS' tools find them, `none`. Unset is `chain` of kind `s3`, `none` of `fs` and `webhdfs`, `env` of the others.
+    /// Where credentials come from: `static` from here, `env` from the vendor's variables, `file` from a file
+    /// of the vendor's form, `chain` as AWS' tools find them, `none`. Unset is `chain` of kind `s3`, `none`
+    /// of `fs` and `webhdfs`, `env` of the others.
     credentials: Option<CredentialKind> = "";
     /// With `static`: the access key; of Azure the account.
     access_key: Option<String> = "";
@@ -63,7 +65,8 @@ blocks! { Block, UPSTREAM_SETTINGS {
     proxy: Option<String> = "";
     /// Whether segments are encrypted before they are sent there.
     encrypt: bool = "false";
-    /// Bytes sent to it and taken from it in a second at most, for segments and for bound buckets together; 0 is no bound.
+    /// Bytes sent to it and taken from it in a second at most, for segments and for bound buckets together; 0
+    /// is no bound.
     bytes_per_second: ByteSize = "0";
     /// Requests to it in a second at most, for segments and for bound buckets together; 0 is no bound.
     requests_per_second: u64 = "0";

@@ -44,14 +44,7 @@ impl ByteSize {
     /// The size for people: three digits and a unit.
     #[must_use]
     pub fn human(self) -> String {
-        const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-        let mut value = self.0 as f64;
-        let mut unit = 0;
-        while value >= 1000.0 && unit + 1 < UNITS.len() {
-            value /= 1024.0;
-            unit += 1;
-        }
-        if unit == 0 { format!("{} B", self.0) } else { format!("{value:.1} {}", UNITS[unit]) }
+        mlgw_common::bytes::human(self.0)
     }
 }
 

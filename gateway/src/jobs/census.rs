@@ -25,7 +25,8 @@ pub(super) struct Census {
     pub(super) below: BTreeMap<SegmentId, u64>,
 }
 
-/// Counts objects whose keys begin with `prefix`, a step behind `after`; where the next step begins, or nothing at the end.
+/// Counts objects whose keys begin with `prefix`, a step behind `after`; where the next step begins, or
+/// nothing at the end.
 pub(super) fn step(
     catalogue: &Catalogue,
     bucket: &Bucket,

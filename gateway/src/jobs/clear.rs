@@ -1,4 +1,5 @@
-//! Clearing and evicting: lets go of clean copies. Never of anything else: objects of our own buckets are the truth, and stay.
+//! Clearing and evicting: lets go of clean copies. Never of anything else: objects of our own buckets are the
+//! truth, and stay.
 
 use super::{Outcome, Stop, Work, parts};
 use mlgw_common::ObjectKey;

@@ -1,7 +1,7 @@
 //! Imports one object of an origin: read there, verified, stored and named as a client's PUT would be.
 //!
-//! The condition that it is put under is what was seen here before; who writes the key meanwhile wins. A body that breaks off
-//! is read on from where it was, of the same version or not at all.
+//! The condition that it is put under is what was seen here before; who writes the key meanwhile wins. A body
+//! that breaks off is read on from where it was, of the same version or not at all.
 
 use super::live::Ahead;
 use crate::policies::Policies;
@@ -22,11 +22,13 @@ use mlgw_tiering::origin::{Body as OriginBody, GetQuery, Got, Origin, OriginErro
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest object that is imported. It becomes one body with an extent for each MiB, which are named in one command: 1.6 MB of it.
+/// Largest object that is imported. It becomes one body with an extent for each MiB, which are named in one
+/// command: 1.6 MB of it.
 const IMPORT_BYTES_MAX: u64 = 64 * GIB;
 /// How often a body is read on that brings nothing new.
 const TRIES: u32 = 5;
-/// How often an object is tried that finds this server short of something, and how long it is left alone each time.
+/// How often an object is tried that finds this server short of something, and how long it is left alone each
+/// time.
 const SHORT_TRIES: u32 = 10;
 const SHORT_WAIT: Duration = Duration::from_millis(500);
 

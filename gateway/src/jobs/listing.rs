@@ -1,4 +1,5 @@
-//! Lists what is elsewhere ahead of the work on it, so that there is a total, and time left, as early as may be.
+//! Lists what is elsewhere ahead of the work on it, so that there is a total, and time left, as early as may
+//! be.
 //!
 //! Pages wait in a bounded queue; a million objects are never in memory at once.
 
@@ -88,8 +89,8 @@ pub(super) struct Wanted {
 /// Pages, as they come; an error is the last thing that does.
 pub(super) type Pages = mpsc::Receiver<Result<Page, Stop>>;
 
-/// Begins to list in the order of keys, behind where the job was. Totals are counted on; `check` is asked whether so many bytes in all
-/// may be.
+/// Begins to list in the order of keys, behind where the job was. Totals are counted on; `check` is asked
+/// whether so many bytes in all may be.
 pub(super) fn begin(
     parts: Vec<Part>,
     live: Arc<Live>,

@@ -1,13 +1,17 @@
 //! Migration: moves a bound bucket to another upstream while it is served.
 //!
-//! What is at the old origin is compared with what is at the new one and copied where that differs, key by key in byte order. What is written to
-//! the bucket meanwhile goes to the old origin as before, is remembered and copied after that, round by round, until little is left. Then writes
-//! wait for a moment: what was under way ends, what is dirty is sent, the last keys are copied, and the bucket fronts the new origin from then on.
+//! What is at the old origin is compared with what is at the new one and copied where that differs, key by
+//! key in byte order. What is written to the bucket meanwhile goes to the old origin as before, is remembered
+//! and copied after that, round by round, until little is left. Then writes wait for a moment: what was under
+//! way ends, what is dirty is sent, the last keys are copied, and the bucket fronts the new origin from then
+//! on.
 //!
-//! Always: the old origin has everything until the catalogue says that the new one counts, and the new one has all of it by then. Nothing is
-//! deleted at the old one. Who writes to the old origin past this server must have stopped: what he changes behind the comparison stays there.
+//! Always: the old origin has everything until the catalogue says that the new one counts, and the new one
+//! has all of it by then. Nothing is deleted at the old one. Who writes to the old origin past this server
+//! must have stopped: what he changes behind the comparison stays there.
 //!
-//! When power fails, all is compared anew: what is there already is not copied twice. After the catalogue's word nothing is left to do.
+//! When power fails, all is compared anew: what is there already is not copied twice. After the catalogue's
+//! word nothing is left to do.
 
 mod carry;
 mod walk;
@@ -34,8 +38,8 @@ pub use walk::is_empty;
 const WALKS_MAX: u32 = 10;
 /// With no more keys than this left, writes are stopped and the rest is copied.
 const FEW: usize = 256;
-/// How long writes wait for those that are under way, for what is dirty, and for the last keys: for each of the three. What takes longer is let go
-/// on, and tried again.
+/// How long writes wait for those that are under way, for what is dirty, and for the last keys: for each of
+/// the three. What takes longer is let go on, and tried again.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long what is dirty is waited for while writes go on.
 const DIRTY_PATIENCE: Duration = Duration::from_mins(1);
@@ -278,7 +282,8 @@ impl Migration<'_> {
         self.work.live.errors()
     }
 
-    /// Has the bucket front the new origin, while nobody writes. Done to its end although the job is cancelled meanwhile.
+    /// Has the bucket front the new origin, while nobody writes. Done to its end although the job is
+    /// cancelled meanwhile.
     async fn cut_over(&self, frozen: Frozen) -> Result<(), Stop> {
         let (context, bucket) = (self.work.context.clone(), self.bucket.clone());
         let (from, to, bound) = (self.from.clone(), self.to.clone(), self.bound.clone());

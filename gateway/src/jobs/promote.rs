@@ -1,4 +1,5 @@
-//! Warming a dataset of one of our own buckets: the segments that hold its objects are brought to the hot tier.
+//! Warming a dataset of one of our own buckets: the segments that hold its objects are brought to the hot
+//! tier.
 
 use super::census::{self, Census};
 use super::{Outcome, Stop, Work, parts, shuffle};

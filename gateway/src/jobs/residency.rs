@@ -1,7 +1,8 @@
-//! Where the bytes of datasets are: counted now and then, for people and for schedulers that place work where its data is.
+//! Where the bytes of datasets are: counted now and then, for people and for schedulers that place work where
+//! its data is.
 //!
-//! Counting walks over what the catalogue or the index of copies says, so it is done when somebody asks, when a job has ended, and once a
-//! minute for the metrics; in between the last count is told, with its time.
+//! Counting walks over what the catalogue or the index of copies says, so it is done when somebody asks, when
+//! a job has ended, and once a minute for the metrics; in between the last count is told, with its time.
 
 use super::census::{self, Census};
 use super::{Jobs, is_shown, parts};

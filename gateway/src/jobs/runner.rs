@@ -1,7 +1,7 @@
 //! Has jobs done: those that are asked for, those that a restart left, and those that are due by the clock.
 //!
-//! It looks whenever the catalogue says that something changed, and every second. Everything it decides from is in the catalogue, so
-//! nothing is lost with this process.
+//! It looks whenever the catalogue says that something changed, and every second. Everything it decides from
+//! is in the catalogue, so nothing is lost with this process.
 
 use super::JobContext;
 use super::cron::Times;

@@ -1,12 +1,15 @@
 //! Lists what is elsewhere in a random order, for a dataset that is read so while it is still being warmed.
 //!
-//! It is listed twice. The first time all is counted, and of each page only remembered which keys it spans: 10 million objects are some
-//! megabyte of marks. The second time a few pages from anywhere are asked for at once, and what they hold is mixed. So an object comes at
-//! any time with the same likelihood, and neighbours come together only by their pages: 1,000 keys are spread over the next 16,000.
+//! It is listed twice. The first time all is counted, and of each page only remembered which keys it spans:
+//! 10 million objects are some megabyte of marks. The second time a few pages from anywhere are asked for at
+//! once, and what they hold is mixed. So an object comes at any time with the same likelihood, and neighbours
+//! come together only by their pages: 1,000 keys are spread over the next 16,000.
 //!
-//! A shard is what one directory holds. Those that go over the end of a page come in pieces, a page's worth each.
+//! A shard is what one directory holds. Those that go over the end of a page come in pieces, a page's worth
+//! each.
 //!
-//! There is no place in a random order to go on from. A job that is begun again goes through all of it, and finds done what was.
+//! There is no place in a random order to go on from. A job that is begun again goes through all of it, and
+//! finds done what was.
 
 use super::Stop;
 use super::listing::{Lister, Wanted};
@@ -41,7 +44,8 @@ struct Shuffle {
     hash: RandomState,
 }
 
-/// Lists all of it in an order that is not that of keys. Totals are counted first; `check` is asked whether so many bytes in all may be.
+/// Lists all of it in an order that is not that of keys. Totals are counted first; `check` is asked whether
+/// so many bytes in all may be.
 pub(super) fn begin(
     lister: Lister,
     by_shard: bool,

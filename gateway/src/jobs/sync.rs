@@ -1,8 +1,9 @@
 //! Syncing: imports a dataset from its sources into one of our own buckets.
 //!
-//! What a source lists is compared with what is here: an object that was imported from there with the same ETag and size is left
-//! alone, everything else is imported through the same way that a client's PUT takes. What a client wrote here meanwhile is never
-//! overwritten unseen, and only what was imported from a source goes when it is gone there, if that was asked for.
+//! What a source lists is compared with what is here: an object that was imported from there with the same
+//! ETag and size is left alone, everything else is imported through the same way that a client's PUT takes.
+//! What a client wrote here meanwhile is never overwritten unseen, and only what was imported from a source
+//! goes when it is gone there, if that was asked for.
 
 use super::import::{Import, ImportError, Imported};
 use super::listing::{self, Page, Part};
@@ -22,7 +23,8 @@ use std::sync::Arc;
 /// Rows that are looked at in one step for what is gone at the source.
 const STEP: usize = 1000;
 
-/// The keys here that a page of a source speaks for: behind `after`, or from the first on, up to `last`, or to the end.
+/// The keys here that a page of a source speaks for: behind `after`, or from the first on, up to `last`, or
+/// to the end.
 #[derive(Debug, PartialEq, Eq)]
 struct Covered {
     /// Those of them that are at the source.
@@ -153,7 +155,8 @@ impl Work {
         }
     }
 
-    /// Deletes what was imported from a source and is not there any more, in the range of keys that a page covers.
+    /// Deletes what was imported from a source and is not there any more, in the range of keys that a page
+    /// covers.
     async fn delete_gone(&self, bucket: &Arc<Bucket>, source: &Source, page: &Page) -> Result<(), Stop> {
         let Some(Covered { kept, mut after, last }) = Covered::by(source, page) else { return Ok(()) };
         loop {

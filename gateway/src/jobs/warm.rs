@@ -1,5 +1,5 @@
-//! Warming: brings a dataset in ahead of use. Of a bound bucket every object is fetched into clean copies; of one of ours the segments
-//! that hold its objects are promoted to the hot tier.
+//! Warming: brings a dataset in ahead of use. Of a bound bucket every object is fetched into clean copies; of
+//! one of ours the segments that hold its objects are promoted to the hot tier.
 
 use super::listing::{self, Lister, Pages, Part, Place, Wanted};
 use super::live::Ahead;

@@ -1,10 +1,11 @@
 //! Operations on bound buckets: buckets of others that are fronted here.
 //!
-//! Answers are the origin's own, with its ETag, time and headers. What cannot be done there is refused by a message that names it;
-//! no operation of ours ever takes a bound bucket for one of ours, for [`Gateway::bucket`] refuses them. Writes to a bucket that is
-//! written through are acknowledged when the origin has them; its refusals are the client's. Objects that are put into a bucket that is written
-//! back, and their deletes, are acknowledged when they are durable here ([`back`]); whatever else is written there goes through, once
-//! everything that was acknowledged before is there.
+//! Answers are the origin's own, with its ETag, time and headers. What cannot be done there is refused by a
+//! message that names it; no operation of ours ever takes a bound bucket for one of ours, for
+//! [`Gateway::bucket`] refuses them. Writes to a bucket that is written through are acknowledged when the
+//! origin has them; its refusals are the client's. Objects that are put into a bucket that is written back,
+//! and their deletes, are acknowledged when they are durable here ([`back`]); whatever else is written there
+//! goes through, once everything that was acknowledged before is there.
 
 mod back;
 mod back_parts;

@@ -1,6 +1,8 @@
-//! What a copy is of: an object of ours, or one of a bucket that is bound, as who reads it there would get it.
+//! What a copy is of: an object of ours, or one of a bucket that is bound, as who reads it there would get
+//! it.
 //!
-//! Always: who copies may read the source, and his conditions on it hold, before anything of it is read; and what is read is one version of it.
+//! Always: who copies may read the source, and his conditions on it hold, before anything of it is read; and
+//! what is read is one version of it.
 
 use super::bound::FromBound;
 use super::conditions::{OF_COPY_SOURCE, Verdict};
@@ -13,7 +15,7 @@ use bytes::Bytes;
 use mlgw_common::Timestamp;
 use mlgw_metadata::schema::ObjectVersion;
 use mlgw_objects::ObjectError;
-use mlgw_objects::memory::{Account, Held};
+use mlgw_objects::memory::{Account, MemoryGrant};
 use mlgw_objects::put::Description;
 use mlgw_objects::read::Found;
 use mlgw_objects::reader::BodyReader;
@@ -96,7 +98,7 @@ impl Copied {
         gateway: &Gateway,
         memory: &Account,
         range: Range<u64>,
-    ) -> Result<(CopiedReader, Option<Arc<Held>>), S3Error> {
+    ) -> Result<(CopiedReader, Option<Arc<MemoryGrant>>), S3Error> {
         match self {
             Self::Ours(found) => {
                 let (reader, held) = found.reader(&gateway.objects, memory, range).await?;

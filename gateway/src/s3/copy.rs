@@ -24,7 +24,7 @@ use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Replace, SetTags};
 use mlgw_metadata::schema::{Checksum, ChecksumKind, Pair, Upload};
 use mlgw_objects::checksum::{self, Running};
-use mlgw_objects::memory::{Account, Held};
+use mlgw_objects::memory::{Account, MemoryGrant};
 use mlgw_objects::multipart::UploadKey;
 use mlgw_objects::put::{Description, STORAGE_CLASS, Source, Sums, Target};
 use mlgw_objects::quota::Writer;
@@ -240,7 +240,7 @@ pub(super) fn part_range(request: &Request<'_>, from: &Copied) -> Result<Range<u
 /// The bytes of a copy, as a source of the object layer.
 struct CopyBody {
     reader: CopiedReader,
-    _memory: Option<Arc<Held>>,
+    _memory: Option<Arc<MemoryGrant>>,
     bytes: u64,
     wants_md5: bool,
     checksum: Option<Running>,

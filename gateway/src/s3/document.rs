@@ -6,14 +6,14 @@ use super::request::Request;
 use crate::body::{Body, Terms, read_all};
 use bytes::Bytes;
 use mlgw_common::limits::{SMALL_BODY_BYTES, XML_BODY_BYTES_MAX};
-use mlgw_objects::ingest::CONNECTION_BLOCKS;
-use mlgw_objects::memory::{Held, blocks_of};
+use mlgw_objects::CONNECTION_BLOCKS;
+use mlgw_objects::memory::{MemoryGrant, blocks_of};
 use std::ops::Deref;
 
 /// A document, with the memory that it holds.
 pub struct Document {
     bytes: Bytes,
-    _memory: Option<Held>,
+    _memory: Option<MemoryGrant>,
 }
 
 impl Deref for Document {
@@ -37,7 +37,7 @@ pub async fn read(request: &Request<'_>, upload: Upload<'_>, terms: Terms) -> Re
     let memory = match bytes_max <= SMALL_BODY_BYTES as u64 {
         true => None,
         // Once as it came and once as it was understood.
-        false => Some(request.memory.hold(2 * blocks_of(bytes_max) + CONNECTION_BLOCKS).await?),
+        false => Some(request.memory.reserve(2 * blocks_of(bytes_max) + CONNECTION_BLOCKS).await?),
     };
     Ok(Document { bytes: read_all(body).await?, _memory: memory })
 }

@@ -168,8 +168,9 @@ where
     frames.filter_map(async |frame| frame.map(|frame| frame.into_data().ok()).transpose())
 }
 
-/// `pieces`, so many bytes of them until the file has begun. The form's parser takes a piece whenever it looks, also while it
-/// has whole fields to give out; so who has taken enough is left to work through it before it is too much.
+/// `pieces`, so many bytes of them until the file has begun. The form's parser takes a piece whenever it
+/// looks, also while it has whole fields to give out; so who has taken enough is left to work through it
+/// before it is too much.
 fn bounded(
     pieces: impl Stream<Item = Result<Bytes, S3Error>> + Send + 'static,
     file_begun: Arc<AtomicBool>,

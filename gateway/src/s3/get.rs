@@ -20,7 +20,7 @@ use mlgw_common::Timestamp;
 use mlgw_common::limits::{LOOK_AGAIN_MAX, PART_NUMBER_MAX};
 use mlgw_metadata::schema::{Checksum, ObjectVersion};
 use mlgw_objects::ObjectError;
-use mlgw_objects::memory::Held;
+use mlgw_objects::memory::MemoryGrant;
 use mlgw_objects::read::{Found, Part};
 use mlgw_objects::reader::{BodyReader, ReadError};
 use mlgw_objects::stages::stage;
@@ -94,7 +94,7 @@ pub(super) async fn answer_get(
     let first = stage("read", reader.next()).await.map_err(GetError::Read)?;
     let Some(first) = first else { return Ok(answer.response) };
     let whole = first.len() as u64 == length;
-    let first = carried(first, &memory);
+    let first = attached(first, &memory);
     *answer.response.body_mut() = if whole {
         ResponseBody::full(first)
     } else {
@@ -125,9 +125,9 @@ pub(super) fn answer_head_request(gateway: &Gateway, request: &Request<'_>, foun
 }
 
 /// A piece with the memory that it takes, until the connection has written it.
-pub(super) fn carried(piece: Bytes, memory: &Option<Arc<Held>>) -> Bytes {
+pub(super) fn attached(piece: Bytes, memory: &Option<Arc<MemoryGrant>>) -> Bytes {
     match memory {
-        Some(memory) => memory.carried_by(piece),
+        Some(memory) => memory.attached_to(piece),
         None => piece,
     }
 }
@@ -135,11 +135,11 @@ pub(super) fn carried(piece: Bytes, memory: &Option<Arc<Held>>) -> Bytes {
 /// What is left of a body, piece by piece.
 fn pieces(
     reader: BodyReader,
-    memory: Option<Arc<Held>>,
+    memory: Option<Arc<MemoryGrant>>,
 ) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
     stream::try_unfold((reader, memory), |(mut reader, memory)| async {
         match reader.next().await {
-            Ok(Some(bytes)) => Ok(Some((carried(bytes, &memory), (reader, memory)))),
+            Ok(Some(bytes)) => Ok(Some((attached(bytes, &memory), (reader, memory)))),
             Ok(None) => Ok(None),
             Err(error) => {
                 tracing::warn!(%error, "a download was cut off");

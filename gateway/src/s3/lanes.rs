@@ -1,8 +1,8 @@
 //! Whose turn a read is at the disks: that of those who serve models, or that of all others.
 //!
-//! Who serves a model says so by the name of its workload, in `x-mlgw-workload` or as `workload/NAME` in its user agent, or is known by its
-//! access key; `lanes.inference` has globs of such names. What a client says of itself only ever moves it to another lane, of
-//! the same share: nobody gets more than that by saying it.
+//! Who serves a model says so by the name of its workload, in `x-mlgw-workload` or as `workload/NAME` in its
+//! user agent, or is known by its access key; `lanes.inference` has globs of such names. What a client says
+//! of itself only ever moves it to another lane, of the same share: nobody gets more than that by saying it.
 
 use globset::{GlobBuilder, GlobMatcher};
 use http::HeaderMap;

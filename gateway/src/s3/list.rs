@@ -1,7 +1,7 @@
 //! ListObjects and ListObjectsV2: their parameters, and pages as documents.
 //!
-//! [`mlgw_objects::list`] reads the pages. Nothing is kept between requests: a continuation token is the last name
-//! of its page.
+//! [`mlgw_objects::list`] reads the pages. Nothing is kept between requests: a continuation token is the last
+//! name of its page.
 
 use super::Gateway;
 use super::checksums;

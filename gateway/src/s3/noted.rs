@@ -1,7 +1,8 @@
 //! What the policy engine hears of requests: who asks for what, once it is clear that it will be answered.
 //!
-//! Who asks is told apart by key, address, user agent and the workload that they say they are of. What a client says of itself moves only what is
-//! kept of what it reads itself. Reads of bound buckets are told as they happen, block by block, where they are read.
+//! Who asks is told apart by key, address, user agent and the workload that they say they are of. What a
+//! client says of itself moves only what is kept of what it reads itself. Reads of bound buckets are told as
+//! they happen, block by block, where they are read.
 
 use super::Gateway;
 use super::lanes::workload;
@@ -131,7 +132,8 @@ pub(super) fn copied_from(gateway: &Gateway, found: &Found) {
     gateway.keeper.ask(|decider, now_us| decider.watched.touch(now_us, bucket.0, key));
 }
 
-/// Whether a read may come to wait for a disk: it is of many bytes, or others wait already. Those that are over at once need no place in a lane.
+/// Whether a read may come to wait for a disk: it is of many bytes, or others wait already. Those that are
+/// over at once need no place in a lane.
 pub(super) fn may_wait(gateway: &Gateway, range: &Range<u64>) -> bool {
     range.end - range.start > INLINE_READ_BYTES_MAX || gateway.objects.tiers.hot.queues().are_busy()
 }
@@ -154,7 +156,8 @@ pub(super) fn changed(gateway: &Gateway, operation: Operation, request: &Request
     change(gateway, request, bucket, key, op, size);
 }
 
-/// Rules may say otherwise of an object now, as it has other tags: what waits to be deleted waits until they were asked.
+/// Rules may say otherwise of an object now, as it has other tags: what waits to be deleted waits until they
+/// were asked.
 fn touched(gateway: &Gateway, request: &Request<'_>) {
     if let (Some(key), Some(bucket)) = (&request.target.key, bucket_of(gateway, request)) {
         gateway.keeper.ask(|decider, now_us| decider.watched.touch(now_us, bucket.0, key.as_str()));

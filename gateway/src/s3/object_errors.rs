@@ -3,10 +3,10 @@
 //! The maps have no catch-all arm: a new variant does not compile before it has a code.
 
 use super::error::{Code, S3Error};
-use crate::config::ByteSize;
 use mlgw_metadata::command::{QuotaOf, Reject};
-use mlgw_metadata::schema::{Excess, Measure};
+use mlgw_metadata::schema::Excess;
 use mlgw_metadata::{CreateBucketError, DeleteBucketError, ProposeError, ReadError};
+use mlgw_objects::quota::refusal;
 use mlgw_objects::{ObjectError, Shortage};
 
 impl From<ObjectError> for S3Error {
@@ -132,24 +132,9 @@ impl From<Reject> for S3Error {
     }
 }
 
-/// Returns the refusal: which quota, how much of it is used, and what helps.
 fn quota_exceeded(of: &QuotaOf, excess: Excess) -> S3Error {
-    let Excess { measure, limit, used } = excess;
-    let amount = |amount| match measure {
-        Measure::Bytes => format!("{amount} bytes ({})", ByteSize(amount).human()),
-        Measure::Objects => format!("{amount} objects"),
-    };
-    let whose = match of {
-        QuotaOf::Bucket => "The bucket's quota".to_owned(),
-        QuotaOf::Key(access_key) => format!("The quota of the access key {access_key}"),
-    };
-    let message = format!(
-        "{whose} is {}, and {} are used: this would go beyond it. Delete objects or abort uploads, or ask for a larger quota.",
-        amount(limit),
-        amount(used)
-    );
     S3Error::new(Code::QuotaExceeded)
-        .message(message)
-        .field("Limit", limit.to_string())
-        .field("Used", used.to_string())
+        .message(refusal(of, excess))
+        .field("Limit", excess.limit.to_string())
+        .field("Used", excess.used.to_string())
 }

@@ -45,7 +45,7 @@ pub async fn post_object(
 ) -> S3Result {
     let name = target.bucket.as_deref().unwrap_or_default();
     // The sender is not known before the fields are read, and they may never come.
-    let unproven = memory.form()?;
+    let unproven = memory.reserve_form()?;
     let mut form = Form::open(head, incoming)?;
     let file = form.read_fields().await?;
     let fields = form.fields()?;

@@ -1,7 +1,7 @@
 //! PutObject, and the body of a request as a source of the object layer.
 //!
-//! Always: the answer is sent after [`mlgw_objects::put`] has made the object durable. A client that goes away, a
-//! wrong checksum or a refused condition leaves the namespace as it was.
+//! Always: the answer is sent after [`mlgw_objects::put`] has made the object durable. A client that goes
+//! away, a wrong checksum or a refused condition leaves the namespace as it was.
 
 use super::checksums;
 use super::conditions;

@@ -80,7 +80,8 @@ async fn set(gateway: &Gateway, request: &Request<'_>, tags: Vec<Pair>) -> Resul
 /// Changes what a version says of itself; its body stays.
 ///
 /// # Errors
-/// `OperationAborted` when the version was replaced meanwhile; those of [`mlgw_objects::Objects::propose_object`].
+/// `OperationAborted` when the version was replaced meanwhile; those of
+/// [`mlgw_objects::Objects::propose_object`].
 pub(super) async fn update(
     gateway: &Gateway,
     request: &Request<'_>,

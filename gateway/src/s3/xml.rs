@@ -74,7 +74,8 @@ impl Xml {
 
     /// An ETag in quotes. It may be an origin's, who gives it what characters it likes.
     pub fn etag(&mut self, etag: &str) -> &mut Self {
-        // Ours are all plain, and a listing has a thousand: told in a few instructions, without a way out of the loop.
+        // Ours are all plain, and a listing has a thousand: told in a few instructions, without a way out of
+        // the loop.
         let is_plain =
             etag.bytes().fold(true, |plain, byte| plain & (byte.is_ascii_alphanumeric() | (byte == b'-')));
         if is_plain {

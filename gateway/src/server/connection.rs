@@ -28,7 +28,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use mlgw_common::limits::{
     AWAKE_CONNECTION_BYTES, BLOCK_BYTES, MIB, REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX, SMALL_BODY_BYTES,
 };
-use mlgw_objects::memory::{Account, Awake, Held, Unproven};
+use mlgw_objects::memory::{Account, ActiveSlot, MemoryGrant, UnverifiedSlot};
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::{Future, poll_fn};
@@ -273,7 +273,7 @@ impl Server {
         let mut io = Watched::new(io, Arc::clone(&seat.activity));
         let line = Line { seat, interim, withheld, account, stop, patience: self.patience };
         // The memory for a head that is too much for most connections.
-        let mut wide: Option<Held> = None;
+        let mut wide: Option<MemoryGrant> = None;
         while let Some(first) = line.first_bytes(&mut io).await {
             let kind = Beginning::of(&first);
             io.put_back(&first);
@@ -303,7 +303,7 @@ impl Server {
                 Ended::Rests(resting) => (io, wide) = (resting, None),
                 Ended::Refused(refused, error) => {
                     let is_larger = error.code() == Code::RequestHeaderSectionTooLarge && wide.is_none();
-                    match line.account.try_hold(WIDE_HEAD_BLOCKS).filter(|_| is_larger) {
+                    match line.account.try_reserve(WIDE_HEAD_BLOCKS).filter(|_| is_larger) {
                         Some(held) => (io, wide) = (refused, Some(held)),
                         None => {
                             let error = if is_larger { S3Error::new(Code::SlowDown) } else { error };
@@ -359,9 +359,9 @@ impl Line {
     }
 
     /// A place to work, for a request that has begun so.
-    async fn place(&self, beginning: Beginning) -> Result<(Awake, Option<Unproven>), S3Error> {
-        let unproven = (beginning == Beginning::Long).then(|| self.account.unproven()).transpose()?;
-        Ok((self.account.wake().await?, unproven))
+    async fn place(&self, beginning: Beginning) -> Result<(ActiveSlot, Option<UnverifiedSlot>), S3Error> {
+        let unproven = (beginning == Beginning::Long).then(|| self.account.unverified_slot()).transpose()?;
+        Ok((self.account.activate().await?, unproven))
     }
 
     /// Serves HTTP/1.1 until there has been nothing to do for a while.
@@ -369,7 +369,7 @@ impl Line {
         &self,
         http: &http1::Builder,
         io: Io<I>,
-        _place: (Awake, Option<Unproven>),
+        _place: (ActiveSlot, Option<UnverifiedSlot>),
         handler: &H,
     ) -> Ended<I>
     where
@@ -471,7 +471,7 @@ impl Line {
     async fn multiplexed<I, H, F, B>(
         &self,
         io: Io<I>,
-        _place: (Awake, Option<Unproven>),
+        _place: (ActiveSlot, Option<UnverifiedSlot>),
         handler: H,
     ) -> Ended<I>
     where
@@ -517,8 +517,8 @@ impl Line {
     }
 
     /// How much an HTTP/2 connection may make us hold, with the memory for it.
-    fn width(&self) -> (&'static Multiplexing, Option<Held>) {
-        let held = |width: &'static Multiplexing| Some((width, self.account.try_hold(width.blocks)?));
+    fn width(&self) -> (&'static Multiplexing, Option<MemoryGrant>) {
+        let held = |width: &'static Multiplexing| Some((width, self.account.try_reserve(width.blocks)?));
         let granted = held(&WIDE).or_else(|| held(&NARROW));
         granted.map_or((&SINGLE, None), |(width, held)| (width, Some(held)))
     }

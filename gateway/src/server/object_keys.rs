@@ -1,7 +1,7 @@
 //! Keys of encrypted objects in upstreams, sealed as the secrets of access keys are.
 //!
-//! The label says whose key it is; no access key has a space in it, so none can be taken for the other. Whoever
-//! has the catalogue and not `secrets.key` can read nothing that is encrypted in an upstream.
+//! The label says whose key it is; no access key has a space in it, so none can be taken for the other.
+//! Whoever has the catalogue and not `secrets.key` can read nothing that is encrypted in an upstream.
 
 use crate::credentials::Sealer;
 use mlgw_common::SegmentId;

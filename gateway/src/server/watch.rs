@@ -129,8 +129,8 @@ impl Activity {
         self.finishing.store(waits, Relaxed);
     }
 
-    /// Whether the connection ends with an answer that was begun: no request follows it, and what still comes is
-    /// not the beginning of one.
+    /// Whether the connection ends with an answer that was begun: no request follows it, and what still comes
+    /// is not the beginning of one.
     #[must_use]
     pub fn ends(&self) -> bool {
         self.ends.load(Relaxed)

@@ -1,10 +1,11 @@
 //! `mlgw store backup`: a copy of a data directory, whole and proven, also while it is in use.
 //!
-//! While a server runs, no segment is released while the catalogue is copied and until all segments are
-//! open: a file that is open can be removed, but not lost. The copied catalogue is read as a start
-//! would read it. Whatever it refers to was synced before it was copied, so the segments that it knows
-//! are copied as they are then, and each one that it refers to must be there. What is in an upstream is not copied: there is no
-//! backup then, unless it is asked for one that refers to what is there. The list of the copy is written last: without it there is none.
+//! While a server runs, no segment is released while the catalogue is copied and until all segments are open:
+//! a file that is open can be removed, but not lost. The copied catalogue is read as a start would read it.
+//! Whatever it refers to was synced before it was copied, so the segments that it knows are copied as they
+//! are then, and each one that it refers to must be there. What is in an upstream is not copied: there is no
+//! backup then, unless it is asked for one that refers to what is there. The list of the copy is written
+//! last: without it there is none.
 
 use super::{Place, StoreVerbError};
 use crate::credentials::sealer;
@@ -34,7 +35,8 @@ pub struct BackedUp {
     pub bytes: u64,
 }
 
-/// Copies a data directory that no server uses to `out`, which must be empty or absent. With `leave_upstreams` what is in upstreams may stay there.
+/// Copies a data directory that no server uses to `out`, which must be empty or absent. With
+/// `leave_upstreams` what is in upstreams may stay there.
 ///
 /// # Errors
 /// When a server uses it, when `out` is not empty, or when something cannot be read or written.
@@ -55,8 +57,8 @@ pub fn backup_closed(
     finish(copier, source, clock)
 }
 
-/// Copies the data directory of the server that this is to `out`, which must be empty or absent. With `leave_upstreams` what is in
-/// upstreams may stay there.
+/// Copies the data directory of the server that this is to `out`, which must be empty or absent. With
+/// `leave_upstreams` what is in upstreams may stay there.
 ///
 /// # Errors
 /// When `out` is not empty, or when something cannot be read or written.
@@ -135,7 +137,8 @@ fn add_segments(
     Ok(())
 }
 
-/// The segments that the copied catalogue knows. Each that it refers to must be there, or may stay in its upstream.
+/// The segments that the copied catalogue knows. Each that it refers to must be there, or may stay in its
+/// upstream.
 fn known_to(
     out: &Path,
     mut segments: BTreeMap<SegmentId, File>,

@@ -114,8 +114,8 @@ fn describe_again(place: &Place, clock: &dyn Clock) -> Result<String, StoreVerbE
     Ok(format!("{} was written anew, {whence}", path.display()))
 }
 
-/// The catalogue's stores: the log by leaving out what carried no entry, counters by counting, `CURRENT` by the newest MANIFEST that reads whole,
-/// everything else from the newest checkpoint and the log.
+/// The catalogue's stores: the log by leaving out what carried no entry, counters by counting, `CURRENT` by
+/// the newest MANIFEST that reads whole, everything else from the newest checkpoint and the log.
 fn catalogue(
     place: &Place,
     findings: &[Finding],

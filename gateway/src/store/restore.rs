@@ -1,7 +1,8 @@
 //! `mlgw store restore`: a copy becomes a data directory.
 //!
-//! The copy is verified while it is read, byte by byte. The new directory's `node.json` is written last, with an
-//! incarnation of its own: a restore that was cut short is refused by a start, and is to be emptied and repeated.
+//! The copy is verified while it is read, byte by byte. The new directory's `node.json` is written last, with
+//! an incarnation of its own: a restore that was cut short is refused by a start, and is to be emptied and
+//! repeated.
 
 use super::StoreVerbError;
 use super::backup::BackedUp;

@@ -1,8 +1,8 @@
 //! New timelines of a data directory, and directories of segments taken into one.
 //!
-//! A rebuild, and going on without the lost end of the log, begin a new incarnation: ids may repeat from there on.
-//! `node.json` is replaced first, then the marks. A crash in between leaves marks of the earlier incarnation, which a
-//! start refuses by name; adopting such a directory goes on.
+//! A rebuild, and going on without the lost end of the log, begin a new incarnation: ids may repeat from
+//! there on. `node.json` is replaced first, then the marks. A crash in between leaves marks of the earlier
+//! incarnation, which a start refuses by name; adopting such a directory goes on.
 
 use super::{Place, StoreVerbError, expected, scratch};
 use crate::server::data_dir::DataDir;
@@ -27,8 +27,8 @@ pub struct LostTail {
 /// Verifies a directory of segments and marks it as this server's.
 ///
 /// # Errors
-/// When a server uses the data directory, when `dir` is none of its directories of segments, or when something
-/// cannot be read or written.
+/// When a server uses the data directory, when `dir` is none of its directories of segments, or when
+/// something cannot be read or written.
 pub fn adopt(place: &Place, dir: &Path, watch: Watch<'_>) -> Result<Adopted, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
     let lineage = described(place)?.lineage().unwrap_or_default();
@@ -70,7 +70,8 @@ pub fn accept_lost_tail(place: &Place, watch: Watch<'_>) -> Result<LostTail, Sto
     Ok(LostTail { entries: expected.floor.saturating_sub(end), keys })
 }
 
-/// Begins the next timeline of a directory: in its description, and in the marks of its directories of segments.
+/// Begins the next timeline of a directory: in its description, and in the marks of its directories of
+/// segments.
 pub(super) fn begin(place: &Place, node: Node) -> Result<(), StoreVerbError> {
     let Some(before) = node.lineage() else { return Ok(()) };
     let next = node.next_incarnation()?;

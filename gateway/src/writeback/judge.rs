@@ -1,7 +1,7 @@
 //! What a write meets at its origin, and what becomes of it: pure.
 //!
-//! Always: what somebody else wrote after the write was acknowledged here is never overwritten. What was there before is, as it would have been
-//! by a write that went through.
+//! Always: what somebody else wrote after the write was acknowledged here is never overwritten. What was
+//! there before is, as it would have been by a write that went through.
 
 use super::record::{Mark, Timelines};
 use crate::auth::hex;
@@ -73,7 +73,8 @@ pub(super) fn judge(sent: &Sent<'_>, found: Option<&ObjectVersion>, exact_ms: Op
     match exact_ms {
         None if found_secs < began_secs || (found_secs == began_secs && is_known) => overwrite(),
         None if found_secs == began_secs => Verdict::Unclear,
-        // One of a full second is of an origin that tells no more, nearly always: then it may have been later.
+        // One of a full second is of an origin that tells no more, nearly always: then it may have been
+        // later.
         Some(exact_ms) if exact_ms < sent.began_ms && exact_ms.rem_euclid(1000) != 0 => overwrite(),
         _ => Verdict::Foreign,
     }

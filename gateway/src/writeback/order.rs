@@ -1,9 +1,10 @@
 //! The order in which an origin gets what was written here: pure.
 //!
-//! A write may become visible there once everything in its bucket is that was acknowledged before its request began. Those that overlapped go
-//! at once. Each write has a number, in the order in which the catalogue took them, and knows the greatest number that was
-//! acknowledged when it began: it waits for whatever has that number or a lesser one. Those never have its own number or a greater one, so that
-//! none waits for itself. Writes of one key go one after the other.
+//! A write may become visible there once everything in its bucket is that was acknowledged before its request
+//! began. Those that overlapped go at once. Each write has a number, in the order in which the catalogue took
+//! them, and knows the greatest number that was acknowledged when it began: it waits for whatever has that
+//! number or a lesser one. Those never have its own number or a greater one, so that none waits for itself.
+//! Writes of one key go one after the other.
 
 use super::record::{Facts, UploadBegins};
 use super::room::Place;
@@ -13,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Writes that are looked at for one that may go. Those that overlapped the first that is not there stand close behind it.
+/// Writes that are looked at for one that may go. Those that overlapped the first that is not there stand
+/// close behind it.
 const LOOKED_AT_MAX: usize = 1024;
 
 /// A write that its origin has not.
@@ -308,7 +310,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever overlaps and in whichever order writes arrive there: none is there before one that was acknowledged when it began.
+        /// Whatever overlaps and in whichever order writes arrive there: none is there before one that was
+        /// acknowledged when it began.
         #[test]
         fn none_is_there_before_what_was_acknowledged_when_it_began(
             steps in prop::collection::vec((any::<u8>(), any::<u8>()), 1..120),

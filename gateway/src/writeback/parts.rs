@@ -1,7 +1,8 @@
 //! Sends a write that came in several parts, with the boundaries that its client chose.
 //!
-//! They go in parallel, by an upload at the origin that is completed on the condition by which the write may be sent. The id of that upload is
-//! noted in the write's record before the first of them goes: after a failure, or a crash, only those are sent that are not there.
+//! They go in parallel, by an upload at the origin that is completed on the condition by which the write may
+//! be sent. The id of that upload is noted in the write's record before the first of them goes: after a
+//! failure, or a crash, only those are sent that are not there.
 //!
 //! Power failure between the upload's beginning and the note leaves an upload without parts at the origin;
 //! it is found and aborted ([`orphans`](super::orphans)).

@@ -1,8 +1,8 @@
 //! Sends what is dirty to its origin, and forgets it here.
 //!
-//! A write looks at what the origin has, is sent on the condition that this is still so, and then its record goes; whatever fails is tried again from
-//! the look on, for as long as it takes. Power failure between the two leaves a write that is there and a record of it: the next look finds
-//! the mark.
+//! A write looks at what the origin has, is sent on the condition that this is still so, and then its record
+//! goes; whatever fails is tried again from the look on, for as long as it takes. Power failure between the
+//! two leaves a write that is there and a record of it: the next look finds the mark.
 
 use super::doubt::is_sent_again;
 use super::judge::{Sent, Verdict, judge};
@@ -257,7 +257,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Nobody overwrites what somebody else wrote: it is noted, so that it is known after a restart, and waits for somebody to decide.
+    /// Nobody overwrites what somebody else wrote: it is noted, so that it is known after a restart, and
+    /// waits for somebody to decide.
     async fn set_aside(&self, queue: &Queue, write: &Write, etag: &str) {
         tracing::error!(
             bucket = queue.bucket.name, key = %write.facts.key, upstream = queue.bound.upstream(),
@@ -277,7 +278,8 @@ impl Inner {
         queue.changed.notify_waiters();
     }
 
-    /// Notes something in the record of a write, if it is there; what it is like otherwise stays. It has another `seq` then.
+    /// Notes something in the record of a write, if it is there; what it is like otherwise stays. It has
+    /// another `seq` then.
     pub(super) async fn note(
         &self,
         queue: &Queue,

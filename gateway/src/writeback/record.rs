@@ -1,8 +1,9 @@
 //! What is kept of a write that its origin has not: pure.
 //!
-//! It is an object record like any other, in the bucket's own names here, under a name that nobody else has; what it is a write of is
-//! among its headers, with names that no HTTP header has. At the origin an object carries the mark of the write that made it, so that
-//! a write that was sent before a crash is known again, and the ETag that its client was told.
+//! It is an object record like any other, in the bucket's own names here, under a name that nobody else has;
+//! what it is a write of is among its headers, with names that no HTTP header has. At the origin an object
+//! carries the mark of the write that made it, so that a write that was sent before a crash is known again,
+//! and the ETag that its client was told.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::{BodyId, Incarnation, ObjectKey};
@@ -193,7 +194,8 @@ pub fn name_of(write: BodyId) -> ObjectKey {
 pub struct Timelines {
     /// None where the catalogue has no identity.
     own: Option<Incarnation>,
-    /// Earlier incarnations, each with the first body id that was not given before this one's history left it.
+    /// Earlier incarnations, each with the first body id that was not given before this one's history left
+    /// it.
     ended: Vec<(Incarnation, u64)>,
 }
 
@@ -204,8 +206,8 @@ impl Timelines {
         Self { own: None, ended: Vec::new() }
     }
 
-    /// The incarnation `own`, which descends from others, each with the first body id that was not given before
-    /// it ended.
+    /// The incarnation `own`, which descends from others, each with the first body id that was not given
+    /// before it ended.
     #[must_use]
     pub const fn new(own: Incarnation, ended: Vec<(Incarnation, u64)>) -> Self {
         Self { own: Some(own), ended }
@@ -216,8 +218,8 @@ impl Timelines {
         Self::new(Incarnation(own), ended.iter().map(|(of, before)| (Incarnation(*of), *before)).collect())
     }
 
-    /// Whether this server made a write, in this incarnation or before an earlier one ended. A server that went on
-    /// in an earlier incarnation, beside this one, is somebody else.
+    /// Whether this server made a write, in this incarnation or before an earlier one ended. A server that
+    /// went on in an earlier incarnation, beside this one, is somebody else.
     #[must_use]
     pub fn made(&self, mark: &Mark) -> bool {
         let ended_after = |of: Incarnation| {
@@ -256,8 +258,8 @@ impl Mark {
         Self::new(bucket, timelines, BodyId(0), "")
     }
 
-    /// The mark that an object of a bucket gets where the bucket is moved to: that of the write that made it, with the ETag that readers were
-    /// shown so far.
+    /// The mark that an object of a bucket gets where the bucket is moved to: that of the write that made it,
+    /// with the ETag that readers were shown so far.
     #[must_use]
     pub fn of_moved(bucket: &Bucket, timelines: &Timelines, object: &ObjectVersion) -> Self {
         let ours = Self::of_through(bucket, timelines);

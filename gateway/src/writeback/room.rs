@@ -1,7 +1,8 @@
 //! How much may be dirty: bytes and writes that origins have not.
 //!
-//! Who writes takes a place before its body is read, and waits for one in the order of coming; so writers get as fast as their origins. A place
-//! is given back when the origin has the write. What a start finds dirty takes places too, and may be more than there are.
+//! Who writes takes a place before its body is read, and waits for one in the order of coming; so writers get
+//! as fast as their origins. A place is given back when the origin has the write. What a start finds dirty
+//! takes places too, and may be more than there are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 /// Bytes are counted in pages, for a semaphore's numbers are of 32 bits.
 const PAGE_BYTES: u64 = 4096;
-/// Writes that may be dirty: a few hundred bytes of memory each, a little more than 1 KiB for the longest keys.
+/// Writes that may be dirty: a few hundred bytes of memory each, a little more than 1 KiB for the longest
+/// keys.
 const WRITES_MAX: usize = 1 << 17;
 /// How long a writer waits for a place. Clients give up after some tens of seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -46,8 +48,8 @@ impl Room {
         bytes <= self.bytes_max && pages_of(bytes) < u32::MAX
     }
 
-    /// A place for a write of so many bytes; none when there was none for too long. One that fits nowhere gets all there is, alone: its bytes
-    /// are here already.
+    /// A place for a write of so many bytes; none when there was none for too long. One that fits nowhere
+    /// gets all there is, alone: its bytes are here already.
     pub(super) async fn place(&self, bytes: u64) -> Option<Place> {
         let taken = tokio::time::timeout(self.patience, async {
             let write = self.writes.clone().acquire_owned().await.ok()?;

@@ -1,9 +1,9 @@
 //! Histograms of the figures that openraft keeps of itself, such as how large its batches are.
 //!
-//! This stands in for the crate of the same name (`[patch.crates-io]` in the root `Cargo.toml`). That one makes tables
-//! for sixteen resolutions when the first histogram is made, 27 MiB that stay in memory, and openraft uses one
-//! resolution. Here a bucket's bound is computed when it is asked for. There is what openraft compiles with when its
-//! feature `runtime-stats` is off. Nothing is kept over a restart.
+//! This stands in for the crate of the same name (`[patch.crates-io]` in the root `Cargo.toml`). That one
+//! makes tables for sixteen resolutions when the first histogram is made, 27 MiB that stay in memory, and
+//! openraft uses one resolution. Here a bucket's bound is computed when it is asked for. There is what
+//! openraft compiles with when its feature `runtime-stats` is off. Nothing is kept over a restart.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -48,8 +48,8 @@ impl<T> Histogram<T> {
         self.counts.iter().sum()
     }
 
-    /// The least value of the bucket up to which the share `share` (0 to 1) of the counted ones lies; 0 when there are
-    /// none.
+    /// The least value of the bucket up to which the share `share` (0 to 1) of the counted ones lies; 0 when
+    /// there are none.
     #[must_use]
     pub fn percentile(&self, share: f64) -> u64 {
         let rank = ((self.total() as f64 * share).ceil() as u64).max(1);

@@ -1,4 +1,5 @@
-//! Group 0: jobs. A dataset has one at most that has not ended; its record and the dataset's say so in the same command.
+//! Group 0: jobs. A dataset has one at most that has not ended; its record and the dataset's say so in the
+//! same command.
 
 use super::bucket::next_id;
 use super::malformed;

@@ -143,8 +143,8 @@ pub(super) fn check_covers<'e>(
 /// Whether the body of `put` belongs to this key's version, or has pages that are used or wait to be freed.
 ///
 /// Ids are minted once, so a body under another key, or an upload's, is a proposer's error that no row shows;
-/// what can happen in a correct system is a proposal that is sent twice, and that is caught here. Without pages
-/// of its own a body has no rows to be found by, so none are looked for.
+/// what can happen in a correct system is a proposal that is sent twice, and that is caught here. Without
+/// pages of its own a body has no rows to be found by, so none are looked for.
 fn is_in_use(view: &View<'_>, current: Option<&ObjectVersion>, put: &PutObject) -> Result<bool, ApplyError> {
     let body = put.version.body();
     if current.is_some_and(|version| version.body() == body) {

@@ -1,7 +1,9 @@
-//! Quotas: what buckets and access keys may hold. What they hold is counted, and held against them, in [`usage`](super::usage).
+//! Quotas: what buckets and access keys may hold. What they hold is counted, and held against them, in
+//! [`usage`](super::usage).
 //!
-//! A quota lies where it is read with the counters or before them: in a bucket's mirror and in a payer's row. Group 0 has it in
-//! the records of buckets and access keys besides, which is what people are shown; with one group both change at once.
+//! A quota lies where it is read with the counters or before them: in a bucket's mirror and in a payer's row.
+//! Group 0 has it in the records of buckets and access keys besides, which is what people are shown; with one
+//! group both change at once.
 
 use crate::command::{Reject, Reply, SetBucketQuota, SetKeyQuota};
 use crate::schema::quota::payer_row;

@@ -1,6 +1,7 @@
 //! Quotas against a model: random commands of buckets and access keys that have some, one after the other.
 //!
-//! The model keeps what is there and adds it up anew each time: what a command would make of it decides whether it is refused.
+//! The model keeps what is there and adds it up anew each time: what a command would make of it decides
+//! whether it is refused.
 
 use super::{apply, seq_of};
 use crate::catalogue::testing::{delete, extent, put, version};

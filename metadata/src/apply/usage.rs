@@ -1,7 +1,8 @@
 //! Counters: what buckets and payers hold, and what segments are referenced for.
 //!
-//! A bucket and a payer hold versions, and the parts of uploads while they lie there; what they would hold after a command is held against
-//! their quotas here, where commands come one after the other, so that a quota is exact in its group.
+//! A bucket and a payer hold versions, and the parts of uploads while they lie there; what they would hold
+//! after a command is held against their quotas here, where commands come one after the other, so that a
+//! quota is exact in its group.
 //!
 //! Every reference is counted here when a record begins to hold it, so this is also where a fenced
 //! segment refuses new ones. A segment that has references says so itself; only the first reference
@@ -41,8 +42,8 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Counts for a bucket and for payers what a command makes of them, and holds it against their quotas, unless `is_exempt`. It is all that
-/// the command does, so that what it comes to counts, and not the way there.
+/// Counts for a bucket and for payers what a command makes of them, and holds it against their quotas, unless
+/// `is_exempt`. It is all that the command does, so that what it comes to counts, and not the way there.
 pub(super) fn settle(
     view: &mut View<'_>,
     place: Place<'_>,

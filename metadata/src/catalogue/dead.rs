@@ -1,8 +1,8 @@
 //! Chunks that are known to be dead, in memory: compaction need not ask the catalogue about them.
 //!
-//! A chunk is noted when a command takes away the record that named it. It is a hint: a start begins with none,
-//! only so many are kept, and a proposal that is sent twice may have named the chunk again. So whoever passes chunks
-//! over on this word counts afterwards what refers to their segment.
+//! A chunk is noted when a command takes away the record that named it. It is a hint: a start begins with
+//! none, only so many are kept, and a proposal that is sent twice may have named the chunk again. So whoever
+//! passes chunks over on this word counts afterwards what refers to their segment.
 
 use crate::view::Freed;
 use mlgw_common::SegmentId;

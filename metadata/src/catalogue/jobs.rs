@@ -1,5 +1,5 @@
-//! Work in the background: freeing bodies that wait, purging the log when it is long, and flushing what is left of deleted
-//! rows.
+//! Work in the background: freeing bodies that wait, purging the log when it is long, and flushing what is
+//! left of deleted rows.
 
 use super::Inner;
 use crate::command::{Change, Command, ReleaseBody, Reply};

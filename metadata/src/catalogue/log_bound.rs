@@ -1,8 +1,9 @@
-//! The bound of the log's length: whoever proposes wakes the job that purges as soon as the log is long, and waits for it
-//! when the log is half as long again.
+//! The bound of the log's length: whoever proposes wakes the job that purges as soon as the log is long, and
+//! waits for it when the log is half as long again.
 //!
-//! Without waiting, the log would grow by whatever writers append while a purge flushes the state; a slow disk has no bound for that.
-//! Nobody waits before the job runs, as opening proposes too, nor once it has ended.
+//! Without waiting, the log would grow by whatever writers append while a purge flushes the state; a slow
+//! disk has no bound for that. Nobody waits before the job runs, as opening proposes too, nor once it has
+//! ended.
 
 use super::options::ProposeError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +39,8 @@ impl LogBound {
         self.kept.load(Ordering::Relaxed) && bytes > self.bytes_max.saturating_add(self.bytes_max / 2)
     }
 
-    /// To be called before a command is proposed; `bytes` says how long the log is. Waits for a purge when it is too long.
+    /// To be called before a command is proposed; `bytes` says how long the log is. Waits for a purge when it
+    /// is too long.
     ///
     /// # Errors
     /// [`ProposeError::Overloaded`] when that takes too long.

@@ -83,7 +83,8 @@ async fn tombstones_are_flushed_by_themselves() {
     catalogue.shutdown().await;
 }
 
-/// After a start whatever the log's files take counts, purged or not; that must not hold anybody back for ever.
+/// After a start whatever the log's files take counts, purged or not; that must not hold anybody back for
+/// ever.
 #[tokio::test]
 async fn a_start_on_a_log_that_was_purged_is_not_held_back() {
     let dir = tempfile::tempdir().unwrap();

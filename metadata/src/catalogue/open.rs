@@ -35,8 +35,8 @@ const NODE: u64 = 1;
 /// a file system of 256 MiB.
 const LOG_DISK_SHARE: u64 = 32;
 
-/// Of the memory for caches this part is for objects, one by one, the rest for blocks of tables. A block has two or three times as
-/// many objects in the same memory; to find one in it costs ten times as much.
+/// Of the memory for caches this part is for objects, one by one, the rest for blocks of tables. A block has
+/// two or three times as many objects in the same memory; to find one in it costs ten times as much.
 const OBJECTS_SHARE: usize = 4;
 
 /// Body and segment ids that a new timeline skips at least: more than a server hands out in years. A random

@@ -1,4 +1,5 @@
-//! Versions of the running policy as the rest of the program sees them: what is said of them is in memory, their files are read.
+//! Versions of the running policy as the rest of the program sees them: what is said of them is in memory,
+//! their files are read.
 
 use super::options::{ProposeError, ReadError};
 use super::{Catalogue, read};

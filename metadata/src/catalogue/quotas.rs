@@ -1,8 +1,9 @@
 //! Quotas as the rest of the program sees them.
 //!
-//! Group 0 keeps a quota in the record of its bucket or access key, every group where its `apply` looks. It is set in group 0 first
-//! and then in the others; a crash in between leaves those with the old one, and the next open goes on. With several groups each
-//! holds its own share against the whole quota, so it is exact with one, as everywhere today.
+//! Group 0 keeps a quota in the record of its bucket or access key, every group where its `apply` looks. It
+//! is set in group 0 first and then in the others; a crash in between leaves those with the old one, and the
+//! next open goes on. With several groups each holds its own share against the whole quota, so it is exact
+//! with one, as everywhere today.
 
 use super::inner::Inner;
 use super::options::{ProposeError, ReadError};

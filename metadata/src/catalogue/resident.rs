@@ -1,5 +1,5 @@
-//! What is small and read by every request, in memory: buckets, access keys, segments, partitions; and the objects
-//! that were read last.
+//! What is small and read by every request, in memory: buckets, access keys, segments, partitions; and the
+//! objects that were read last.
 //!
 //! It follows the groups' rows: changed after the write that changed them (objects also before it) and before
 //! anybody is answered, so whoever got an answer finds what it was told.

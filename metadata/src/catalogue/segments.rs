@@ -74,7 +74,8 @@ impl Catalogue {
                         let paged = version.is_paged();
                         (version.extents, paged)
                     }
-                    // The pages of a body that is gone still refer while it waits to be freed. Most never had any.
+                    // The pages of a body that is gone still refer while it waits to be freed. Most never had
+                    // any.
                     None => (Vec::new(), read::<Release>(&state, &release::row(owner.body))?.is_some()),
                 }
             }

@@ -5,7 +5,8 @@ use crate::schema::{Dataset, Found, JobCursor, JobKind, JobParams, JobProgress, 
 /// A new or changed dataset. Answers [`Reply::Dataset`](super::Reply::Dataset).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutDataset {
-    /// All of it, with the revision that it was built from; 0 for one that is new. What jobs note in it is left as it is.
+    /// All of it, with the revision that it was built from; 0 for one that is new. What jobs note in it is
+    /// left as it is.
     #[prost(message, required, tag = "1")]
     pub dataset: Dataset,
 }

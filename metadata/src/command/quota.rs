@@ -1,4 +1,5 @@
-//! Commands of quotas. Each is repeatable, and in every group the same: `catalogue/quotas.rs` sends it to all of them.
+//! Commands of quotas. Each is repeatable, and in every group the same: `catalogue/quotas.rs` sends it to all
+//! of them.
 
 use crate::schema::Quota;
 

@@ -84,8 +84,9 @@ pub struct RelocateExtent {
     pub to: Extent,
 }
 
-/// Another place for a sealed segment, whose bytes are there already, if it is where the command says: compare and
-/// set. Repeatable. What refers to the segment is not concerned: it names the segment, not its place.
+/// Another place for a sealed segment, whose bytes are there already, if it is where the command says:
+/// compare and set. Repeatable. What refers to the segment is not concerned: it names the segment, not its
+/// place.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PlaceSegment {
     /// The segment.

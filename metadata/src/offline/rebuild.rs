@@ -171,8 +171,8 @@ fn newest(
     Err(RebuildError::NoCheckpoint(checkpoints.path.to_owned(), why))
 }
 
-/// The finding for a checkpoint of another server, or of a timeline that this one does not descend from. One that
-/// names no timeline was made before this server had an identity, or elsewhere.
+/// The finding for a checkpoint of another server, or of a timeline that this one does not descend from. One
+/// that names no timeline was made before this server had an identity, or elsewhere.
 fn foreign(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Option<Finding> {
     let state = stores::newest_state(&checkpoint.join("group-0"))?;
     let facts = StateDb::open_read_only(&state).and_then(|state| StateFacts::read(&state));

@@ -1,8 +1,10 @@
-//! `copy`, `copy_block`, `copy_segment`, `copy_name`: what a node keeps of origins' objects, in a store of its own, outside Raft.
+//! `copy`, `copy_block`, `copy_segment`, `copy_name`: what a node keeps of origins' objects, in a store of
+//! its own, outside Raft.
 //!
-//! A copy is a row at (bucket id, escaped key): what the origin said of the object, and when. A small object's extents
-//! stand in it; a larger one has a row for each block that is here, at (body id, number of the block). Each block that is here, a small object
-//! being one, has a row at its id that names it. All of it can be fetched again, so nothing of it is ever the only copy of anything.
+//! A copy is a row at (bucket id, escaped key): what the origin said of the object, and when. A small
+//! object's extents stand in it; a larger one has a row for each block that is here, at (body id, number of
+//! the block). Each block that is here, a small object being one, has a row at its id that names it. All of
+//! it can be fetched again, so nothing of it is ever the only copy of anything.
 
 use super::extent::ExtentPage;
 use super::object::ObjectVersion;
@@ -13,7 +15,8 @@ use std::borrow::Cow;
 /// What is known of an origin's object.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Copy {
-    /// The object as its origin describes it, under a body id of this node. Without extents nothing of a small object is here.
+    /// The object as its origin describes it, under a body id of this node. Without extents nothing of a
+    /// small object is here.
     #[prost(message, required, tag = "1")]
     pub object: ObjectVersion,
     /// When the origin said so last, milliseconds since the epoch.

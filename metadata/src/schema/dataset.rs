@@ -1,7 +1,7 @@
 //! `dataset` (group 0, at the name): a name for some of a bucket, and what is done with it by the clock.
 //!
-//! The revision rises with every change that somebody asks for; a change that was built against another one is refused. The number of
-//! the job that is at work on it stands here, so that there is never more than one.
+//! The revision rises with every change that somebody asks for; a change that was built against another one
+//! is refused. The number of the job that is at work on it stands here, so that there is never more than one.
 
 use super::job::{JobKind, JobParams};
 use crate::key::{Family, KeyWriter};

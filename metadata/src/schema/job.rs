@@ -1,7 +1,8 @@
-//! `job` (group 0, at the dataset's name and the job's number): what is to be done with a dataset, and how far it is.
+//! `job` (group 0, at the dataset's name and the job's number): what is to be done with a dataset, and how
+//! far it is.
 //!
-//! A job is claimed by a node, which notes now and then how far it is; after a crash it is claimed again and goes on from there. One
-//! that has ended is history, of which the newest few of each dataset are kept.
+//! A job is claimed by a node, which notes now and then how far it is; after a crash it is claimed again and
+//! goes on from there. One that has ended is history, of which the newest few of each dataset are kept.
 
 use crate::key::{BadKey, Family, KeyReader, KeyWriter};
 use std::borrow::Cow;

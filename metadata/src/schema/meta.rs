@@ -71,8 +71,8 @@ pub struct EndedTimeline {
     /// Its incarnation.
     #[prost(fixed64, tag = "1")]
     pub incarnation: u64,
-    /// The first body id that it had not handed out: what carries it and a body id from this one on was made by a
-    /// server that went on beside this one.
+    /// The first body id that it had not handed out: what carries it and a body id from this one on was made
+    /// by a server that went on beside this one.
     #[prost(uint64, tag = "2")]
     pub bodies_before: u64,
 }

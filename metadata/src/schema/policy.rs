@@ -1,7 +1,8 @@
-//! `policy` and `policy_files` (group 0, at the version's number): the versions of the running policy, and what people wrote for them.
+//! `policy` and `policy_files` (group 0, at the version's number): the versions of the running policy, and
+//! what people wrote for them.
 //!
-//! The newest version is the one that runs. One that changes no file, as a roll-back or a freeze does, names the version that brought
-//! its files; files go when none of the newest versions names them any more.
+//! The newest version is the one that runs. One that changes no file, as a roll-back or a freeze does, names
+//! the version that brought its files; files go when none of the newest versions names them any more.
 
 use crate::key::{Family, numbered};
 

@@ -1,8 +1,10 @@
-//! What a bucket or an access key may hold, and `payer` (each object group, at the access key): what it holds.
+//! What a bucket or an access key may hold, and `payer` (each object group, at the access key): what it
+//! holds.
 //!
-//! A version counts for the access key that wrote it, its payer, an upload with its parts for the one that began it. Whoever has no
-//! payer (what was written before there were any, by the root key, or by a job) counts for nobody. The counters are kept
-//! by `apply` with those of buckets, and a row is there as long as it says something.
+//! A version counts for the access key that wrote it, its payer, an upload with its parts for the one that
+//! began it. Whoever has no payer (what was written before there were any, by the root key, or by a job)
+//! counts for nobody. The counters are kept by `apply` with those of buckets, and a row is there as long as
+//! it says something.
 
 use super::usage::BucketUsage;
 use crate::key::{BadKey, Family, KeyReader, KeyWriter};
@@ -55,8 +57,8 @@ impl Quota {
         }
     }
 
-    /// The limit that going from `before` to `after` goes over. Only what grows does, so whoever holds more than a quota that
-    /// was set later may still delete and replace.
+    /// The limit that going from `before` to `after` goes over. Only what grows does, so whoever holds more
+    /// than a quota that was set later may still delete and replace.
     #[must_use]
     pub fn excess(&self, before: &BucketUsage, after: &BucketUsage) -> Option<Excess> {
         [Measure::Bytes, Measure::Objects].into_iter().find_map(|measure| {

@@ -87,8 +87,8 @@ pub struct Replica {
     /// In an upstream, encrypted: the object's key, sealed.
     #[prost(bytes = "vec", tag = "5")]
     pub sealed_key: Vec<u8>,
-    /// In an upstream: the incarnation of the server that stored the object, which is in the object's name. 0 is
-    /// an object of an earlier version, whose name has none.
+    /// In an upstream: the incarnation of the server that stored the object, which is in the object's name. 0
+    /// is an object of an earlier version, whose name has none.
     #[prost(fixed64, tag = "6")]
     pub incarnation: u64,
 }

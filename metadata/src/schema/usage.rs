@@ -1,8 +1,8 @@
 //! `bucket_usage` (at the bucket id) and `segment_usage` (at the segment id), of one group each.
 //!
-//! Counters are kept by `apply`, command by command, from the first day: a bucket's are the sum
-//! over its groups, a segment's dead bytes are its sealed length less the sum over all groups. Payers have the same counters
-//! as buckets, see `quota`.
+//! Counters are kept by `apply`, command by command, from the first day: a bucket's are the sum over its
+//! groups, a segment's dead bytes are its sealed length less the sum over all groups. Payers have the same
+//! counters as buckets, see `quota`.
 
 use crate::key::{self, BadKey, Family};
 use mlgw_common::{BucketId, SegmentId};

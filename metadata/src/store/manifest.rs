@@ -1,12 +1,12 @@
 //! The torn end of a MANIFEST, cut off before RocksDB opens its directory.
 //!
-//! RocksDB appends to its MANIFEST and syncs it before it acts on what it wrote. When power fails
-//! in between, any of the new sectors may be missing, and RocksDB refuses the whole directory for
-//! a checksum that does not match. What was never synced was never relied on, so the file is cut
-//! where the first such record begins. A sector that never reached the disk reads as zeros from
-//! the end of what was there before, and so does an append of which nothing did; only a record with
-//! such a piece in it is taken for torn, so that rot in what was synced stays the error it is. The cut is synced before RocksDB sees it,
-//! and power that fails during the cut leaves a file that is cut again.
+//! RocksDB appends to its MANIFEST and syncs it before it acts on what it wrote. When power fails in between,
+//! any of the new sectors may be missing, and RocksDB refuses the whole directory for a checksum that does
+//! not match. What was never synced was never relied on, so the file is cut where the first such record
+//! begins. A sector that never reached the disk reads as zeros from the end of what was there before, and so
+//! does an append of which nothing did; only a record with such a piece in it is taken for torn, so that rot
+//! in what was synced stays the error it is. The cut is synced before RocksDB sees it, and power that fails
+//! during the cut leaves a file that is cut again.
 
 use super::files;
 use super::frames::{FIRST, Found, HEAD_BYTES, LAST, MIDDLE, WHOLE, frame_at, masked};
@@ -78,8 +78,9 @@ pub(crate) fn torn_from(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Whether one of the sectors under `place` is all zeros from `from` on, or all that it holds of `place` is:
-/// the next append may have reached the disk where this one did not. A few zeros may stand there by nature beside rot
-/// elsewhere: one piece that is so short is taken for lost only if the frame verifies with other bytes in its stead.
+/// the next append may have reached the disk where this one did not. A few zeros may stand there by nature
+/// beside rot elsewhere: one piece that is so short is taken for lost only if the frame verifies with other
+/// bytes in its stead.
 fn has_lost_piece(bytes: &[u8], from: usize, place: &Range<usize>) -> bool {
     let is_zero = |piece: &Range<usize>, min: usize| {
         let piece = bytes.get(piece.start..piece.end.min(bytes.len()));
@@ -100,8 +101,8 @@ fn has_lost_piece(bytes: &[u8], from: usize, place: &Range<usize>) -> bool {
     }
 }
 
-/// Whether the frame at `place` could verify if something else stood at the zeros of `piece`, and all else is as it was written. True for
-/// what is too long to be tried.
+/// Whether the frame at `place` could verify if something else stood at the zeros of `piece`, and all else is
+/// as it was written. True for what is too long to be tried.
 fn could_be_lost(bytes: &[u8], place: &Range<usize>, piece: Range<usize>) -> bool {
     let payload = place.start + HEAD_BYTES;
     // No frame has such a head: all of it was lost, and where it ends is not known.

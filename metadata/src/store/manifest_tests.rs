@@ -53,7 +53,8 @@ fn a_lost_append_behind_the_padding_of_a_block_is_cut_behind_it() {
     assert_eq!((BLOCK_BYTES - end, torn_from(&file)), (6, Some(BLOCK_BYTES)));
 }
 
-/// A file whose second record's frame begins `before` bytes ahead of a sector's end, with zeros there by nature.
+/// A file whose second record's frame begins `before` bytes ahead of a sector's end, with zeros there by
+/// nature.
 fn with_zeros_ahead_of_a_sector(before: usize) -> (Vec<u8>, usize) {
     let mut file = Vec::new();
     append(&mut file, &vec![7; SECTOR_BYTES - HEAD_BYTES - before]);

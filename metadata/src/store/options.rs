@@ -27,8 +27,8 @@ fn common() -> Options {
     options.set_max_open_files(512);
     options.set_skip_stats_update_on_db_open(true);
     options.set_paranoid_checks(true);
-    // Each store has one writer at a time. Alone it may remember where the row before went in, which for keys in
-    // order saves the search.
+    // Each store has one writer at a time. Alone it may remember where the row before went in, which for keys
+    // in order saves the search.
     options.set_allow_concurrent_memtable_write(false);
     options
 }
@@ -79,8 +79,9 @@ pub(super) fn log(cache: &Cache) -> Options {
     options
 }
 
-/// A shard of the cache keeps the filter of a whole table (1.4 MiB at 64 MiB of small rows) and what else is read
-/// beside it. RocksDB's own choice of 512 KiB keeps none: every look for an absent row then reads a filter from the file.
+/// A shard of the cache keeps the filter of a whole table (1.4 MiB at 64 MiB of small rows) and what else is
+/// read beside it. RocksDB's own choice of 512 KiB keeps none: every look for an absent row then reads a
+/// filter from the file.
 const SHARD_BYTES_MIN: usize = 8 << 20;
 /// As many shards as RocksDB makes at most.
 const SHARD_BITS_MAX: u32 = 6;

@@ -1,14 +1,15 @@
 //! Deleted rows: what is left of them, and how it goes.
 //!
-//! A deleted row leaves a tombstone, and every scan steps over it and over the row that it hides. Tables of which many
-//! rows are tombstones are marked when they are written (see `options`); RocksDB compacts those although nothing else
-//! asks for it, level by level, to where nothing is hidden any more. (All tables of a group overlap in the row of the
-//! applied position, so none but a new catalogue's first gets there without being written anew.) The MANIFEST has the
-//! mark, so compaction goes on after a restart.
+//! A deleted row leaves a tombstone, and every scan steps over it and over the row that it hides. Tables of
+//! which many rows are tombstones are marked when they are written (see `options`); RocksDB compacts those
+//! although nothing else asks for it, level by level, to where nothing is hidden any more. (All tables of a
+//! group overlap in the row of the applied position, so none but a new catalogue's first gets there without
+//! being written anew.) The MANIFEST has the mark, so compaction goes on after a restart.
 //!
-//! For tombstones in memory there is no table to mark. Here it is decided when they are worth a flush: when deleting
-//! pauses, and there are enough of them for the tables that their compaction writes anew; until then they are few
-//! beside what there is to show. Nothing waits for it: writers go on, and what a flush leaves is a consistent prefix.
+//! For tombstones in memory there is no table to mark. Here it is decided when they are worth a flush: when
+//! deleting pauses, and there are enough of them for the tables that their compaction writes anew; until then
+//! they are few beside what there is to show. Nothing waits for it: writers go on, and what a flush leaves is
+//! a consistent prefix.
 
 use super::state::StateDb;
 use crate::view::StoreError;
@@ -16,7 +17,8 @@ use crate::view::StoreError;
 /// So few are stepped over in a millisecond.
 const FLUSHED_MIN: u64 = 4096;
 
-/// So many are stepped over in tens of milliseconds, which a page should not take, however large the tables are.
+/// So many are stepped over in tens of milliseconds, which a page should not take, however large the tables
+/// are.
 const FLUSHED_MAX: u64 = 128 << 10;
 
 /// Bytes of tables to a tombstone, about 64 rows, at which writing them anew costs no more than deleting did.

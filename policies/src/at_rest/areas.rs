@@ -1,7 +1,8 @@
 //! What rules say of more than one object: datasets, checkpoints and prefixes.
 //!
-//! A rule matches an object and speaks of what that belongs to, so what it says is found while objects are looked at, and holds for those that were
-//! looked at before from the next round on. Always: a claim stands once in an area, and so many areas are remembered at most.
+//! A rule matches an object and speaks of what that belongs to, so what it says is found while objects are
+//! looked at, and holds for those that were looked at before from the next round on. Always: a claim stands
+//! once in an area, and so many areas are remembered at most.
 
 use super::Claim;
 use crate::checkpoints::Checkpoints;
@@ -23,8 +24,8 @@ pub enum Area {
 }
 
 impl Area {
-    /// What a rule with this target speaks of when it matches an object of `bucket` that is of this dataset, and of the checkpoint of this prefix; none
-    /// where that is the object alone.
+    /// What a rule with this target speaks of when it matches an object of `bucket` that is of this dataset,
+    /// and of the checkpoint of this prefix; none where that is the object alone.
     #[must_use]
     pub fn of(target: &Target, bucket: u64, dataset: Option<&str>, checkpoint: Option<&str>) -> Option<Self> {
         match target {

@@ -52,7 +52,8 @@ pub struct Compress {
 pub struct Deeds {
     /// It stays where it is.
     pub pin: Option<Pin>,
-    /// Pins that do not hold, as their time is over or there is no room: who pins remembers that, and weaker rules are heard.
+    /// Pins that do not hold, as their time is over or there is no room: who pins remembers that, and weaker
+    /// rules are heard.
     pub unheld: Vec<Pin>,
     /// The truth goes elsewhere, if it is not there yet.
     pub tier: Option<Move>,
@@ -71,10 +72,12 @@ struct Answered {
 }
 
 impl Deeds {
-    /// What comes of `claims`, in any order, for an object that was read last, or written if it never was, so long ago.
+    /// What comes of `claims`, in any order, for an object that was read last, or written if it never was, so
+    /// long ago.
     ///
-    /// The strongest claim on a question answers it, also where it says to wait; an object that is pinned neither goes down nor loses its copies by what
-    /// is weaker, and one that goes is not pinned by what is weaker. `is_unheld` says which rules' pins on it do not hold.
+    /// The strongest claim on a question answers it, also where it says to wait; an object that is pinned
+    /// neither goes down nor loses its copies by what is weaker, and one that goes is not pinned by what is
+    /// weaker. `is_unheld` says which rules' pins on it do not hold.
     #[must_use]
     pub fn of<'c>(
         claims: impl Iterator<Item = &'c Claim>,

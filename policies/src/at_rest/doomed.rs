@@ -1,8 +1,9 @@
 //! Checkpoints that are to be deleted, and when.
 //!
-//! What a rule calls superfluous is noted with the time at which its grace is over. Always: what is not superfluous any more is not deleted, whatever
-//! was noted; a checkpoint of which anything was read or written since it was noted waits its whole grace again, and so does one whose grace was made shorter; nothing is deleted in the round
-//! that notes it, so that the note is durable and seen before.
+//! What a rule calls superfluous is noted with the time at which its grace is over. Always: what is not
+//! superfluous any more is not deleted, whatever was noted; a checkpoint of which anything was read or
+//! written since it was noted waits its whole grace again, and so does one whose grace was made shorter;
+//! nothing is deleted in the round that notes it, so that the note is durable and seen before.
 
 use crate::checkpoints::MustStay;
 use mlgw_common::limits::DOOMED_MAX;

@@ -1,7 +1,9 @@
-//! Which of the objects that rules want pinned are: as many as there is room for, those that were pinned before first.
+//! Which of the objects that rules want pinned are: as many as there is room for, those that were pinned
+//! before first.
 //!
-//! Always: what is pinned is no more than the room, and of a rule no more than it says. A pin with a time ends when that is over, although its rule still
-//! says it, and begins anew once the rule did not say it for a round. When the server stops, times begin anew.
+//! Always: what is pinned is no more than the room, and of a rule no more than it says. A pin with a time
+//! ends when that is over, although its rule still says it, and begins anew once the rule did not say it for
+//! a round. When the server stops, times begin anew.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -69,8 +71,8 @@ fn has(names: &HashSet<Name>, bucket: u64, key: &str, rule: &str) -> bool {
 }
 
 impl Pins {
-    /// Chooses among all that are wanted now, in milliseconds, as many as have room; forgets what is not wanted any more. Says, too, for how many there is no
-    /// room that had some before, or were not wanted.
+    /// Chooses among all that are wanted now, in milliseconds, as many as have room; forgets what is not
+    /// wanted any more. Says, too, for how many there is no room that had some before, or were not wanted.
     pub fn choose(&mut self, now_ms: i64, wanted: Vec<Candidate>, room_bytes: u64) -> (Vec<Candidate>, u64) {
         let before = std::mem::take(&mut self.since);
         let mut by_age: Vec<(i64, Candidate)> = Vec::with_capacity(wanted.len());

@@ -1,9 +1,11 @@
 //! Runs beside each other: which of them may be parts of one, by what they are called.
 //!
-//! Always: two that differ in numbers only are, so that ranks are, whatever they are called; what is said of one and the other is the same.
+//! Always: two that differ in numbers only are, so that ranks are, whatever they are called; what is said of
+//! one and the other is the same.
 
-/// Whether two runs may be parts of one: their names differ in numbers, and of what is between slashes in nothing else, or in one word or name, be it there
-/// several times (`actor/actor_epoch_5.pth` and `critic/critic_epoch_5.pth`).
+/// Whether two runs may be parts of one: their names differ in numbers, and of what is between slashes in
+/// nothing else, or in one word or name, be it there several times (`actor/actor_epoch_5.pth` and
+/// `critic/critic_epoch_5.pth`).
 pub(super) fn are_beside(one: &str, other: &str) -> bool {
     if one.matches('/').count() != other.matches('/').count() {
         return false;

@@ -1,7 +1,8 @@
 //! Which folder of a key is the step's.
 //!
-//! The innermost one that is called like a step: those that it is in are of the run's name, be they numbered, and those within are its parts. Always: what
-//! may be a part of a checkpoint as well as a step of a run is neither: it is a group that has no step, which nothing makes superfluous.
+//! The innermost one that is called like a step: those that it is in are of the run's name, be they numbered,
+//! and those within are its parts. Always: what may be a part of a checkpoint as well as a step of a run is
+//! neither: it is a group that has no step, which nothing makes superfluous.
 
 use super::layout::{TENSOR_ENDINGS, is_of_checkpoint, is_of_dcp};
 use super::step::{NOT_OF_FOLDERS, STEP_DIGITS_MAX, step_of};
@@ -21,7 +22,8 @@ const ORBAX_FILES: [&str; 3] = ["_METADATA", "_sharding", "manifest.ocdbt"];
 /// Folders in which numbered ones are parts of one checkpoint.
 const OF_PARTS: [&str; 10] =
     ["rank", "ranks", "gpu", "gpus", "node", "nodes", "worker", "workers", "shard", "shards"];
-/// Folders in which numbered ones are runs; and those in which they are with files of DCP, while Orbax calls nothing by a number but steps.
+/// Folders in which numbered ones are runs; and those in which they are with files of DCP, while Orbax calls
+/// nothing by a number but steps.
 const OF_RUNS: [&str; 11] =
     ["seed", "seeds", "fold", "folds", "trial", "trials", "runs", "exps", "experiments", "jobs", "versions"];
 /// A number of more digits is no step's when another one is in its folder.
@@ -114,7 +116,8 @@ fn called_like_a_step(key: &str, name_at: usize, (at, end): (usize, usize), abov
     }
     let step = step_of(folder, &NOT_OF_FOLDERS)?;
     let is_orbax = is_only_of_orbax(rest);
-    // A number in the name of a model is its size, and may be anything's that is not known to be a checkpoint's.
+    // A number in the name of a model is its size, and may be anything's that is not known to be a
+    // checkpoint's.
     let is_evident = step.is_strong || is_dcp || is_orbax || is_of_checkpoint(name);
     let is_ep = step.is_ep && !step.is_strong;
     Some(Folder {
@@ -162,7 +165,8 @@ fn within(key: &str, outer: Folder, inner: Folder) -> Folder {
     if is_doubtful { inner.in_doubt() } else { inner }
 }
 
-/// Whether a file in a step's folder is another checkpoint, whole, as Lightning writes them: the folder is called after a setting, or after another run.
+/// Whether a file in a step's folder is another checkpoint, whole, as Lightning writes them: the folder is
+/// called after a setting, or after another run.
 fn is_checkpoint_of_its_own(name: &str, of: Option<u64>) -> bool {
     let step = name.ends_with(".ckpt").then(|| step_of(name, &["model", "weights", "ep"])).flatten();
     step.is_some_and(|step| Some(step.value) != of)
@@ -202,7 +206,8 @@ fn is_of_orbax(rest: &str) -> bool {
         || (ORBAX_ITEMS.contains(&first) && first.len() < rest.len() && !is_tensors)
 }
 
-/// Whether nobody else writes such a file: `commit_success.txt`, or in an item's folder or without one `manifest.ocdbt` and `d/0af3`.
+/// Whether nobody else writes such a file: `commit_success.txt`, or in an item's folder or without one
+/// `manifest.ocdbt` and `d/0af3`.
 fn is_only_of_orbax(rest: &str) -> bool {
     let is_array = |inner: &str| {
         let hash = inner.strip_prefix("d/").unwrap_or_default();

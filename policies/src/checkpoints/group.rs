@@ -1,9 +1,11 @@
 //! A group: the files of one checkpoint, and whether they are all there.
 //!
-//! Complete means: what its framework writes last was written after all else that holds tensors; or before, as uploads of folders do that keep no order,
-//! and it is quiet and no earlier one of its run has more of these; without such a file, that there are as many as their names say, or that writing has ended.
-//! Always there are weights, and all files of which names of others speak. A group of which a file was written again or deleted is complete once that
-//! holds anew. What the deletion of older ones rests on is certain besides: nothing of it came after what is written last.
+//! Complete means: what its framework writes last was written after all else that holds tensors; or before,
+//! as uploads of folders do that keep no order, and it is quiet and no earlier one of its run has more of
+//! these; without such a file, that there are as many as their names say, or that writing has ended. Always
+//! there are weights, and all files of which names of others speak. A group of which a file was written again
+//! or deleted is complete once that holds anew. What the deletion of older ones rests on is certain besides:
+//! nothing of it came after what is written last.
 
 use super::lack::Lack;
 use super::layout::{Layout, Place, Role, is_aside, is_small, is_weights};
@@ -65,7 +67,8 @@ impl Habits {
         }
     }
 
-    /// Whether a group that began earlier has more files with tensors than this one, and none has as many. What began later may have more habits.
+    /// Whether a group that began earlier has more files with tensors than this one, and none has as many.
+    /// What began later may have more habits.
     fn has_only_larger(&self, one: Size) -> bool {
         let after = (Bound::Excluded(one.tensors), Bound::Unbounded);
         let is_earlier = |groups: &BTreeSet<Began>| groups.first().is_some_and(|began| *began < one.began);
@@ -107,14 +110,16 @@ pub(super) struct Group {
     pub(super) tensors: u32,
     weights: u32,
     named: Named,
-    /// When the latest part was written, be it a small one that came late; and the latest of those that have to be there.
+    /// When the latest part was written, be it a small one that came late; and the latest of those that have
+    /// to be there.
     parts_at: Moment,
     needed_at: Moment,
     /// When the latest of the files that come last was, and when one beside the groups named this one.
     last_file_at: Option<Moment>,
     pointed_at: Option<Moment>,
     last_files: u32,
-    /// Whether its folder is called as the Trainer of transformers does, and whether what that writes last is there.
+    /// Whether its folder is called as the Trainer of transformers does, and whether what that writes last is
+    /// there.
     is_in_trainers: bool,
     has_trainer_state: bool,
     /// Since when it is written again, and how many shards and files with tensors were.
@@ -232,7 +237,8 @@ impl Group {
         self.is_again &= self.round_tensors < self.tensors || lacks_last;
     }
 
-    /// Whether a part says nothing against its group's being complete: a text or a description that is new, or came when what is written last was there.
+    /// Whether a part says nothing against its group's being complete: a text or a description that is new,
+    /// or came when what is written last was there.
     fn is_late(&self, place: &Place<'_>, before: Option<File>) -> bool {
         let is_part_of_it = |file: File| self.last_said().is_none_or(|last| file.at <= last);
         is_small(place) && !before.is_some_and(is_part_of_it)
@@ -343,8 +349,9 @@ impl Group {
         (!is_all).then_some(Lack::Open)
     }
 
-    /// Why one is not complete of which all names are there, unless its framework says that it is. Whoever uploads a checkpoint from a disk keeps no
-    /// order; a second time that would pass for one that was not finished, and so would one that is smaller than others.
+    /// Why one is not complete of which all names are there, unless its framework says that it is. Whoever
+    /// uploads a checkpoint from a disk keeps no order; a second time that would pass for one that was not
+    /// finished, and so would one that is smaller than others.
     fn lack_of_order(&self, habits: &Habits, early: Lack, is_said: bool) -> Option<Lack> {
         if is_said {
             return None;
@@ -359,7 +366,8 @@ impl Group {
         (!self.is_as_large(habits)).then_some(Lack::Fewer)
     }
 
-    /// Why it may not be whole: what is written last was not, or not after all else, and only nobody has written it for long.
+    /// Why it may not be whole: what is written last was not, or not after all else, and only nobody has
+    /// written it for long.
     pub(super) fn doubt(&self, habits: &Habits) -> Option<Lack> {
         if let Some(lack) = self.lack(habits) {
             return Some(lack);
@@ -403,8 +411,8 @@ impl Group {
         self.last_file_at.max(self.pointed_at)
     }
 
-    /// Whether no earlier one of its run has more files with tensors, or one has as many: two uploads do not break off at the same place. Orbax's say
-    /// nothing, as it writes as many as it likes.
+    /// Whether no earlier one of its run has more files with tensors, or one has as many: two uploads do not
+    /// break off at the same place. Orbax's say nothing, as it writes as many as it likes.
     fn is_as_large(&self, habits: &Habits) -> bool {
         self.layout == Layout::Orbax || !self.size().is_some_and(|size| habits.has_only_larger(size))
     }
@@ -453,7 +461,8 @@ impl Group {
         self.needed_at.max(self.last_file_at.unwrap_or_default())
     }
 
-    /// When the oldest of its files was written, as they are now; of more than are remembered, when the first of all was.
+    /// When the oldest of its files was written, as they are now; of more than are remembered, when the first
+    /// of all was.
     pub(super) fn oldest(&self) -> Moment {
         let oldest = self.names.as_ref().and_then(|names| names.values().map(|file| file.at).min());
         oldest.unwrap_or(self.first)

@@ -1,6 +1,7 @@
 //! What a file of a model holds, by its name.
 //!
-//! Plugins of frameworks say which keys are of checkpoints and of models; which part of a model a file is, is called alike by all of them.
+//! Plugins of frameworks say which keys are of checkpoints and of models; which part of a model a file is, is
+//! called alike by all of them.
 
 use crate::key::{at_dot, name_of};
 use crate::language::ModelFileKind;

@@ -11,7 +11,8 @@ pub enum Lack {
     Last,
     /// That has come, and others after it.
     Late,
-    /// It came in another order than it is written in, and an earlier one of its run has more files with tensors.
+    /// It came in another order than it is written in, and an earlier one of its run has more files with
+    /// tensors.
     Fewer,
     /// It was whole before, and is written again.
     Again,

@@ -1,8 +1,10 @@
 //! How frameworks lay their checkpoints out: what a key says of the group that it belongs to.
 //!
-//! A group is all keys that begin with one prefix: a folder (`run/checkpoint-500/`), a stem (`run/ckpt-500.`) or a whole key. The innermost folder that is
-//! called like a step is the group (`folder.rs`), and all that is before it is the run's name. Names alone decide, so that a listing tells the same as the
-//! writes did. Always: of a name that may be that of a run as well as that of a checkpoint, nothing is said that lets it be deleted.
+//! A group is all keys that begin with one prefix: a folder (`run/checkpoint-500/`), a stem (`run/ckpt-500.`)
+//! or a whole key. The innermost folder that is called like a step is the group (`folder.rs`), and all that
+//! is before it is the run's name. Names alone decide, so that a listing tells the same as the writes did.
+//! Always: of a name that may be that of a run as well as that of a checkpoint, nothing is said that lets it
+//! be deleted.
 
 use super::folder::{self, Folder, Folders};
 use super::step::{
@@ -81,7 +83,8 @@ pub(super) struct Place<'k> {
     pub(super) prefix: &'k str,
     /// What follows that.
     pub(super) rest: &'k str,
-    /// What its series is called: the prefix with `#` for its numbers where a step is among these, the prefix itself otherwise.
+    /// What its series is called: the prefix with `#` for its numbers where a step is among these, the prefix
+    /// itself otherwise.
     pub(super) series: String,
     pub(super) step: Option<u64>,
     pub(super) layout: Layout,
@@ -106,7 +109,8 @@ impl Place<'_> {
     }
 }
 
-/// Whether a group with this prefix, in the folder of this run, is called as the Trainer of transformers calls its folders.
+/// Whether a group with this prefix, in the folder of this run, is called as the Trainer of transformers
+/// calls its folders.
 pub(super) fn is_of_trainer(prefix: &str, parent: &str) -> bool {
     prefix[parent.len()..].starts_with("checkpoint-") && prefix.ends_with('/')
 }
@@ -134,7 +138,8 @@ pub(super) const TENSOR_ENDINGS: [&str; 12] = [
     "distcp",
     "onnx",
 ];
-/// Files beside the groups that name the one to go on from; and whether who writes it writes no other mark that this one is complete.
+/// Files beside the groups that name the one to go on from; and whether who writes it writes no other mark
+/// that this one is complete.
 pub(super) const POINTERS: [(&str, bool); 8] = [
     ("latest", true),
     ("latest.txt", false),
@@ -146,7 +151,8 @@ pub(super) const POINTERS: [(&str, bool); 8] = [
     ("checkpoint", false),
 ];
 
-/// Where a key belongs, if it is a part of a checkpoint. What has a `#` in its name, which stands for numbers in names of series, is none.
+/// Where a key belongs, if it is a part of a checkpoint. What has a `#` in its name, which stands for numbers
+/// in names of series, is none.
 pub(super) fn place(key: &str) -> Option<Place<'_>> {
     let name_at = name_at(key);
     let place = match folder::of(key, name_at) {
@@ -202,14 +208,15 @@ const ROUNDS_MAX: u64 = 10;
 /// Fewer digits are no id of a job.
 const JOB_DIGITS_MIN: usize = 5;
 
-/// Whether a number may be the id of a job, which have no zeros in front, and are longer than steps are or not as even. Orbax calls nothing by a number but
-/// steps.
+/// Whether a number may be the id of a job, which have no zeros in front, and are longer than steps are or
+/// not as even. Orbax calls nothing by a number but steps.
 fn may_be_job(folder: &str) -> bool {
     let is_even = folder.ends_with('0') && folder.len() <= folder::NESTED_DIGITS_MAX;
     folder.len() >= JOB_DIGITS_MIN && !folder.starts_with('0') && !is_even
 }
 
-/// Whether the name of a step's folder may be that of a run: `task-1-step-100`, and of files that nothing says more of, `iter1-sft` and `iter2`.
+/// Whether the name of a step's folder may be that of a run: `task-1-step-100`, and of files that nothing
+/// says more of, `iter1-sft` and `iter2`.
 fn may_be_run(folder: &str, layout: Layout) -> bool {
     let Some(step) = step_of(folder, &NOT_OF_FOLDERS) else { return true };
     // Few write checkpoints at the second and the third step, but trainings have rounds.

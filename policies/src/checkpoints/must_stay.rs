@@ -27,7 +27,8 @@ const BYTES_SHARE: f64 = 0.9;
 /// settings of two runs.
 const SERIES_MIN: usize = 3;
 
-/// Numbers that are so close may be those of ranks or segments, which are written together; a checkpoint takes at least so long.
+/// Numbers that are so close may be those of ranks or segments, which are written together; a checkpoint
+/// takes at least so long.
 const CLOSE_STEPS: u64 = 100;
 const CLOSE_US: u64 = 60_000_000;
 
@@ -187,7 +188,8 @@ impl Checkpoints {
         Doubts { known: self, runs: HashMap::new() }
     }
 
-    /// Those for which the files of a checkpoint may be deleted: a newer one of its run, and what runs beside it have of the same step.
+    /// Those for which the files of a checkpoint may be deleted: a newer one of its run, and what runs beside
+    /// it have of the same step.
     ///
     /// # Errors
     /// Why they may not.
@@ -253,8 +255,9 @@ fn is_as_large(one: u64, other: u64) -> bool {
     one as f64 >= other as f64 * BYTES_SHARE
 }
 
-/// Whether the files of a run, with a number each, may be parts of one checkpoint: eight ranks' `checkpoint_0.pt` to `checkpoint_7.pt` come as fast as they can
-/// be written, but for a slow one, and not a minute or more after each other. Words such as `step` number no parts, but `epoch` segments of data.
+/// Whether the files of a run, with a number each, may be parts of one checkpoint: eight ranks'
+/// `checkpoint_0.pt` to `checkpoint_7.pt` come as fast as they can be written, but for a slow one, and not a
+/// minute or more after each other. Words such as `step` number no parts, but `epoch` segments of data.
 fn may_be_written_together(series: &Series, group: &Group) -> bool {
     let name = name_of(&group.prefix);
     let is_hdf = || group.names().is_none_or(|names| names.keys().any(|rest| rest.ends_with(".h5")));
@@ -274,8 +277,8 @@ fn may_be_written_together(series: &Series, group: &Group) -> bool {
     })
 }
 
-/// Whether all that has to be there of a checkpoint was written in one go, as far as times tell: within less than passed since the other one, or than counts
-/// as long. What was written anew in part has older files.
+/// Whether all that has to be there of a checkpoint was written in one go, as far as times tell: within less
+/// than passed since the other one, or than counts as long. What was written anew in part has older files.
 fn is_of_one_save(one: &Group, other: &Group, quiet_us: u64) -> bool {
     let (oldest_us, written_us) = (one.oldest().at_us, one.written().at_us);
     let gap_us = oldest_us.saturating_sub(other.written().at_us);
@@ -299,7 +302,8 @@ fn is_better_in(series: &Series, one: Option<u64>, other: Option<u64>) -> bool {
     of(other).all(|other| of(one).any(|one| is_better(series, one, other)))
 }
 
-/// Whether a checkpoint has files that are called as those of another are, be it but for steps and measures, and all but texts as large.
+/// Whether a checkpoint has files that are called as those of another are, be it but for steps and measures,
+/// and all but texts as large.
 fn has_all(one: &Group, other: &Group) -> bool {
     let (Some(names), Some(others)) = (one.names(), other.names()) else { return false };
     let shapes: BTreeMap<String, &File> =

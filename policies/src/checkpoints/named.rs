@@ -1,4 +1,5 @@
-//! What names of a group's files say of others that have to be there: how many shards there are, that there are shards, and that a folder is one of DCP.
+//! What names of a group's files say of others that have to be there: how many shards there are, that there
+//! are shards, and that a folder is one of DCP.
 
 use super::layout::{Place, is_of_dcp, shard};
 use crate::key::split;
@@ -102,7 +103,8 @@ impl Named {
         self.shards.iter().all(|set| set.have >= set.of) && self.indexed.iter().all(is_there)
     }
 
-    /// Whether each folder with files of DCP has its `.metadata`, or is in one that has; and each `.metadata` files.
+    /// Whether each folder with files of DCP has its `.metadata`, or is in one that has; and each `.metadata`
+    /// files.
     pub(super) fn has_metadata(&self) -> bool {
         let covers = |outer: &Folder, inner: &Folder| outer.is_marked && inner.name.starts_with(&*outer.name);
         self.folders.iter().all(|one| {

@@ -1,7 +1,10 @@
-//! Small files beside checkpoints that name the one to go on from: `latest` of DeepSpeed, `checkpoint` of TensorFlow and their like.
+//! Small files beside checkpoints that name the one to go on from: `latest` of DeepSpeed, `checkpoint` of
+//! TensorFlow and their like.
 //!
-//! Who goes back to an older checkpoint writes it there. Frameworks call it in many ways (`latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`), and it may have any form, so it names a checkpoint as soon as the number of its step or
-//! its own name stands in it: it is asked only before something is deleted, and then better once too often.
+//! Who goes back to an older checkpoint writes it there. Frameworks call it in many ways
+//! (`latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`), and it may have any form, so it names a
+//! checkpoint as soon as the number of its step or its own name stands in it: it is asked only before
+//! something is deleted, and then better once too often.
 
 use super::{Checkpoints, GroupId, layout};
 use crate::key::{ending, name_of, split};
@@ -34,11 +37,13 @@ pub fn may_point(name: &str, bytes: u64) -> bool {
     name == POINTER_NAME || (is_called_so && !is_one && bytes <= BYTES_MAX)
 }
 
-/// Of others of a run, so many of those that were written last say which one is the best, besides the highest.
+/// Of others of a run, so many of those that were written last say which one is the best, besides the
+/// highest.
 const STATES: usize = 2;
 
 impl Checkpoints {
-    /// The keys of states of the Trainer of transformers that may call a checkpoint the best of its run; none where it is called otherwise.
+    /// The keys of states of the Trainer of transformers that may call a checkpoint the best of its run; none
+    /// where it is called otherwise.
     #[must_use]
     pub fn states_of_trainer(&self, id: GroupId) -> Vec<String> {
         let Some(one) = self.group(id).filter(|one| layout::is_of_trainer(one.prefix, one.parent)) else {
@@ -53,7 +58,8 @@ impl Checkpoints {
     }
 }
 
-/// Whether the state of the Trainer of transformers calls this checkpoint the best of its run, which it goes on from when training has ended.
+/// Whether the state of the Trainer of transformers calls this checkpoint the best of its run, which it goes
+/// on from when training has ended.
 #[must_use]
 pub fn names_best(state: &str, prefix: &str, step: Option<u64>) -> bool {
     let Some((_, value)) = state.split_once("\"best_model_checkpoint\"") else { return false };

@@ -1,7 +1,8 @@
 //! Which checkpoints of a series may go.
 //!
-//! Never the newest complete one, nor the one that was completed last (a run that began anew counts its steps from zero), nor anything that was
-//! written to since: that is being written. What is named may go for all that this module knows; pins and people are asked elsewhere.
+//! Never the newest complete one, nor the one that was completed last (a run that began anew counts its steps
+//! from zero), nor anything that was written to since: that is being written. What is named may go for all
+//! that this module knows; pins and people are asked elsewhere.
 
 use super::Generation;
 use super::measure::Good;
@@ -16,16 +17,16 @@ pub struct Keep {
     pub best: u32,
     /// Whether a low measure is a good one.
     pub lowest_is_best: bool,
-    /// One in so many, the first of them first; none with 0. Intervals are told by steps, or by times where there are none, and by the
-    /// smallest of them: where these differ, more stay.
+    /// One in so many, the first of them first; none with 0. Intervals are told by steps, or by times where
+    /// there are none, and by the smallest of them: where these differ, more stay.
     pub every: u32,
 }
 
 /// The measures that names carry: by what they are called, each value with the place of its checkpoint.
 pub(super) type Named = BTreeMap<String, (Good, Vec<(f64, usize)>)>;
 
-/// Serial numbers of those that may go, oldest first. `generations` are those of a series, oldest first; `spacing` is the smallest interval
-/// that was ever between two of them.
+/// Serial numbers of those that may go, oldest first. `generations` are those of a series, oldest first;
+/// `spacing` is the smallest interval that was ever between two of them.
 pub(super) fn may_go(
     generations: &[Generation<'_>],
     keep: Keep,
@@ -60,8 +61,8 @@ pub(super) fn may_go(
     (0..generations.len()).filter(|at| !stays[*at]).collect()
 }
 
-/// The interval between checkpoints of a series that is to be remembered, by those that are there and what was known of it before: the smallest, unless it is
-/// that of a single one which was saved out of turn.
+/// The interval between checkpoints of a series that is to be remembered, by those that are there and what
+/// was known of it before: the smallest, unless it is that of a single one which was saved out of turn.
 pub(super) fn spacing(generations: &[Generation<'_>], keep: Keep, known: Option<u64>) -> Option<u64> {
     let complete: Vec<usize> = (0..generations.len()).filter(|at| generations[*at].is_complete()).collect();
     let mut gaps: Vec<u64> = gaps(generations, &complete, keep).collect();
@@ -73,7 +74,8 @@ pub(super) fn spacing(generations: &[Generation<'_>], keep: Keep, known: Option<
     known.into_iter().chain(usual).min()
 }
 
-/// Intervals between those that are there. Of the newest ones, where more than one stays, no one in between has gone.
+/// Intervals between those that are there. Of the newest ones, where more than one stays, no one in between
+/// has gone.
 fn gaps<'g>(
     generations: &'g [Generation<'_>],
     complete: &'g [usize],
@@ -120,7 +122,8 @@ fn lowest(generations: &[Generation<'_>], count: u32, mut measures: Vec<(f64, us
     // Of equal ones the newer is as good and closer to what comes next.
     measures.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
     let (mut best, mut left) = (Vec::new(), count);
-    // One that is not whole, as who strips it leaves it, takes no place, and stays as long as it is better than those that do.
+    // One that is not whole, as who strips it leaves it, takes no place, and stays as long as it is better
+    // than those that do.
     for (_, at) in measures {
         if left == 0 {
             break;
@@ -131,7 +134,8 @@ fn lowest(generations: &[Generation<'_>], count: u32, mut measures: Vec<(f64, us
     best
 }
 
-/// One in so many. Told by distances and not by counting, for those that have gone are not there to be counted the next time.
+/// One in so many. Told by distances and not by counting, for those that have gone are not there to be
+/// counted the next time.
 fn every(generations: &[Generation<'_>], complete: &[usize], keep: Keep, spacing: Option<u64>) -> Vec<usize> {
     let (true, [first, ..]) = (keep.every > 0, complete) else { return Vec::new() };
     let present = gaps(generations, complete, keep);

@@ -1,7 +1,9 @@
-//! How far the checkpoints of a run are from each other: the smallest interval that was ever seen more than once.
+//! How far the checkpoints of a run are from each other: the smallest interval that was ever seen more than
+//! once.
 //!
-//! `keep_every` goes by it, and what it has let go is not there any more to tell it: of a run that is saved less often than it was, all that is there is far
-//! apart. So it is remembered, and by whoever deletes durably. Always: what is remembered only becomes smaller, as what is kept by a smaller one is more.
+//! `keep_every` goes by it, and what it has let go is not there any more to tell it: of a run that is saved
+//! less often than it was, all that is there is far apart. So it is remembered, and by whoever deletes
+//! durably. Always: what is remembered only becomes smaller, as what is kept by a smaller one is more.
 
 use super::{Checkpoints, Keep, SeriesId, retain};
 use mlgw_common::limits::SPACINGS_MAX;
@@ -23,7 +25,8 @@ impl Spacings {
         self.0.iter().map(|(name, spacing)| (name, *spacing))
     }
 
-    /// Remembers those of these runs. Where there is no room for one more, runs that are gone are forgotten first.
+    /// Remembers those of these runs. Where there is no room for one more, runs that are gone are forgotten
+    /// first.
     pub fn learn(&mut self, known: &Checkpoints, runs: impl Iterator<Item = (SeriesId, Keep)>) {
         if self.is_full() {
             let there: BTreeSet<_> = known.series.values().map(|one| (one.bucket, &*one.name)).collect();

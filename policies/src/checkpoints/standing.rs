@@ -1,8 +1,9 @@
 //! What kind of file a key is, as far as checkpoints tell: a part of one, or of a model that was released.
 //!
-//! A name with a step in it, or in its folder, is of a checkpoint, and so is state of an optimizer. Names of models without a step are of a released model,
-//! unless state of a training lies beside them: then training may go on from there. Always: nothing but the kind follows from this; which files
-//! are one checkpoint, which is complete and which may go, is as it would be without.
+//! A name with a step in it, or in its folder, is of a checkpoint, and so is state of an optimizer. Names of
+//! models without a step are of a released model, unless state of a training lies beside them: then training
+//! may go on from there. Always: nothing but the kind follows from this; which files are one checkpoint,
+//! which is complete and which may go, is as it would be without.
 
 use super::layout::{self, Layout, Place, TRAINER_STATE};
 use super::model_file_kind;
@@ -12,7 +13,8 @@ use crate::language::{FileType, ModelFileKind};
 use std::collections::{BTreeMap, HashMap};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Folders with state of a training that are remembered. Of more those of which was heard longest ago are taken for those of released models.
+/// Folders with state of a training that are remembered. Of more those of which was heard longest ago are
+/// taken for those of released models.
 const TRAINED_MAX: usize = 1 << 13;
 /// How files with state of an optimizer end.
 const STATE_ENDINGS: [&str; 8] = ["pt", "pth", "bin", "pkl", "safetensors", "msgpack", "pdopt", "distcp"];

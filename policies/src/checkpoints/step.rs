@@ -1,7 +1,8 @@
 //! Steps in names: which number of a name is that of a step, and what a name is called without it.
 //!
-//! Always: of a number that may be a setting, a size, or that of a run or a rank, nothing is taken for a step; two runs whose names differ in such numbers
-//! are not called alike. Of other numbers it is said whether they are a step's ([`tells_steps_only`]).
+//! Always: of a number that may be a setting, a size, or that of a run or a rank, nothing is taken for a
+//! step; two runs whose names differ in such numbers are not called alike. Of other numbers it is said
+//! whether they are a step's ([`tells_steps_only`]).
 
 use std::ops::Range;
 
@@ -15,7 +16,8 @@ pub(super) struct Step {
     pub(super) is_strong: bool,
     /// The number follows `ep`, which numbers expert-parallel ranks, too.
     pub(super) is_ep: bool,
-    /// The number follows a word that nothing but training goes by: not `checkpoint` or `model`, whose numbers may be those of parts.
+    /// The number follows a word that nothing but training goes by: not `checkpoint` or `model`, whose
+    /// numbers may be those of parts.
     pub(super) is_of_time: bool,
 }
 
@@ -99,10 +101,11 @@ const MEASURES: [&str; 26] = [
     "tokens",
     "consumed",
 ];
-/// Of these, those whose whole numbers may be of parts and tries as well: `test_1`, `samples_100`; not `train_loss=1`, nor `consumed_samples=800`.
+/// Of these, those whose whole numbers may be of parts and tries as well: `test_1`, `samples_100`; not
+/// `train_loss=1`, nor `consumed_samples=800`.
 pub(super) const MEASURES_OF_MANY: [&str; 7] = ["val", "valid", "train", "test", "map", "samples", "tokens"];
-/// `model_0004999` is a step's, as Detectron writes it; with fewer digits it may be one of several models, or a shard: torchtune's `hf_model_0001_0.pt`,
-/// Keras' `model_00001.weights.h5`.
+/// `model_0004999` is a step's, as Detectron writes it; with fewer digits it may be one of several models, or
+/// a shard: torchtune's `hf_model_0001_0.pt`, Keras' `model_00001.weights.h5`.
 const MODEL_DIGITS_MIN: usize = 7;
 /// Words that number other things in names of folders.
 pub(super) const NOT_OF_FOLDERS: [&str; 2] = ["model", "weights"];
@@ -175,13 +178,14 @@ pub(super) fn without_version(name: &str) -> String {
     }
 }
 
-/// A name with `#` for each number, be it a decimal one, but for those that tell runs and ranks apart: of `resnet50`, `7b`, `seed1` or `lr=1e-4`.
+/// A name with `#` for each number, be it a decimal one, but for those that tell runs and ranks apart: of
+/// `resnet50`, `7b`, `seed1` or `lr=1e-4`.
 pub(super) fn shape(name: &str) -> String {
     without(name, |number| !is_of_run(name, number.start, number.end))
 }
 
-/// What follows the prefix of a checkpoint with this step, with `#` for numbers of steps and measures: all others may tell one from another, and so do those
-/// of settings and runs.
+/// What follows the prefix of a checkpoint with this step, with `#` for numbers of steps and measures: all
+/// others may tell one from another, and so do those of settings and runs.
 pub(super) fn shape_of_rest(rest: &str, step: Option<u64>) -> String {
     without(rest, |number| {
         let is_its_step = step.is_some() && rest[number.clone()].parse().ok() == step;
@@ -218,7 +222,8 @@ pub(super) fn next_number(name: &str, from: usize) -> Option<Range<usize>> {
     Some(begin..at)
 }
 
-/// Whether all numbers that [`shape`] takes out of a name are steps, epochs, measures and counts: others may tell one run from another.
+/// Whether all numbers that [`shape`] takes out of a name are steps, epochs, measures and counts: others may
+/// tell one run from another.
 pub(super) fn tells_steps_only(name: &str) -> bool {
     let mut at = 0;
     while let Some(number) = next_number(name, at) {
@@ -230,7 +235,8 @@ pub(super) fn tells_steps_only(name: &str) -> bool {
     true
 }
 
-/// The word before a number, and where it begins; a digit may be a part of one for a measure, as in `f1_0.91` and `acc1=76.5`.
+/// The word before a number, and where it begins; a digit may be a part of one for a measure, as in `f1_0.91`
+/// and `acc1=76.5`.
 pub(super) fn word_of_number(before: &str) -> (usize, &str) {
     let at = before.len() - before.bytes().rev().take_while(u8::is_ascii_alphanumeric).count();
     let word = &before[at..];
@@ -287,7 +293,8 @@ pub(super) fn has_number(name: &str, step: u64) -> bool {
     })
 }
 
-/// Whether a number of a name says which run or rank it is: it is a part of a word that is none for steps, or of a setting.
+/// Whether a number of a name says which run or rank it is: it is a part of a word that is none for steps, or
+/// of a setting.
 fn is_of_run(name: &str, begin: usize, end: usize) -> bool {
     let bytes = name.as_bytes();
     if bytes.get(end).is_some_and(u8::is_ascii_alphabetic) {

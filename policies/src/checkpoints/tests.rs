@@ -285,7 +285,8 @@ fn one_in_so_many_stays_however_often_it_is_asked() {
     }
     let stay = [1, 6, 11, 16, 21, 26, 31, 36, 39, 40];
     assert_eq!(retained(&mut known, Keep { last: 2, every: 5, ..NEWEST }), stay);
-    // A server that starts again sees only what is there: intervals of those that stayed are no intervals of checkpoints.
+    // A server that starts again sees only what is there: intervals of those that stayed are no intervals of
+    // checkpoints.
     let mut listed = new();
     for step in [1, 6, 11, 16] {
         listed.listed(step, 1, &format!("r/step-{step}/__0_0.distcp"), 10);
@@ -374,7 +375,8 @@ impl Model {
         there
     }
 
-    /// All four in shards are there, and all of them since the first one was that replaced one of a complete four.
+    /// All four in shards are there, and all of them since the first one was that replaced one of a complete
+    /// four.
     fn is_complete(&self, kind: u8, step: u8) -> bool {
         let events = self.groups.get(&(kind, step)).map_or(&[][..], Vec::as_slice);
         match kind {

@@ -1,8 +1,9 @@
 //! Which requests for parts of an object are one read of it.
 //!
-//! A read of an object begins with its first byte, or with its end, where some formats have what is read first. Who loads in parts side by side asks for
-//! both, in whichever order: of one caller, within a moment, a first byte and an end are of the same read. Always: so many objects that are being
-//! read are remembered at most, and of those that are read whole at once none. What is forgotten counts once more.
+//! A read of an object begins with its first byte, or with its end, where some formats have what is read
+//! first. Who loads in parts side by side asks for both, in whichever order: of one caller, within a moment,
+//! a first byte and an end are of the same read. Always: so many objects that are being read are remembered
+//! at most, and of those that are read whole at once none. What is forgotten counts once more.
 
 use crate::block::mixed;
 
@@ -17,7 +18,8 @@ struct Open {
     /// Of caller and object.
     id: u64,
     last_us: u64,
-    /// How many first bytes were asked for whose end was not yet; below zero, how many ends whose first byte was not.
+    /// How many first bytes were asked for whose end was not yet; below zero, how many ends whose first byte
+    /// was not.
     ahead: i32,
 }
 

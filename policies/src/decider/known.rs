@@ -29,8 +29,8 @@ pub const KNOWN_AT_REST: [Property; 17] = [
     Property::GpuCount,
 ];
 
-/// Of that, what the rules of `program` ask, and what everybody asks who looks at objects at rest: how long they were not read, and of which dataset
-/// they are.
+/// Of that, what the rules of `program` ask, and what everybody asks who looks at objects at rest: how long
+/// they were not read, and of which dataset they are.
 #[must_use]
 pub fn asked_at_rest(program: &Program) -> Vec<Property> {
     let conditions = program.rules().iter().flat_map(|EffectiveRule { rule, .. }| &rule.conditions);
@@ -42,14 +42,16 @@ pub fn asked_at_rest(program: &Program) -> Vec<Property> {
 }
 
 impl Decider {
-    /// What [`Decider::with_facts_of`] tells of these properties, taken along, so that rules are asked while others ask the decider.
+    /// What [`Decider::with_facts_of`] tells of these properties, taken along, so that rules are asked while
+    /// others ask the decider.
     #[must_use]
     pub fn facts_of(&self, now_us: u64, object: &Unread<'_>, wanted: &[Property]) -> TakenFacts {
         self.with_facts_of(now_us, object, |facts| TakenFacts::of(facts, wanted))
     }
 
-    /// Has `ask` with the facts of an object as those see it who read its dataset last; with nothing but what its key tells, when none of its dataset was ever asked for. The
-    /// number of its block says nothing. What somebody else knows is not among them.
+    /// Has `ask` with the facts of an object as those see it who read its dataset last; with nothing but what
+    /// its key tells, when none of its dataset was ever asked for. The number of its block says nothing. What
+    /// somebody else knows is not among them.
     pub fn with_facts_of<T>(&self, now_us: u64, object: &Unread<'_>, ask: impl FnOnce(&dyn Facts) -> T) -> T {
         let Unread { bucket, key, size, .. } = *object;
         let of_key = self.of_key(bucket, key);
@@ -73,8 +75,8 @@ impl Decider {
     }
 }
 
-/// What is known of an object of whose dataset nobody has asked for anything: what checkpoints tell of it. That names are those of a released model is
-/// none of it: plugins may know better.
+/// What is known of an object of whose dataset nobody has asked for anything: what checkpoints tell of it.
+/// That names are those of a released model is none of it: plugins may know better.
 impl Facts for OfKey<'_> {
     fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
         match property {
@@ -223,7 +225,8 @@ mod tests {
         is(Op::Read, "a/y.parquet", 92..100, Some(1.0));
         is(Op::Read, "a/y.parquet", 40..60, Some(1.0));
         is(Op::Read, "a/y.parquet", 92..100, Some(2.0));
-        // Parts that are loaded side by side come in any order, and are one read from the first byte or the end on.
+        // Parts that are loaded side by side come in any order, and are one read from the first byte or the
+        // end on.
         for (parts, begun) in [([0, 3, 1, 2], 0), ([3, 0, 2, 1], 0), ([2, 3, 1, 0], 3), ([1, 0, 3, 2], 1)] {
             let key = format!("b/{parts:?}.bin");
             for (at, part) in parts.into_iter().enumerate() {

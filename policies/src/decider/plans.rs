@@ -1,12 +1,14 @@
-//! Plans for workloads of a name: a plan is there before whoever follows it comes, and all that give themselves the name follow it.
+//! Plans for workloads of a name: a plan is there before whoever follows it comes, and all that give
+//! themselves the name follow it.
 
 use super::Decider;
 use crate::engine::{ReadyPlan, TooManyPlans};
 use crate::workloads::Identity;
 
 impl Decider {
-    /// Takes a plan for [`crate::engine::Who::Families`], in the place of the one that had its number: the families of workloads that give themselves this name
-    /// follow it, those that are known and those that come.
+    /// Takes a plan for [`crate::engine::Who::Families`], in the place of the one that had its number: the
+    /// families of workloads that give themselves this name follow it, those that are known and those that
+    /// come.
     ///
     /// # Errors
     /// When there are too many.

@@ -1,4 +1,5 @@
-//! How far is read ahead: as far as a rule says, or else as was learnt; and of that as much as the phase of who reads allows.
+//! How far is read ahead: as far as a rule says, or else as was learnt; and of that as much as the phase of
+//! who reads allows.
 //!
 //! Always: within the bounds that settings give for everybody.
 

@@ -1,17 +1,19 @@
 //! How often objects were read, of those that were read last: eight bytes each.
 //!
-//! A hash of an object says in which set of eight it is, and in a set whoever was read last stands first; who comes anew takes the place of the last one.
-//! Always: a count is that of the reads since the object came into its set, and no object has two places. Two objects may be taken for one,
-//! about once in 10^12 pairs of a set. What a crash loses is counted anew from what is recalled.
+//! A hash of an object says in which set of eight it is, and in a set whoever was read last stands first; who
+//! comes anew takes the place of the last one. Always: a count is that of the reads since the object came
+//! into its set, and no object has two places. Two objects may be taken for one, about once in 10^12 pairs of
+//! a set. What a crash loses is counted anew from what is recalled.
 
 /// Objects of a set.
 const WAYS: usize = 8;
-/// An entry is a part of the hash, and below that the count in so many bits; 0 is an empty place, as no count is.
+/// An entry is a part of the hash, and below that the count in so many bits; 0 is an empty place, as no count
+/// is.
 const COUNT_BITS: u32 = 24;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 
-/// Sets that are allocated together: 32 KiB, once one of them is needed. Memory that is allocated whole would be made ready in large pages, in the
-/// middle of requests.
+/// Sets that are allocated together: 32 KiB, once one of them is needed. Memory that is allocated whole would
+/// be made ready in large pages, in the middle of requests.
 const SHARD_SETS: usize = 512;
 
 /// See the module.

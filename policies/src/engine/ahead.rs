@@ -1,11 +1,12 @@
 //! Reading ahead: what a stream of reads asks for next and is not kept.
 //!
-//! Three things tell it. Who reads on in an object gets its next blocks. Who reads objects in the order of their numbers gets the next numbers
-//! ([`trail`]), which needs nothing to have been read before. Who follows a plan gets what it says. Nothing else is guessed: shuffled reads without a plan
-//! are not read ahead of.
+//! Three things tell it. Who reads on in an object gets its next blocks. Who reads objects in the order of
+//! their numbers gets the next numbers ([`trail`]), which needs nothing to have been read before. Who follows
+//! a plan gets what it says. Nothing else is guessed: shuffled reads without a plan are not read ahead of.
 //!
-//! How far ahead is learnt from what became of it: more when a read came before its blocks had, less when blocks were never read, and nothing
-//! for a while when too many were not. Always: never more than the caller allows; every block is said once until something became of it.
+//! How far ahead is learnt from what became of it: more when a read came before its blocks had, less when
+//! blocks were never read, and nothing for a while when too many were not. Always: never more than the caller
+//! allows; every block is said once until something became of it.
 
 mod trail;
 
@@ -89,8 +90,9 @@ struct Said<'a> {
 pub(super) struct Trails(HashMap<u64, Trail, Hashed>);
 
 impl Engine {
-    /// Appends to `next` what the stream of a read will ask for after it and what is not kept, as far as can be told; nothing for anything but
-    /// reads. What became of it is to be told with [`Engine::ahead_outcome`].
+    /// Appends to `next` what the stream of a read will ask for after it and what is not kept, as far as can
+    /// be told; nothing for anything but reads. What became of it is to be told with
+    /// [`Engine::ahead_outcome`].
     pub fn ahead(&mut self, seen: Seen, access: &Access<'_>, limits: &Ahead, next: &mut Vec<Next>) {
         if access.op != Op::Read {
             return;

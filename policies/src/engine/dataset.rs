@@ -1,7 +1,8 @@
 //! A dataset: its jobs, and what of it is kept, in groups of who has read it.
 //!
-//! All kept blocks that the same jobs have read in their passes are worth the same, so they are one group, and the search for what to
-//! evict is over groups (EPOCH-HAZARD). Always: a kept block that is in no queue is in the group of those who have read it.
+//! All kept blocks that the same jobs have read in their passes are worth the same, so they are one group,
+//! and the search for what to evict is over groups (EPOCH-HAZARD). Always: a kept block that is in no queue
+//! is in the group of those who have read it.
 
 use super::job::{FIRST_STAMP, Job, JobRef, Judged, Reading, Role, next_stamp};
 use super::list::{List, Lists};
@@ -60,11 +61,13 @@ pub(super) struct Dataset {
     apart: VecDeque<u64>,
     /// Whether its blocks belong into the pool.
     pub(super) is_skewed: bool,
-    /// Whether somebody wants them kept by how recently they were read, as of the last one of it that came or moved.
+    /// Whether somebody wants them kept by how recently they were read, as of the last one of it that came or
+    /// moved.
     pub(super) is_recent: bool,
     /// Its job has gone on to another: what is kept goes first.
     is_released: bool,
-    /// What its blocks are worth, and which of its groups is worth least; as of the access at which it was looked at.
+    /// What its blocks are worth, and which of its groups is worth least; as of the access at which it was
+    /// looked at.
     worth: Worth,
     lowest: Option<(usize, f64)>,
     looked_at: Option<u64>,
@@ -96,7 +99,8 @@ impl Dataset {
         }
     }
 
-    /// The job of a caller of a family: that of all of them, or one of its own; nothing when there is no place for it.
+    /// The job of a caller of a family: that of all of them, or one of its own; nothing when there is no
+    /// place for it.
     pub(super) fn job_of(
         &mut self,
         table: &mut Table,
@@ -187,7 +191,8 @@ impl Dataset {
         }
     }
 
-    /// The bits of the jobs that have read a block in the passes that they are in. What came from another dataset nobody has read.
+    /// The bits of the jobs that have read a block in the passes that they are in. What came from another
+    /// dataset nobody has read.
     pub(super) fn readers(&self, entry: &Entry) -> usize {
         if entry.dataset() != self.number {
             return 0;
@@ -236,7 +241,8 @@ impl Dataset {
         }
     }
 
-    /// Callers of a family that go through the dataset together, again and again, are one job; who do not are not.
+    /// Callers of a family that go through the dataset together, again and again, are one job; who do not are
+    /// not.
     fn judge_together(&mut self, table: &mut Table, lists: &mut Lists, place: usize) {
         let job = &mut self.jobs[place];
         let family = job.family;
@@ -280,7 +286,8 @@ impl Dataset {
         judged
     }
 
-    /// Whether a job has read a block in the pass before the one that it is in. Of the first pass of a round that is not known.
+    /// Whether a job has read a block in the pass before the one that it is in. Of the first pass of a round
+    /// that is not known.
     fn was_read_before(&self, entry: &Entry, place: usize) -> Option<bool> {
         let job = &self.jobs[place];
         let stamp = entry.stamps >> (4 * place) & 15;
@@ -292,7 +299,8 @@ impl Dataset {
         let slot = read.slot;
         let readers = self.readers(&table[slot]);
         let is_repeat = readers >> place & 1 == 1;
-        // Ranks leave out something else in each pass, each of them what fills no batch: of a small dataset that is much.
+        // Ranks leave out something else in each pass, each of them what fills no batch: of a small dataset
+        // that is much.
         let is_new =
             self.jobs[place].role == Role::Single && self.was_read_before(&table[slot], place) == Some(false);
         let judged = match self.jobs[place].read(Read { is_repeat, ..read }) {

@@ -1,13 +1,15 @@
-//! What room is worth at the end of a queue: how often blocks are asked for that have just gone out of it, or are about to.
+//! What room is worth at the end of a queue: how often blocks are asked for that have just gone out of it, or
+//! are about to.
 //!
-//! A rate like what a block of a group is worth: so many of them were read, over how many there were for how long. Half of what was is forgotten as
-//! often as all of them have been replaced.
+//! A rate like what a block of a group is worth: so many of them were read, over how many there were for how
+//! long. Half of what was is forgotten as often as all of them have been replaced.
 
 /// Blocks at the end of a queue, on either side of it.
 #[derive(Default)]
 pub(super) struct Hazard {
     blocks: u32,
-    /// How many of them were read since the tally began, and for how long there were how many of them: blocks times microseconds.
+    /// How many of them were read since the tally began, and for how long there were how many of them: blocks
+    /// times microseconds.
     reads: f64,
     block_us: f64,
     /// When it was tallied last; blocks that there were before it was first are nobody's measure.

@@ -1,8 +1,11 @@
-//! The index of the table: numbers of entries by hash, with linear probing (Knuth, The Art of Computer Programming 3, 6.4, algorithm R for deletion).
+//! The index of the table: numbers of entries by hash, with linear probing (Knuth, The Art of Computer
+//! Programming 3, 6.4, algorithm R for deletion).
 //!
-//! It is in shards, each of which grows by a quarter when three quarters of it are used, so that memory follows what is in it and nobody waits long
-//! while some of it moves: of a million entries some four thousand at a time. Bits that numbers do not need hold some of an entry's hash, so that hardly any
-//! but the one that is looked for is looked at, each of which is another wait for memory. Always: every entry is found from its home on before an empty place.
+//! It is in shards, each of which grows by a quarter when three quarters of it are used, so that memory
+//! follows what is in it and nobody waits long while some of it moves: of a million entries some four
+//! thousand at a time. Bits that numbers do not need hold some of an entry's hash, so that hardly any but the
+//! one that is looked for is looked at, each of which is another wait for memory. Always: every entry is
+//! found from its home on before an empty place.
 
 use super::table::Slot;
 
@@ -140,7 +143,8 @@ const fn shard_of(id: u64) -> usize {
     id as usize & (SHARDS - 1)
 }
 
-/// Ids are hashes already: the high half of a product spreads them over any length (Lemire, "Fast random integer generation in an interval", 2019).
+/// Ids are hashes already: the high half of a product spreads them over any length (Lemire, "Fast random
+/// integer generation in an interval", 2019).
 const fn home(id: u64, length: usize) -> usize {
     ((id as u128 * length as u128) >> 64) as usize
 }

@@ -1,8 +1,10 @@
-//! A job: a workload that reads a dataset, pass after pass. How far it is, when it will ask for a block again.
+//! A job: a workload that reads a dataset, pass after pass. How far it is, when it will ask for a block
+//! again.
 //!
-//! A pass is told from what is read twice: one that reads once per epoch reads nothing twice before it has begun anew. A few repeats are
-//! none (retries, stragglers among ranks); a [run](super::run) of them is. What is estimated is a time, so that jobs of any speed compare; it
-//! scales with the traffic and holds no constant of seconds or bytes.
+//! A pass is told from what is read twice: one that reads once per epoch reads nothing twice before it has
+//! begun anew. A few repeats are none (retries, stragglers among ranks); a [run](super::run) of them is. What
+//! is estimated is a time, so that jobs of any speed compare; it scales with the traffic and holds no
+//! constant of seconds or bytes.
 
 use super::ranks::Ranks;
 use super::run::{Read, Run};
@@ -21,7 +23,8 @@ const PASS_BEFORE_WEIGHT: f64 = 0.25;
 const STALL_INTERVALS: f64 = 8.0;
 /// How much the newest pass weighs in what is known of passes.
 const NEWEST_WEIGHT: f64 = 0.5;
-/// When the next pass is late by this share of the period, hope that it comes is down to a third, unless periods vary more.
+/// When the next pass is late by this share of the period, hope that it comes is down to a third, unless
+/// periods vary more.
 const OVERDUE_SHARE: f64 = 0.05;
 /// Less hope is none.
 const OVERDUE_HOPE: f64 = 0.2;
@@ -103,7 +106,8 @@ pub(super) struct Job {
     pub(super) passes: u32,
     /// Those of them that turned out to be none, as its dataset was read in no passes.
     pub(super) void: u32,
-    /// Blocks that were asked for again at once since the last fresh one: requests that were sent twice, or a new pass that begins with what was read last.
+    /// Blocks that were asked for again at once since the last fresh one: requests that were sent twice, or a
+    /// new pass that begins with what was read last.
     again: u32,
     /// Since when that is.
     again_us: u64,

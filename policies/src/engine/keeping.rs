@@ -1,8 +1,8 @@
 //! What somebody else wants to become of blocks: that none is kept, or only of what is read again, or by how
 //! recently it was read, or that they are dearer than their reads make them.
 //!
-//! What is pinned stays whatever is wanted here. A weight is that of a dataset, as of the last read of it: of two rules that weigh objects of one dataset
-//! differently the later read decides.
+//! What is pinned stays whatever is wanted here. A weight is that of a dataset, as of the last read of it: of
+//! two rules that weigh objects of one dataset differently the later read decides.
 
 use super::table::Place;
 use super::{Advice, Engine, Seen};
@@ -17,8 +17,9 @@ pub enum Keeping {
     Weighed(f32),
     /// The same, of blocks that were read so often; at most [`READS_MAX`].
     After(u32, f32),
-    /// Every block is kept, and the one that was read longest ago goes first of those that are kept so. It is so until somebody who wants it otherwise
-    /// reads the block again; what comes of its dataset without being read is kept as the last that was.
+    /// Every block is kept, and the one that was read longest ago goes first of those that are kept so. It is
+    /// so until somebody who wants it otherwise reads the block again; what comes of its dataset without
+    /// being read is kept as the last that was.
     Recent,
     /// None is kept, and one that is goes.
     Never,

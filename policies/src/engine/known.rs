@@ -33,7 +33,8 @@ impl Engine {
         number.map(|number| self.names.name(number))
     }
 
-    /// A dataset as a family sees it, by the first of its callers who is known to read it; otherwise as all of them together do.
+    /// A dataset as a family sees it, by the first of its callers who is known to read it; otherwise as all
+    /// of them together do.
     pub(crate) fn unseen(
         &self,
         now_us: u64,

@@ -1,7 +1,7 @@
 //! Lists of entries that are linked in both ways, each entry in one list at most.
 //!
-//! A list is a ring with a sentinel, so that an entry leaves without knowing which list it is in, and a list joins another in constant
-//! time, however long it is.
+//! A list is a ring with a sentinel, so that an entry leaves without knowing which list it is in, and a list
+//! joins another in constant time, however long it is.
 
 use super::table::{Slot, Table};
 

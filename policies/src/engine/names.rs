@@ -1,11 +1,14 @@
-//! Which dataset a key belongs to, as far as its name tells: keys of one folder whose names differ in numbers only are one.
+//! Which dataset a key belongs to, as far as its name tells: keys of one folder whose names differ in numbers
+//! only are one.
 //!
-//! `train/n01440764/n01440764_10026.JPEG` belongs to folder `train/n01440764/` and pattern `n#_#.JPEG`. A folder with more such children than
-//! anybody would call datasets of their own becomes one dataset with all that is below it. Who reads what says more; that is
-//! for [`super::streams`], which unites what is read mingled.
+//! `train/n01440764/n01440764_10026.JPEG` belongs to folder `train/n01440764/` and pattern `n#_#.JPEG`. A
+//! folder with more such children than anybody would call datasets of their own becomes one dataset with all
+//! that is below it. Who reads what says more; that is for [`super::streams`], which unites what is read
+//! mingled.
 //!
-//! Always: a key has one dataset at a time, and which it was before is found from its number ([`Names::root`]). Nothing here grows without end: numbers
-//! are given back ([`numbers`]), and of where keys belong so much is remembered at most ([`bounds`]).
+//! Always: a key has one dataset at a time, and which it was before is found from its number
+//! ([`Names::root`]). Nothing here grows without end: numbers are given back ([`numbers`]), and of where keys
+//! belong so much is remembered at most ([`bounds`]).
 
 mod bounds;
 mod numbers;
@@ -157,7 +160,8 @@ impl Names {
         shape != 0 && shape == self.shapes[other as usize]
     }
 
-    /// From now on two datasets that are called alike are one, and so is whatever is called so below the folder of both.
+    /// From now on two datasets that are called alike are one, and so is whatever is called so below the
+    /// folder of both.
     pub(super) fn join(&mut self, whole: u16, part: u16) {
         self.within[part as usize] = whole;
         self.united.push((whole, part));
@@ -230,8 +234,8 @@ impl Names {
         Some(whole)
     }
 
-    /// Makes one dataset of all that are part of it. Those that are one already stay what they are, so that who reads them goes on where he is; only
-    /// the name is a wider one.
+    /// Makes one dataset of all that are part of it. Those that are one already stay what they are, so that
+    /// who reads them goes on where he is; only the name is a wider one.
     fn unite(&mut self, name: DatasetName, is_part: impl Fn(&DatasetName) -> bool) -> u16 {
         let parts: Vec<u16> = self.roots().filter(|number| is_part(&self.names[*number as usize])).collect();
         if let [whole] = parts[..] {
@@ -304,7 +308,8 @@ fn pattern_of(name: &str) -> String {
     String::from_utf8_lossy(&pattern).into_owned()
 }
 
-/// A folder's name with every number in it replaced by `#`: also names that are hexadecimal digits and nothing else.
+/// A folder's name with every number in it replaced by `#`: also names that are hexadecimal digits and
+/// nothing else.
 fn shape_of(folder: &str) -> String {
     let is_hex = |part: &str| part.len() >= 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts = folder.split('/').map(|part| if is_hex(part) { "#".to_owned() } else { pattern_of(part) });

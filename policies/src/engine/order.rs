@@ -1,10 +1,12 @@
-//! In which order a dataset is read: told from a few dozen requests, whoever of a job's ranks and workers sends them.
+//! In which order a dataset is read: told from a few dozen requests, whoever of a job's ranks and workers
+//! sends them.
 //!
-//! Three questions are asked of each request. Does it go on where one of the last ones ended (the next number of the same name, or the next
-//! bytes of the same object)? Is its key behind the one that was asked for a while ago? And if it goes elsewhere, is that the next group
-//! (shard, class, day)? Sequential reads say yes to the second, shuffled ones by chance, and who reads shards in another order each time goes on within
-//! them only. Of a small dataset much has been asked for lately, so that a request goes on by chance: how often that would be is taken off. Bounded: a
-//! ring of what may come next and one of keys.
+//! Three questions are asked of each request. Does it go on where one of the last ones ended (the next number
+//! of the same name, or the next bytes of the same object)? Is its key behind the one that was asked for a
+//! while ago? And if it goes elsewhere, is that the next group (shard, class, day)? Sequential reads say yes
+//! to the second, shuffled ones by chance, and who reads shards in another order each time goes on within
+//! them only. Of a small dataset much has been asked for lately, so that a request goes on by chance: how
+//! often that would be is taken off. Bounded: a ring of what may come next and one of keys.
 
 use crate::key::name_at;
 use std::collections::VecDeque;
@@ -12,12 +14,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// What may come next, of so many of the last requests: as many workers may read in turns.
 const NEXT_MAX: usize = 64;
-/// Among so many of the last ones it is looked for, as by chance all is among all of a small dataset: few workers go on where one of few ended.
+/// Among so many of the last ones it is looked for, as by chance all is among all of a small dataset: few
+/// workers go on where one of few ended.
 const NEAR: [usize; 4] = [1, 4, 16, NEXT_MAX];
 const FEW: usize = 1;
 const ALL: usize = NEAR.len() - 1;
-/// Keys are compared with one from a while ago, so that workers who overtake each other do not matter: one in so many is kept for that, and so
-/// many of them; at first fewer.
+/// Keys are compared with one from a while ago, so that workers who overtake each other do not matter: one in
+/// so many is kept for that, and so many of them; at first fewer.
 const KEY_EVERY: u32 = 4;
 const KEYS_MAX: usize = 8;
 const KEYS_MIN: usize = 4;
@@ -36,7 +39,8 @@ const GAP_SHARE: f64 = 0.3;
 /// With fewer it counts whether jumps are to the next group: a few shards are in order by chance.
 const COMPARED_SURE: u32 = 32;
 const JUMPS_SURE: u32 = 4;
-/// Of a small dataset what was asked for a while ago is of the pass before, and tells nothing: after so many passes it is told by how often requests do not go on.
+/// Of a small dataset what was asked for a while ago is of the pass before, and tells nothing: after so many
+/// passes it is told by how often requests do not go on.
 const PASSES_MIN: f64 = 1.8;
 /// When objects take so many requests each, they are groups.
 const REQUESTS_PER_GROUP: u32 = 3;
@@ -193,7 +197,8 @@ impl OrderFinder {
         self.groups[self.groups_at] = (name.group_place(1), self.requests);
     }
 
-    /// Whether the group before the one that begins with `next` is being read, by one of several that read in turns; what was read a pass ago is not.
+    /// Whether the group before the one that begins with `next` is being read, by one of several that read in
+    /// turns; what was read a pass ago is not.
     fn is_open(&mut self, next: u64) -> bool {
         let since = self.requests.saturating_sub(NEXT_MAX as u32);
         let Some(open) = self.groups.iter_mut().find(|(begun, at)| *begun == next && *at >= since) else {
@@ -295,7 +300,8 @@ impl<'a> Numbered<'a> {
             ^ xxh3_64(&self.key.as_bytes()[self.at.end..]).rotate_left(1)
     }
 
-    /// The same name with another number, of as many digits if it has leading zeros; nothing when that has more.
+    /// The same name with another number, of as many digits if it has leading zeros; nothing when that has
+    /// more.
     pub(super) fn with(&self, number: u64) -> Option<String> {
         let (before, digits, after) =
             (&self.key[..self.at.start], &self.key[self.at.clone()], &self.key[self.at.end..]);
@@ -319,7 +325,8 @@ impl<'a> Numbered<'a> {
         hashed(rest, number.wrapping_add(more))
     }
 
-    /// The same of what it is in: its folder, or a number before the one that counts. Nothing where there is no such number.
+    /// The same of what it is in: its folder, or a number before the one that counts. Nothing where there is
+    /// no such number.
     fn group_place(&self, more: u64) -> u64 {
         let before = last_number(&self.key[..self.at.start], self.folder);
         let before = if before.is_empty() { last_number(&self.key[..self.folder], 0) } else { before };

@@ -28,7 +28,8 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// A job reads a block for the first time in its pass, of a dataset of which `known` blocks are; `readers` have read it before.
+    /// A job reads a block for the first time in its pass, of a dataset of which `known` blocks are;
+    /// `readers` have read it before.
     pub(super) fn count(&mut self, jobs: &[Job], known: u32, follower: usize, readers: usize) {
         for leader in (0..jobs.len()).filter(|leader| *leader != follower && leads(&jobs[*leader])) {
             let (led, follows) = (&jobs[leader], &jobs[follower]);

@@ -1,10 +1,12 @@
-//! What a job does with a dataset, in one word: from the order of its reads, its passes, and what else its family does.
+//! What a job does with a dataset, in one word: from the order of its reads, its passes, and what else its
+//! family does.
 
 use super::job::Job;
 use super::order::Order;
 use super::{Engine, Seen};
 
-/// A job that has been silent for this share of the time it was at work, having read nothing twice, has read once.
+/// A job that has been silent for this share of the time it was at work, having read nothing twice, has read
+/// once.
 const SILENT_SHARE: f64 = 0.1;
 /// A pass over a validation set takes less than this share of the time between two.
 const PASS_SHARE: f64 = 0.5;
@@ -27,8 +29,9 @@ pub enum Pattern {
 }
 
 impl Engine {
-    /// What the job of an access does, as far as it can be told at that moment. What was written here and was not read again and again since is taken
-    /// for checkpoints: who knows better asks for the [pattern of the reads](Self::pattern_of_reads).
+    /// What the job of an access does, as far as it can be told at that moment. What was written here and was
+    /// not read again and again since is taken for checkpoints: who knows better asks for the [pattern of the
+    /// reads](Self::pattern_of_reads).
     #[must_use]
     pub fn pattern(&self, seen: Seen, now_us: u64) -> Option<Pattern> {
         let dataset = self.datasets.get(&self.number(seen))?;

@@ -1,11 +1,15 @@
-//! Plans that clients gave: who follows one tells when blocks will be asked for, so that what they are worth need not be guessed.
+//! Plans that clients gave: who follows one tells when blocks will be asked for, so that what they are worth
+//! need not be guessed.
 //!
-//! A block of a plan that is kept is in no group and no queue but in one heap, by when it is expected next: the least of what all jobs that follow a
-//! plan say of it. Who asks last gives way first (Belady), by the same currency as everything else: one over the time until then.
+//! A block of a plan that is kept is in no group and no queue but in one heap, by when it is expected next:
+//! the least of what all jobs that follow a plan say of it. Who asks last gives way first (Belady), by the
+//! same currency as everything else: one over the time until then.
 //!
-//! Always: a plan counts only while its job does what it says ([`follower`]); a block that no plan speaks for goes back to the group of those who
-//! have read it, as if there had never been a plan. Nothing is done at once for all blocks: with each read of a plan a few of them are looked at. A planned
-//! key takes about 34 bytes and its name, of which plans that name the same keys share 18; a kept block of a plan 24 more than another.
+//! Always: a plan counts only while its job does what it says ([`follower`]); a block that no plan speaks for
+//! goes back to the group of those who have read it, as if there had never been a plan. Nothing is done at
+//! once for all blocks: with each read of a plan a few of them are looked at. A planned key takes about 34
+//! bytes and its name, of which plans that name the same keys share 18; a kept block of a plan 24 more than
+//! another.
 
 mod follower;
 mod heap;
@@ -88,7 +92,8 @@ pub(super) struct Plans {
 }
 
 impl Plans {
-    /// Takes a plan, in the place of the one that had its number. Where its keys are those of another, they share them.
+    /// Takes a plan, in the place of the one that had its number. Where its keys are those of another, they
+    /// share them.
     pub(super) fn put(&mut self, ready: ReadyPlan, seed: u64) -> Result<(), TooManyPlans> {
         let ReadyPlan { mut follower, plan, named } = ready;
         let Follower { number, who, .. } = follower;
@@ -198,7 +203,8 @@ impl Plans {
         its.find(|follower| self.lists[follower.list].find(object).is_some())
     }
 
-    /// The objects that are to be looked for now whose blocks were kept before their plan was trusted: which list, which keys.
+    /// The objects that are to be looked for now whose blocks were kept before their plan was trusted: which
+    /// list, which keys.
     pub(super) fn take_unadopted(&mut self, caller: Caller) -> Option<(usize, std::ops::Range<u32>)> {
         let Self { lists, followers, .. } = self;
         let follower = followers.iter_mut().find(|follower| follower.is_of(caller) && follower.adopts())?;
@@ -236,7 +242,8 @@ impl Plans {
         None
     }
 
-    /// What is asked for last of all that is kept; its due is as of now. Nothing for a block of which no plan speaks any more.
+    /// What is asked for last of all that is kept; its due is as of now. Nothing for a block of which no plan
+    /// speaks any more.
     pub(super) fn last(&mut self, table: &mut Table, now_us: u64) -> Option<(Slot, Option<u64>)> {
         for _ in 0..LAST_LOOKS {
             let (slot, object, known_us) = self.heap.top()?;

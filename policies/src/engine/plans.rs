@@ -1,6 +1,8 @@
-//! What the engine makes of plans: it follows who follows them, and lets what they say of a block stand before what it guesses.
+//! What the engine makes of plans: it follows who follows them, and lets what they say of a block stand
+//! before what it guesses.
 //!
-//! Jobs without a plan on the same dataset are guessed as ever: a block is worth the most that plans or guesses make it.
+//! Jobs without a plan on the same dataset are guessed as ever: a block is worth the most that plans or
+//! guesses make it.
 
 use super::job::JobRef;
 use super::planned::{self, Followed, ReadyPlan, TooManyPlans, Who};
@@ -21,8 +23,9 @@ pub(super) struct Due {
 const GIVEN_BACK: usize = 8;
 
 impl Engine {
-    /// Takes a plan of who will read what in a bucket, in the place of the one that had its number. Takes time and memory for each of its keys, about
-    /// 34 bytes; it counts once its job has done for a while what it says.
+    /// Takes a plan of who will read what in a bucket, in the place of the one that had its number. Takes
+    /// time and memory for each of its keys, about 34 bytes; it counts once its job has done for a while what
+    /// it says.
     ///
     /// # Errors
     /// When there are too many.
@@ -30,7 +33,8 @@ impl Engine {
         self.put_ready_plan(ReadyPlan::new(self.options.seed, number, who, bucket, plan))
     }
 
-    /// As [`Engine::put_plan`], and quick: but for a plan whose keys are those of another in its bucket, that is looked at key by key here.
+    /// As [`Engine::put_plan`], and quick: but for a plan whose keys are those of another in its bucket, that
+    /// is looked at key by key here.
     ///
     /// # Errors
     /// When there are too many.
@@ -112,7 +116,8 @@ impl Engine {
         self.plans.join(&mut self.table, slot, due.object, due.at_us);
     }
 
-    /// A kept block of which no plan speaks any more, or that is worth more to others, goes back to the group of who has read it.
+    /// A kept block of which no plan speaks any more, or that is worth more to others, goes back to the group
+    /// of who has read it.
     fn give_back(&mut self, slot: Slot) {
         self.plans.leave(&mut self.table, slot);
         self.keep_as_its_like(slot);

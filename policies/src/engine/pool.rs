@@ -1,8 +1,9 @@
 //! The pool: what is read again and again in no order, kept as S3-FIFO keeps it.
 //!
-//! Yang et al., "FIFO Queues are All You Need for Cache Eviction" (SOSP 2023): newcomers pass through a small queue of a tenth of the bytes; who
-//! was read more than once there, or comes back while it is remembered, goes to the main queue, where each read gives it one more
-//! round. The pool's room is what datasets that are read in passes leave it, and it tells what more room would bring it.
+//! Yang et al., "FIFO Queues are All You Need for Cache Eviction" (SOSP 2023): newcomers pass through a small
+//! queue of a tenth of the bytes; who was read more than once there, or comes back while it is remembered,
+//! goes to the main queue, where each read gives it one more round. The pool's room is what datasets that are
+//! read in passes leave it, and it tells what more room would bring it.
 
 use super::hazard::Hazard;
 use super::list::{List, Lists};
@@ -21,7 +22,8 @@ pub(super) struct Pool {
     small_bytes: u64,
     main_bytes: u64,
     ghost_bytes: u64,
-    /// Blocks that nobody has read since they came into the small queue, or since they left it: what more or less room is about.
+    /// Blocks that nobody has read since they came into the small queue, or since they left it: what more or
+    /// less room is about.
     unread: Hazard,
 }
 
@@ -66,7 +68,8 @@ impl Pool {
         self.join(table, lists, slot, if was_remembered { Place::Main } else { Place::Small });
     }
 
-    /// Lets go of one block; nothing when it keeps none. It remembers as many as it keeps, and so many bytes of them at least.
+    /// Lets go of one block; nothing when it keeps none. It remembers as many as it keeps, and so many bytes
+    /// of them at least.
     pub(super) fn evict(
         &mut self,
         table: &mut Table,

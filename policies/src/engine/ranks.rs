@@ -1,10 +1,12 @@
 //! Whether callers of a family are ranks of one job, or jobs of their own.
 //!
-//! Ranks deal a dataset out: what one of them has read in a pass no other one reads in it. Jobs of their own know nothing of each other: each reads
-//! what others have read already as often as chance would have it, which is the share of the dataset that they have read. So repeats are counted beside what chance
-//! would bring, as in the birthday problem: of a dataset of n blocks a few times √n reads tell. And ranks begin an epoch together: of callers who
-//! follow one another in one order, all but the first come back to what was read, and that one reads what nobody has. So each of them has to be
-//! back, by most of what it reads. Bounded: callers beyond [`RANKS_MAX`] are not told apart.
+//! Ranks deal a dataset out: what one of them has read in a pass no other one reads in it. Jobs of their own
+//! know nothing of each other: each reads what others have read already as often as chance would have it,
+//! which is the share of the dataset that they have read. So repeats are counted beside what chance would
+//! bring, as in the birthday problem: of a dataset of n blocks a few times √n reads tell. And ranks begin an
+//! epoch together: of callers who follow one another in one order, all but the first come back to what was
+//! read, and that one reads what nobody has. So each of them has to be back, by most of what it reads.
+//! Bounded: callers beyond [`RANKS_MAX`] are not told apart.
 
 use super::names::Hashed;
 use super::run::Read;
@@ -12,7 +14,8 @@ use std::collections::HashMap;
 
 /// Repeats that chance has to bring, or that there have to be, before anything is said.
 const REPEATS_MIN: f64 = 8.0;
-/// Of what chance would bring, ranks have so many at most: what comes out even and who is late; jobs of their own have so many at least.
+/// Of what chance would bring, ranks have so many at most: what comes out even and who is late; jobs of their
+/// own have so many at least.
 const RANKS_SHARE: f64 = 0.25;
 const APART_SHARE: f64 = 0.5;
 /// Callers that are told apart.
@@ -58,7 +61,8 @@ pub(super) struct Ranks {
     /// How many of them are back, and how many there were in the pass before.
     back: usize,
     before: usize,
-    /// Over all reads the sum of what others had read: so many repeats would be by chance in a dataset of one block.
+    /// Over all reads the sum of what others had read: so many repeats would be by chance in a dataset of one
+    /// block.
     others: f64,
     /// The same of the reads since a run of repeats began, which are of another pass if that is one.
     others_in_run: f64,
@@ -67,7 +71,8 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    /// One of them reads a block, in a pass of which all have read so many; it was read in the pass before, or not; and there is a run of repeats, or not.
+    /// One of them reads a block, in a pass of which all have read so many; it was read in the pass before,
+    /// or not; and there is a run of repeats, or not.
     pub(super) fn note(&mut self, read: &Read, is_again: bool, reads: u32, is_in_run: bool) {
         let share = self.deal(read, is_again);
         let others = 1.0 - f64::from(share.objects) / f64::from(self.objects.max(1));

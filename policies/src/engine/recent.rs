@@ -1,7 +1,9 @@
-//! What somebody wants kept by how recently it was read: LRU. Every block that comes is kept, and the one goes first that was read longest ago.
+//! What somebody wants kept by how recently it was read: LRU. Every block that comes is kept, and the one
+//! goes first that was read longest ago.
 //!
-//! One queue for all such blocks, of whichever dataset. It is cut in two, so that it can be told what room is worth here: of what was read longest ago a
-//! tenth, and what has gone of late, are the blocks that more or less room is about. What was read in between costs nothing to keep track of.
+//! One queue for all such blocks, of whichever dataset. It is cut in two, so that it can be told what room is
+//! worth here: of what was read longest ago a tenth, and what has gone of late, are the blocks that more or
+//! less room is about. What was read in between costs nothing to keep track of.
 
 use super::hazard::Hazard;
 use super::list::{List, Lists};
@@ -67,7 +69,8 @@ impl Recent {
         self.join(table, lists, slot, Place::Recent);
     }
 
-    /// Lets go of the block that was read longest ago; nothing when it keeps none. It remembers so many bytes of what has gone.
+    /// Lets go of the block that was read longest ago; nothing when it keeps none. It remembers so many bytes
+    /// of what has gone.
     pub(super) fn evict(
         &mut self,
         table: &mut Table,

@@ -1,9 +1,12 @@
-//! Numbers of datasets are given back before they run out: by parts of other datasets, and by those that are missed least.
+//! Numbers of datasets are given back before they run out: by parts of other datasets, and by those that are
+//! missed least.
 //!
-//! Of the half that has been silent longest those go first of which nothing is kept, and of these those that nobody has read twice. What is kept of one that goes
-//! stays, as what nobody has read, until others need the room. Always: no entry has a number that is free, and whoever remembers a dataset that is no
-//! more finds none. All entries are looked at twice, once for some five hundred numbers: with half a million of them a key of a new
-//! dataset was measured to cost 7 µs more than others in the mean, all that is made for it included. That is 3.5 ms each time at most, and nothing for any other access.
+//! Of the half that has been silent longest those go first of which nothing is kept, and of these those that
+//! nobody has read twice. What is kept of one that goes stays, as what nobody has read, until others need the
+//! room. Always: no entry has a number that is free, and whoever remembers a dataset that is no more finds
+//! none. All entries are looked at twice, once for some five hundred numbers: with half a million of them a
+//! key of a new dataset was measured to cost 7 µs more than others in the mean, all that is made for it
+//! included. That is 3.5 ms each time at most, and nothing for any other access.
 
 use super::dataset::Dataset;
 use super::job::Job;
@@ -11,7 +14,8 @@ use super::names::OTHERS;
 use super::{Engine, Seen};
 use crate::access::Access;
 
-/// Of all datasets, those of which one in so many was silent longest may go: whoever reads now comes back while that many others come.
+/// Of all datasets, those of which one in so many was silent longest may go: whoever reads now comes back
+/// while that many others come.
 const SILENT_SHARE: usize = 2;
 
 impl Engine {
@@ -25,7 +29,8 @@ impl Engine {
         number
     }
 
-    /// What was observed, as of now: its dataset may have become part of another since, or its number may be another's.
+    /// What was observed, as of now: its dataset may have become part of another since, or its number may be
+    /// another's.
     pub(super) fn now(&self, seen: Seen, access: &Access<'_>) -> Seen {
         match self.names.now(seen.dataset) {
             Some(number) => Seen { dataset: self.names.id(number), ..seen },

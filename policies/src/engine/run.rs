@@ -1,14 +1,17 @@
 //! A run of repeats: when a job reads what it has read in this pass already, it may have begun a new one.
 //!
-//! Within a pass few reads are repeats (retries, stragglers); in a new one most are, though not all where a sampler leaves out what fills no batch.
-//! When one became the other is found as by a cumulative sum (Page, Continuous inspection schemes, 1954): a repeat adds to a score, a first read
-//! takes less from it, it is never below nothing, and the new pass began where it left that last. Ranks that got one object too few end their pass with
-//! a repeat each, to come out even, which says nothing of a new one. Bounded: of a long run the first reads are remembered.
+//! Within a pass few reads are repeats (retries, stragglers); in a new one most are, though not all where a
+//! sampler leaves out what fills no batch. When one became the other is found as by a cumulative sum (Page,
+//! Continuous inspection schemes, 1954): a repeat adds to a score, a first read takes less from it, it is
+//! never below nothing, and the new pass began where it left that last. Ranks that got one object too few end
+//! their pass with a repeat each, to come out even, which says nothing of a new one. Bounded: of a long run
+//! the first reads are remembered.
 
 use super::table::Slot;
 
-/// What a first read takes from what a repeat adds: a run goes on where more than a third of the reads are repeats. A pass that leaves out a batch of each rank
-/// of a small dataset repeats three fifths; independent readers of one dataset come to a third slowly, and have left many repeats behind by then.
+/// What a first read takes from what a repeat adds: a run goes on where more than a third of the reads are
+/// repeats. A pass that leaves out a batch of each rank of a small dataset repeats three fifths; independent
+/// readers of one dataset come to a third slowly, and have left many repeats behind by then.
 const FRESH_COST: f64 = 0.5;
 /// Reads of a run that are remembered.
 const READS_MAX: usize = 32;
@@ -98,12 +101,14 @@ impl Run {
         (self.score, self.repeats, self.fresh, self.objects) = (0.0, 0, 0, 0);
     }
 
-    /// Whether a pass has begun, where so many repeats are asked for, of a job of so many ranks: to come out even they repeat an object less at most.
+    /// Whether a pass has begun, where so many repeats are asked for, of a job of so many ranks: to come out
+    /// even they repeat an object less at most.
     pub(super) fn is_pass(&self, repeats: u32, ranks: u32) -> bool {
         self.score >= f64::from(repeats) && self.objects >= ranks
     }
 
-    /// Takes out what so many ranks have read to come out even: that is before a pause, when they validate or wait for each other.
+    /// Takes out what so many ranks have read to come out even: that is before a pause, when they validate or
+    /// wait for each other.
     pub(super) fn even_out(&mut self, ranks: u32, pause_us: f64) {
         let (mut objects, mut first) = (0, 0);
         for (at, pair) in self.reads.windows(2).enumerate() {

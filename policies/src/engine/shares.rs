@@ -6,19 +6,23 @@ use super::table::{Place, Slot};
 use super::worth::Moment;
 use super::{Advice, Engine, Seen, Unread};
 
-/// A block has to be worth so much more than the one that makes way: moving bytes is not free, and estimates are rough.
+/// A block has to be worth so much more than the one that makes way: moving bytes is not free, and estimates
+/// are rough.
 pub(super) const GAIN_MIN: f64 = 1.0 + 1e-9;
 /// A queue may keep one in so many bytes in any case, or nobody would see what is read again.
 const QUEUE_SHARE_MIN: u64 = 100;
-/// And remembers one in so many bytes of what it has let go of: how dear more room is shows in what little there is of it.
+/// And remembers one in so many bytes of what it has let go of: how dear more room is shows in what little
+/// there is of it.
 const REMEMBERED_SHARE: u64 = 10;
 
-/// What blocks are worth is looked at once in so many accesses for each of so many blocks: a pass is long then.
+/// What blocks are worth is looked at once in so many accesses for each of so many blocks: a pass is long
+/// then.
 const BLOCKS_PER_LOOK: u64 = 1024;
 const DATASETS_PER_LOOK: u64 = 16;
 const LOOKS_EVERY_MAX: u64 = 64;
 
-/// The dataset that holds what is worth least, as of an access, until that is worth more than what another holds.
+/// The dataset that holds what is worth least, as of an access, until that is worth more than what another
+/// holds.
 pub(super) struct LeastKnown {
     dataset: u16,
     next_worth: f64,
@@ -84,7 +88,8 @@ impl Engine {
         Advice::Keep
     }
 
-    /// A kept block is read. It moves if it is to be kept otherwise than it was, unless it is pinned or plans speak of it.
+    /// A kept block is read. It moves if it is to be kept otherwise than it was, unless it is pinned or plans
+    /// speak of it.
     pub(super) fn read_kept(&mut self, now_us: u64, slot: Slot, is_recent: bool) {
         let Self { table, lists, datasets, pool, recent, names, .. } = self;
         let was_recent = match table[slot].place() {
@@ -116,13 +121,15 @@ impl Engine {
         }
     }
 
-    /// From now on kept blocks may take so many bytes. What is beyond that is evicted, but for what is pinned.
+    /// From now on kept blocks may take so many bytes. What is beyond that is evicted, but for what is
+    /// pinned.
     pub fn set_capacity(&mut self, at_us: u64, capacity_bytes: u64) {
         self.options.capacity_bytes = capacity_bytes;
         while self.kept_bytes > capacity_bytes && self.evict_any(at_us) {}
     }
 
-    /// A block is kept from now on whatever else wants the room, unless more than so many bytes would be: others make way for it.
+    /// A block is kept from now on whatever else wants the room, unless more than so many bytes would be:
+    /// others make way for it.
     pub fn pin(&mut self, at_us: u64, block: &Unread<'_>, pinned_bytes_max: u64) -> Advice {
         let Some((slot, _)) = self.entry_of(block) else { return Advice::Bypass };
         let (place, bytes) = (self.table[slot].place(), self.table[slot].bytes());
@@ -239,7 +246,8 @@ impl Engine {
         }
     }
 
-    /// The dataset whose groups hold what is worth least. Which one that is, is looked for again when another may have become it.
+    /// The dataset whose groups hold what is worth least. Which one that is, is looked for again when another
+    /// may have become it.
     fn least_group(&mut self, now_us: u64) -> Option<(Least, f64)> {
         let moment = self.moment(now_us);
         if let Some(known) = &self.least_known
@@ -275,7 +283,8 @@ impl Engine {
         Moment { now_us, access: self.accesses, looks_every, tempo_us: self.tempo_us }
     }
 
-    /// Evicts what is worth least, and if need be the last that a queue has. Says whether there was something to evict.
+    /// Evicts what is worth least, and if need be the last that a queue has. Says whether there was something
+    /// to evict.
     fn evict_any(&mut self, now_us: u64) -> bool {
         let least = self.least(now_us).map(|(least, _)| least);
         let queues = [Queue::Pool, Queue::Recent].map(Least::Queue);

@@ -1,8 +1,8 @@
 //! Streams: who reads which dataset, and where in its blocks.
 //!
-//! A stream is a caller and a dataset. It tells reads that count (the first bytes of a block, or an object's last where a caller begins with a
-//! footer) from those that go on within a block, and a request that is sent again from a block that is read again. Bounded: the streams that have
-//! been silent longest are forgotten.
+//! A stream is a caller and a dataset. It tells reads that count (the first bytes of a block, or an object's
+//! last where a caller begins with a footer) from those that go on within a block, and a request that is sent
+//! again from a block that is read again. Bounded: the streams that have been silent longest are forgotten.
 
 use super::job::JobRef;
 use super::names::{DatasetId, Hashed, mixed};
@@ -71,7 +71,8 @@ impl Streams {
         self.last.insert(mixed(caller.id), dataset).filter(|last| *last != dataset)
     }
 
-    /// Bytes of an object are read, of what is called like `shape`. Says whether that begins or goes on where something else did.
+    /// Bytes of an object are read, of what is called like `shape`. Says whether that begins or goes on where
+    /// something else did.
     pub(super) fn note_order(&mut self, access: &Access<'_>, shape: u64) -> bool {
         let id = mixed(access.caller.family ^ shape);
         if self.orders.len() >= ORDERS_MAX && !self.orders.contains_key(&id) {

@@ -1,7 +1,9 @@
-//! Every block the engine remembers, in 24 bytes and a place in an [index](super::index): what it is, who has read it, and the list that it is in.
+//! Every block the engine remembers, in 24 bytes and a place in an [index](super::index): what it is, who has
+//! read it, and the list that it is in.
 //!
-//! Always: the index finds each entry by its id and nothing else; an entry is in at most one list; the table never holds more than it was made
-//! for. Entries keep their numbers for as long as they live, so lists link them by number.
+//! Always: the index finds each entry by its id and nothing else; an entry is in at most one list; the table
+//! never holds more than it was made for. Entries keep their numbers for as long as they live, so lists link
+//! them by number.
 
 use super::index::Index;
 use super::list::Link;

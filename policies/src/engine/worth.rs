@@ -1,8 +1,9 @@
 //! What a kept block is worth: how often it is expected to be asked for, per microsecond.
 //!
-//! The sum over jobs of one over the time until each asks for it next. A rate compares blocks of any dataset and of any size: it is bytes that
-//! are served per byte that is kept. Nobody knows who comes for the first time; what nobody has come back for is worth as much as if it
-//! were read again, with little hope, after as long as passes take here.
+//! The sum over jobs of one over the time until each asks for it next. A rate compares blocks of any dataset
+//! and of any size: it is bytes that are served per byte that is kept. Nobody knows who comes for the first
+//! time; what nobody has come back for is worth as much as if it were read again, with little hope, after as
+//! long as passes take here.
 
 use super::dataset::JOBS_MAX;
 use super::job::Expected;

@@ -151,7 +151,8 @@ fn said(bench: &mut Bench, read_so: AccessPattern) -> String {
     }
 }
 
-/// All that is told to rules, of what is read in each pattern and of files of each kind, and what a server tells besides.
+/// All that is told to rules, of what is read in each pattern and of files of each kind, and what a server
+/// tells besides.
 pub(crate) fn told() -> Told {
     let mut all = Told::new();
     for one in AccessPattern::ALL {

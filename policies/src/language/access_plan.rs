@@ -1,4 +1,5 @@
-//! The document in which a client tells what it will read: a bucket, keys or a prefix, and how a sampler orders them.
+//! The document in which a client tells what it will read: a bucket, keys or a prefix, and how a sampler
+//! orders them.
 
 use super::diagnostic::{Diagnostics, Findings};
 use super::limits::PLAN_TEXT_BYTES_MAX;

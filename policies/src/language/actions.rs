@@ -98,7 +98,8 @@ pub(super) const ALIASES: &[(&str, ActionKind)] = &[("chunked_streaming", Action
 /// A word that is known, and refused until there is a cluster to do it.
 pub(super) const REPLICATE: &str = "replicate";
 
-/// Parameters that had no effect and are gone, each with its action: in files that were applied before they may stand, with any value.
+/// Parameters that had no effect and are gone, each with its action: in files that were applied before they
+/// may stand, with any value.
 const RETIRED: &[(ActionKind, &str)] = &[(ActionKind::IntelligentCache, "bypass_one_pass")];
 
 /// What a target may be.
@@ -206,8 +207,9 @@ macro_rules! rows {
 const CACHE: &[ParameterRow] = rows! {
     /// Whether a copy is kept; `false` keeps none and drops the one that is there when room is needed.
     Keep: Kind::Flag, default "true";
-    /// What decides which copies stay: with `lru` all are made and the least recently read go first, whatever their priority; `none` is as `keep: false`,
-    /// `learned` as `training-aware`. Without it the setting `cache` says it.
+    /// What decides which copies stay: with `lru` all are made and the least recently read go first, whatever
+    /// their priority; `none` is as `keep: false`, `learned` as `training-aware`. Without it the setting
+    /// `cache` says it.
     Policy: Kind::Word(CachePolicy::WORDS);
     /// How dear the copy is when room is needed.
     Priority: Kind::Word(Priority::WORDS), default "normal";
@@ -225,7 +227,8 @@ const PREFETCH: &[ParameterRow] = rows! {
     Bytes: Kind::Bytes, default "256MiB", from "64KiB" to "1TiB";
     /// How eagerly.
     Strategy: Kind::Word(Strategy::WORDS), default "adaptive";
-    /// What comes after the next blocks of the object: nothing, the shards with the next numbers, what an access plan asks for, or what fits best.
+    /// What comes after the next blocks of the object: nothing, the shards with the next numbers, what an
+    /// access plan asks for, or what fits best.
     Next: Kind::Word(&["auto", "blocks", "shards", "planned"]), default "auto";
 };
 const STREAM: &[ParameterRow] = rows! {
@@ -352,7 +355,8 @@ impl ActionKind {
         }
     }
 
-    /// Whether a built-in rule only says it: what moves bytes down or rewrites them is for a person to ask for.
+    /// Whether a built-in rule only says it: what moves bytes down or rewrites them is for a person to ask
+    /// for.
     #[must_use]
     pub fn is_for_a_person(self) -> bool {
         matches!(self, Self::Spill | Self::Evict | Self::Retain | Self::Compress)

@@ -1,4 +1,5 @@
-//! What is wrong with a file: each finding with its place, what was expected there and the nearest right word.
+//! What is wrong with a file: each finding with its place, what was expected there and the nearest right
+//! word.
 
 use super::limits::DIAGNOSTICS_MAX;
 use super::notes::Notes;
@@ -119,13 +120,14 @@ impl Findings {
     }
 }
 
-/// The candidate that `word` was most likely meant to be: the one with the fewest slips, as far as so short a word can have them, or else
-/// the one that it abbreviates or goes on from, as `prod`.
+/// The candidate that `word` was most likely meant to be: the one with the fewest slips, as far as so short a
+/// word can have them, or else the one that it abbreviates or goes on from, as `prod`.
 pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     closest(word, candidates).map(|(candidate, _)| candidate.to_owned())
 }
 
-/// The candidate that `word` is beyond reasonable doubt, but for one slip or two of a long word: what follows is read as if it stood there.
+/// The candidate that `word` is beyond reasonable doubt, but for one slip or two of a long word: what follows
+/// is read as if it stood there.
 pub(super) fn meant<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let (candidate, slips) = closest(word, candidates)?;
     let most = if candidate.len() < LONG { 1 } else { 2 };
@@ -154,8 +156,8 @@ fn alike(word: &str, candidate: &str) -> f64 {
     strsim::jaro_winkler(word, candidate)
 }
 
-/// How many letters were left out, added, mistaken or exchanged with their neighbour, if so many are likely: one of up to four letters, two of
-/// eight, three of more.
+/// How many letters were left out, added, mistaken or exchanged with their neighbour, if so many are likely:
+/// one of up to four letters, two of eight, three of more.
 fn slips(word: &str, candidate: &str) -> Option<usize> {
     let longer = word.len().max(candidate.len());
     let most = longer.div_ceil(4).min(3);

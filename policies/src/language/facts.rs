@@ -1,4 +1,5 @@
-//! What conditions are compared with: values of properties, asked for one by one and only where a rule needs them.
+//! What conditions are compared with: values of properties, asked for one by one and only where a rule needs
+//! them.
 
 use super::properties::Property;
 use super::value::Value;
@@ -7,7 +8,8 @@ use std::time::Duration;
 
 /// What is known about one access.
 ///
-/// Where there is no fact, no condition holds but `exists: false`; of one that is [`Fact::Unknown`] not even that.
+/// Where there is no fact, no condition holds but `exists: false`; of one that is [`Fact::Unknown`] not even
+/// that.
 pub trait Facts {
     /// The value of `property`; `name` is the tag's or the metadata's, otherwise empty.
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>>;

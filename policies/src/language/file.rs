@@ -172,7 +172,8 @@ impl PolicyFile {
     }
 }
 
-/// The fields at the top of a file. What stands under no name of ours is not read, but others may refer to it.
+/// The fields at the top of a file. What stands under no name of ours is not read, but others may refer to
+/// it.
 pub(super) fn fields_of_file<'a>(
     place: &'a Place<'a>,
     known: &[&str],
@@ -212,7 +213,8 @@ pub(super) fn read_templates(fields: &Fields<'_>, findings: &mut Findings) -> Ve
     templates
 }
 
-/// Items of a list that others refer to. What is not read of them may be what is meant, and so may an id that is not the first of its item.
+/// Items of a list that others refer to. What is not read of them may be what is meant, and so may an id that
+/// is not the first of its item.
 fn items<'a>(place: &'a Place<'a>, findings: &mut Findings) -> Vec<Place<'a>> {
     let items = findings.items(place, RULES_MAX);
     match &place.node.data {

@@ -1,8 +1,9 @@
 //! Framework plugins: how a framework's files are recognised, and what then holds.
 //!
-//! A plugin is a file, so a user's own needs no rebuild. What speaks for a framework is of three kinds: the key, the first bytes and
-//! the user agent. Of one kind the strongest evidence counts, because a second glob that matches the same key says nothing new; the
-//! kinds are taken as independent and combined by noisy-or, `1 - (1 - a)(1 - b)(1 - c)`.
+//! A plugin is a file, so a user's own needs no rebuild. What speaks for a framework is of three kinds: the
+//! key, the first bytes and the user agent. Of one kind the strongest evidence counts, because a second glob
+//! that matches the same key says nothing new; the kinds are taken as independent and combined by noisy-or,
+//! `1 - (1 - a)(1 - b)(1 - c)`.
 
 use super::diagnostic::{Diagnostics, Findings};
 use super::file::{fields_of_file, read_rules, read_templates, read_uses, read_version};
@@ -97,7 +98,8 @@ pub(super) const FRAMEWORK_FIELDS: &[&str] =
 /// Fields of `detect`.
 pub(super) const DETECT_FIELDS: &[&str] = &["keys", "magic", "user_agents"];
 
-/// Whether a text is a plugin's rather than a policy's: it has a framework's name at its top, or what only plugins have there.
+/// Whether a text is a plugin's rather than a policy's: it has a framework's name at its top, or what only
+/// plugins have there.
 #[must_use]
 pub fn is_framework(text: &str) -> bool {
     match tree::parse(text, &mut Findings::new("")).map(|node| node.data) {

@@ -12,7 +12,8 @@ pub const NODES_MAX: usize = 100_000;
 pub const DIAGNOSTICS_MAX: usize = 100;
 /// Effective rules, those of templates included.
 pub const RULES_MAX: usize = 1_000;
-/// Rules of a file wherever they stand: as many as there may be in effect for each of four environments or kinds of machines.
+/// Rules of a file wherever they stand: as many as there may be in effect for each of four environments or
+/// kinds of machines.
 pub const FILE_RULES_MAX: usize = 4 * RULES_MAX;
 /// Conditions of a rule.
 pub const CONDITIONS_MAX: usize = 64;
@@ -26,7 +27,8 @@ pub const ITEMS_MAX: usize = 1_000;
 pub const PATTERN_BYTES_MAX: usize = 1_024;
 /// Memory that a compiled regular expression may take: what 64 alternatives of words need, twice.
 pub const REGEX_BYTES_MAX: usize = 1 << 18;
-/// Globs and regular expressions of a file. With the bound above, those of one file take 256 MiB if somebody tries hard.
+/// Globs and regular expressions of a file. With the bound above, those of one file take 256 MiB if somebody
+/// tries hard.
 pub const PATTERNS_MAX: usize = 1_000;
 /// Bytes that all instances of templates may come to: four files of the largest size.
 pub const INSTANCES_BYTES_MAX: usize = 4 << 20;

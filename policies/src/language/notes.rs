@@ -1,8 +1,10 @@
-//! What is noted of a file beside what it says, so that nobody is told of a mistake that only follows from another one.
+//! What is noted of a file beside what it says, so that nobody is told of a mistake that only follows from
+//! another one.
 //!
-//! A rule or template that cannot be read is there all the same: who refers to it is right. So the ids of those are noted, also of parts
-//! of a file that are called wrongly, and where not even an id can be read, that it may be any that is like none of the others. Only of a
-//! file that cannot be read at all anything may be meant. Of a file in which nothing is wrong there are no doubts.
+//! A rule or template that cannot be read is there all the same: who refers to it is right. So the ids of
+//! those are noted, also of parts of a file that are called wrongly, and where not even an id can be read,
+//! that it may be any that is like none of the others. Only of a file that cannot be read at all anything may
+//! be meant. Of a file in which nothing is wrong there are no doubts.
 
 use super::actions::Parameter;
 use super::diagnostic::Spot;
@@ -13,7 +15,8 @@ use std::collections::HashSet;
 /// What is noted of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notes {
-    /// Whether it runs already and nobody gives it now: then slips that do no harm are none, as what it refers to may have been there once.
+    /// Whether it runs already and nobody gives it now: then slips that do no harm are none, as what it
+    /// refers to may have been there once.
     pub(super) is_stored: bool,
     pub(super) doubts: Doubts,
     /// Entries that do nothing but switch a rule off.

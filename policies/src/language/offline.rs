@@ -1,7 +1,8 @@
 //! What a program says of a key before anybody has asked for it.
 //!
-//! Most facts are there only while a server runs. A rule that asks for one of those is neither matched nor not: it stays open, with the
-//! conditions that could not be judged. What is said of the others holds in a server, too.
+//! Most facts are there only while a server runs. A rule that asks for one of those is neither matched nor
+//! not: it stays open, with the conditions that could not be judged. What is said of the others holds in a
+//! server, too.
 
 use super::facts::{Fact, Facts, fact_of_key};
 use super::framework::Hint;
@@ -70,7 +71,8 @@ impl<'a> KeyFacts<'a> {
         &self.frameworks
     }
 
-    /// Whether a fact can be had at all; one that can may still be absent, as the extension of a name without one.
+    /// Whether a fact can be had at all; one that can may still be absent, as the extension of a name without
+    /// one.
     #[must_use]
     pub fn knows(&self, property: Property) -> bool {
         match property {
@@ -111,8 +113,8 @@ impl Program {
         TYPES.into_iter().find(|(hint, _)| self.hints_at(*hint, key)).map(|(_, file_type)| file_type)
     }
 
-    /// What is said of each rule, in the order in which they are tried. Where the first rule that matches is the only one, none comes
-    /// after it.
+    /// What is said of each rule, in the order in which they are tried. Where the first rule that matches is
+    /// the only one, none comes after it.
     #[must_use]
     pub fn judge(&self, facts: &KeyFacts<'_>) -> Vec<Judged<'_>> {
         let mut judged = Vec::new();

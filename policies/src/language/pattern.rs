@@ -1,8 +1,9 @@
 //! Patterns of text: globs, and regular expressions where a glob does not do.
 //!
-//! A pattern is a glob unless it stands between slashes (`/^run-\d+$/`) or after `regex:`. In a glob `*` matches anything, slashes
-//! too, as everywhere in this server; `?` one character, `[a-z]` one of these, `{a,b}` either, `\` takes the next as it is. A regular
-//! expression matches anywhere unless anchored. Both run in time linear in the text, whatever stands in them.
+//! A pattern is a glob unless it stands between slashes (`/^run-\d+$/`) or after `regex:`. In a glob `*`
+//! matches anything, slashes too, as everywhere in this server; `?` one character, `[a-z]` one of these,
+//! `{a,b}` either, `\` takes the next as it is. A regular expression matches anywhere unless anchored. Both
+//! run in time linear in the text, whatever stands in them.
 
 use super::limits::{PATTERN_BYTES_MAX, REGEX_BYTES_MAX};
 use globset::{GlobBuilder, GlobMatcher};

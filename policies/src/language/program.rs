@@ -1,7 +1,9 @@
-//! Layers of policy become one program: each rule and setting from the strongest layer that has it, ready to be evaluated.
+//! Layers of policy become one program: each rule and setting from the strongest layer that has it, ready to
+//! be evaluated.
 //!
-//! Strongest first: custom files, what they say of the environment, what they say of the machine, plugins of frameworks, built-in
-//! defaults. A rule replaces those of its id in weaker layers whole; one with `enabled: false` takes them out.
+//! Strongest first: custom files, what they say of the environment, what they say of the machine, plugins of
+//! frameworks, built-in defaults. A rule replaces those of its id in weaker layers whole; one with `enabled:
+//! false` takes them out.
 
 use super::actions::ActionKind;
 use super::built_in::BuiltIn;
@@ -82,7 +84,8 @@ pub struct Layers<'a> {
 #[derive(Clone, Debug)]
 pub struct Program {
     rules: Vec<EffectiveRule>,
-    /// Rules that a layer has taken out; what they would be, where no weaker layer but a person's own says it.
+    /// Rules that a layer has taken out; what they would be, where no weaker layer but a person's own says
+    /// it.
     off: Vec<(Rule, Source)>,
     settings: Settings,
     frameworks: Vec<Framework>,
@@ -139,8 +142,8 @@ impl Program {
     /// Compiles layers.
     ///
     /// # Errors
-    /// What no file shows by itself: templates and frameworks that do not exist, instances that do not fit their template, too many
-    /// rules.
+    /// What no file shows by itself: templates and frameworks that do not exist, instances that do not fit
+    /// their template, too many rules.
     pub fn compile(layers: &Layers<'_>) -> Result<Self, Diagnostics> {
         let mut compiler = Compiler::new(layers);
         let parts = compiler.parts();
@@ -151,8 +154,9 @@ impl Program {
         }
     }
 
-    /// Everything that is wrong with files that may have been read in part, but for what the reader has told: what [`Self::compile`]
-    /// would tell, and references to nothing wherever they stand. What is `lost` was not read at all, so anything may be in it.
+    /// Everything that is wrong with files that may have been read in part, but for what the reader has told:
+    /// what [`Self::compile`] would tell, and references to nothing wherever they stand. What is `lost` was
+    /// not read at all, so anything may be in it.
     pub(super) fn wrong(layers: &Layers<'_>, lost: &Doubts) -> Vec<Diagnostic> {
         let mut compiler = Compiler::new(layers);
         compiler.doubts.take(lost);
@@ -176,13 +180,15 @@ impl Program {
         &self.off
     }
 
-    /// Whether a rule does such a thing where it matches, and does not only say so: where none does, nobody need be asked. Costs nothing.
+    /// Whether a rule does such a thing where it matches, and does not only say so: where none does, nobody
+    /// need be asked. Costs nothing.
     #[must_use]
     pub const fn acts(&self, kind: ActionKind) -> bool {
         self.acting & 1 << kind as u32 != 0
     }
 
-    /// Whether copies are kept as LRU keeps them, in any phase or where any rule matches that acts: where none are, nobody need be asked. Costs nothing.
+    /// Whether copies are kept as LRU keeps them, in any phase or where any rule matches that acts: where
+    /// none are, nobody need be asked. Costs nothing.
     #[must_use]
     pub const fn keeps_recent(&self) -> bool {
         self.keeps_recent

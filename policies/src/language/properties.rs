@@ -1,7 +1,7 @@
 //! The table of what conditions may ask for.
 //!
-//! A row gives a property's type of condition, its word, the kind of its values and what it means. Reading, schema, documentation
-//! and evaluation all come from it.
+//! A row gives a property's type of condition, its word, the kind of its values and what it means. Reading,
+//! schema, documentation and evaluation all come from it.
 
 use super::value::Kind;
 use super::words::{AccessPattern, Environment, FileType, ModelFileKind, Phase, Tier, Word, words};
@@ -107,9 +107,11 @@ properties! {
     Frequency = AccessPattern "frequency" Kind::Number;
     /// Time since it was last read, before now.
     Recency = AccessPattern "recency" Kind::Duration;
-    /// Whole passes that this workload has made over the dataset; the first is known to be whole when the second begins. None of what is read again and again without passes.
+    /// Whole passes that this workload has made over the dataset; the first is known to be whole when the
+    /// second begins. None of what is read again and again without passes.
     EpochCount = AccessPattern "epoch_count" Kind::Number;
-    /// How often it was read since it was written here, this time included; known of those that were read last, a million at most.
+    /// How often it was read since it was written here, this time included; known of those that were read
+    /// last, a million at most.
     Reads = AccessPattern "reads" Kind::Number;
     /// The dataset that it belongs to.
     Dataset = AccessPattern "dataset" Kind::Text;

@@ -1,4 +1,5 @@
-//! What is best done with one object: how far to read ahead, whether to keep a copy and how dear it is, and why.
+//! What is best done with one object: how far to read ahead, whether to keep a copy and how dear it is, and
+//! why.
 
 use super::actions::Aspect;
 use super::program::Program;

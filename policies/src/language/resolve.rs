@@ -1,4 +1,5 @@
-//! One answer for each question: of rules that contradict each other the one with the higher priority is heard.
+//! One answer for each question: of rules that contradict each other the one with the higher priority is
+//! heard.
 
 use super::actions::Aspect;
 use super::verdict::Due;
@@ -62,7 +63,8 @@ pub fn resolve<'p>(due: impl Iterator<Item = Due<'p>>) -> Resolved<'p> {
     resolved
 }
 
-/// Why `weaker` is not done beside `stronger`, if it is not. Actions of one rule run in order, whatever they say.
+/// Why `weaker` is not done beside `stronger`, if it is not. Actions of one rule run in order, whatever they
+/// say.
 fn against(stronger: &Due<'_>, weaker: &Due<'_>) -> Option<Why> {
     if std::ptr::eq(stronger.rule, weaker.rule) {
         return None;

@@ -1,7 +1,8 @@
 //! JSON Schema of policy files, made from the tables that also read them.
 //!
-//! It says of each value what the reader says of it, and which have to be there. What it cannot say is what only several values show
-//! together, as ids that stand twice, what only a pattern's compiler knows, and how large a text with a unit is.
+//! It says of each value what the reader says of it, and which have to be there. What it cannot say is what
+//! only several values show together, as ids that stand twice, what only a pattern's compiler knows, and how
+//! large a text with a unit is.
 
 use super::actions::{ALIASES, ActionKind, sizes_of};
 use super::file::{OVERRIDE_FIELDS, PROFILE_FIELDS};

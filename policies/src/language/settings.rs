@@ -51,7 +51,8 @@ macro_rules! settings {
 settings! {
     /// Which of the matching rules run: all of them, or only the first by priority.
     Evaluation = "evaluation" Kind::Word(Evaluation::WORDS), default "all";
-    /// How far is read ahead where no rule says it, beside what was learnt: basic a quarter, balanced as far, aggressive twice, maximum four times.
+    /// How far is read ahead where no rule says it, beside what was learnt: basic a quarter, balanced as far,
+    /// aggressive twice, maximum four times.
     Optimization = "optimization" Kind::Word(Optimization::WORDS), default "balanced", for Phase::WORDS;
     /// How much of that is gone: conservative a quarter, balanced half, aggressive and adaptive all of it.
     Prefetch = "prefetch" Kind::Word(Strategy::WORDS), default "adaptive", for Phase::WORDS;

@@ -1,4 +1,5 @@
-//! A program printed back: as a policy file that compiles to the same program, with where each line comes from, and as JSON.
+//! A program printed back: as a policy file that compiles to the same program, with where each line comes
+//! from, and as JSON.
 
 use super::program::{Program, Source};
 use super::rule::{Action, Condition, Match, Rule};
@@ -44,7 +45,8 @@ impl Program {
         text
     }
 
-    /// The effective policy as JSON: `policy` is a policy file, `from` says where each setting and rule comes from.
+    /// The effective policy as JSON: `policy` is a policy file, `from` says where each setting and rule comes
+    /// from.
     #[must_use]
     pub fn to_json(&self) -> Json {
         let mut settings = Map::new();

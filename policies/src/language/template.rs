@@ -1,7 +1,9 @@
 //! Templates: rules with `${name}` in any value, and their instances.
 //!
-//! A value that is nothing but `${name}` becomes the parameter itself, of its kind; within a longer text the parameter is written
-//! out. Between `{` and `}` of YAML a placeholder needs quotes, because its brace would end the map. What comes of it is read as any other rule is, so a template can say nothing that a rule could not.
+//! A value that is nothing but `${name}` becomes the parameter itself, of its kind; within a longer text the
+//! parameter is written out. Between `{` and `}` of YAML a placeholder needs quotes, because its brace would
+//! end the map. What comes of it is read as any other rule is, so a template can say nothing that a rule
+//! could not.
 
 use super::actions::Parameter;
 use super::diagnostic::{Diagnostic, Findings, Spot, meant, nearest};
@@ -115,8 +117,8 @@ impl Template {
         self.parameters.iter().map(|one| &*one.name).chain(self.unread.iter().map(|name| &**name))
     }
 
-    /// Every placeholder names a parameter, and where all have defaults the rules are rules; otherwise what is wrong with them whatever
-    /// is given.
+    /// Every placeholder names a parameter, and where all have defaults the rules are rules; otherwise what
+    /// is wrong with them whatever is given.
     fn check(&self, place: &Place<'_>, findings: &mut Findings) {
         let mut unknown = Vec::new();
         self.placeholders(&self.rules, &mut unknown);
@@ -163,8 +165,8 @@ impl Template {
         }
     }
 
-    /// The rules with `values` in place of the parameters, in their order. `room` is what they may come to. What depends on a value that is
-    /// not known is not known either.
+    /// The rules with `values` in place of the parameters, in their order. `room` is what they may come to.
+    /// What depends on a value that is not known is not known either.
     fn rules(&self, values: &[Option<Value>], room: &mut usize, findings: &mut Findings) -> Vec<ReadRule> {
         let mut filling = Filling { parameters: &self.parameters, values, room };
         let Some(filled) = filling.node(&self.rules) else {
@@ -205,7 +207,8 @@ fn deletions_in(node: &Node, found: &mut Vec<Spot>) {
     }
 }
 
-/// Copies a tree with values in place of parameters, as long as there is room: a short text can ask for a long one many times.
+/// Copies a tree with values in place of parameters, as long as there is room: a short text can ask for a
+/// long one many times.
 struct Filling<'a> {
     parameters: &'a [TemplateParameter],
     values: &'a [Option<Value>],
@@ -358,8 +361,8 @@ impl Use {
         self.node.spot.line
     }
 
-    /// Its rules, by one of the templates. What is wrong with it is told in its own file, what its parameters make wrong of a
-    /// rule in the template's. Those that cannot be had are in doubt.
+    /// Its rules, by one of the templates. What is wrong with it is told in its own file, what its parameters
+    /// make wrong of a rule in the template's. Those that cannot be had are in doubt.
     pub(super) fn rules(
         &self,
         file: &str,

@@ -1,7 +1,8 @@
 //! YAML or JSON as a tree whose nodes know where they stand.
 //!
-//! JSON is YAML, so one parser reads both. What a policy has no use for is refused: anchors, aliases, tags, several documents, keys
-//! that are no scalars, the same key twice. Sizes are bounded while reading, so no text takes more memory than a file of its length.
+//! JSON is YAML, so one parser reads both. What a policy has no use for is refused: anchors, aliases, tags,
+//! several documents, keys that are no scalars, the same key twice. Sizes are bounded while reading, so no
+//! text takes more memory than a file of its length.
 
 use super::diagnostic::{Findings, Spot, quoted};
 use super::limits::{DEPTH_MAX, NODES_MAX, TEXT_BYTES_MAX};

@@ -210,7 +210,8 @@ impl fmt::Display for Value {
     }
 }
 
-/// Units of bytes, in the order in which they are tried for writing: binary before decimal, large before small.
+/// Units of bytes, in the order in which they are tried for writing: binary before decimal, large before
+/// small.
 const BYTE_UNITS: &[(&str, u64)] = &[
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -241,7 +242,8 @@ fn unit_text(f: &mut fmt::Formatter<'_>, amount: u64, units: &[(&str, u64)]) -> 
     write!(f, "{}{name}", amount / size)
 }
 
-/// A number as JSON writes it: no infinity, nothing that a double does not hold exactly to its last whole digit.
+/// A number as JSON writes it: no infinity, nothing that a double does not hold exactly to its last whole
+/// digit.
 pub(super) fn decimal(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let (digits, exponent) = digits.split_once(['e', 'E']).unwrap_or((digits, "0"));

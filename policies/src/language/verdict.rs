@@ -58,7 +58,8 @@ pub struct Due<'p> {
 }
 
 impl Due<'_> {
-    /// Whether it says if copies are kept: what is about copies does, and what streams where its rule says nothing else about them.
+    /// Whether it says if copies are kept: what is about copies does, and what streams where its rule says
+    /// nothing else about them.
     #[must_use]
     pub fn is_of_copies(&self) -> bool {
         match self.action.kind.aspect() {
@@ -90,8 +91,9 @@ impl Program {
         self.matching(facts).flat_map(due_of)
     }
 
-    /// Of what is due, what acts on one of these aspects, in order. Rules that have nothing to say of them are not even tried, unless they would keep
-    /// others from being heard. Allocates nothing: this is for every access.
+    /// Of what is due, what acts on one of these aspects, in order. Rules that have nothing to say of them
+    /// are not even tried, unless they would keep others from being heard. Allocates nothing: this is for
+    /// every access.
     pub fn acting<'p>(&'p self, aspects: Aspects, facts: &dyn Facts) -> impl Iterator<Item = Due<'p>> {
         let is_first_alone = self.is_first_alone();
         let tried = self.rules().iter().filter(move |rule| is_first_alone || rule.acts_on().meets(aspects));

@@ -1,7 +1,9 @@
-//! Files that are to hold together: everything that is wrong with them at once, or the program that they make.
+//! Files that are to hold together: everything that is wrong with them at once, or the program that they
+//! make.
 //!
-//! The reader tells what is wrong with a file by itself, the compiler what no file shows by itself. What can be read of a wrong file is
-//! compiled all the same, so that one look tells both; and what only follows from a mistake that is told is not told.
+//! The reader tells what is wrong with a file by itself, the compiler what no file shows by itself. What can
+//! be read of a wrong file is compiled all the same, so that one look tells both; and what only follows from
+//! a mistake that is told is not told.
 
 use super::built_in::BuiltIn;
 use super::diagnostic::{Diagnostic, Diagnostics};
@@ -35,8 +37,8 @@ impl Texts {
         self.add_policy(name, text, false);
     }
 
-    /// One more policy that runs already, or ran before: slips in it are not told that do no harm, as switches of rules and parameters that are not
-    /// there any more.
+    /// One more policy that runs already, or ran before: slips in it are not told that do no harm, as
+    /// switches of rules and parameters that are not there any more.
     pub fn stored_policy(&mut self, name: &str, text: &str) {
         self.add_policy(name, text, true);
     }

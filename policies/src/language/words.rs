@@ -1,4 +1,5 @@
-//! The words of the language: closed, each with its meaning, so that files, schema and documentation cannot disagree.
+//! The words of the language: closed, each with its meaning, so that files, schema and documentation cannot
+//! disagree.
 
 /// What all lists of words have in common.
 pub trait Word: Copy + 'static {

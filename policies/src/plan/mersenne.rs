@@ -1,7 +1,8 @@
 //! The generator that shuffles of PyTorch and of NumPy's `RandomState` are drawn from: MT19937.
 //!
-//! Matsumoto and Nishimura, "Mersenne Twister: a 623-dimensionally equidistributed uniform pseudo-random number generator" (1998), seeded as their
-//! `init_genrand` of 2002 does. The same seed gives the same numbers everywhere.
+//! Matsumoto and Nishimura, "Mersenne Twister: a 623-dimensionally equidistributed uniform pseudo-random
+//! number generator" (1998), seeded as their `init_genrand` of 2002 does. The same seed gives the same
+//! numbers everywhere.
 
 const LENGTH: usize = 624;
 const SHIFT: usize = 397;
@@ -46,7 +47,8 @@ impl Mersenne {
         word ^ word >> 18
     }
 
-    /// `torch.randperm`: Fisher and Yates from the front, by the remainder. So it is for fewer than 2³² / 20 items.
+    /// `torch.randperm`: Fisher and Yates from the front, by the remainder. So it is for fewer than 2³² / 20
+    /// items.
     pub(super) fn torch_permutation(&mut self, count: u32) -> Vec<u32> {
         let mut items: Vec<u32> = (0..count).collect();
         for at in 0..count.saturating_sub(1) {

@@ -1,7 +1,8 @@
 //! A plan as bytes, to be kept: a version, how it is read, its keys, and a checksum.
 //!
-//! Keys share the begin of the one before. Always: what is read back is what was written, and anything else is refused. A torn or damaged plan is
-//! no plan: the client's reads are then looked at as if it had never told.
+//! Keys share the begin of the one before. Always: what is read back is what was written, and anything else
+//! is refused. A torn or damaged plan is no plan: the client's reads are then looked at as if it had never
+//! told.
 
 use super::{EPOCHS_MAX, KEYS_MAX, Keys, Plan, RANKS_MAX, Reading, Sampler, TEXT_BYTES_MAX, WrongPlan};
 use crate::trace::varint::{Bytes, put};

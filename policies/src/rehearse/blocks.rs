@@ -1,8 +1,9 @@
 //! From objects and ranges to the blocks that the reference caches are told of.
 //!
-//! A cache keeps blocks of one length; the last one of an object is as long as what is left. Blocks are numbered densely in the
-//! order in which their objects are first seen, so that a cache can keep what it knows of them in a `Vec`. An object that comes with
-//! another size is another version and gets other numbers; the old ones are not used again.
+//! A cache keeps blocks of one length; the last one of an object is as long as what is left. Blocks are
+//! numbered densely in the order in which their objects are first seen, so that a cache can keep what it
+//! knows of them in a `Vec`. An object that comes with another size is another version and gets other
+//! numbers; the old ones are not used again.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -42,8 +43,8 @@ impl Blocks {
         self.next
     }
 
-    /// The blocks of `object`, which is `size` bytes long, that hold bytes of `range`, and the bytes in each of them. One block of
-    /// no bytes stands for an empty object.
+    /// The blocks of `object`, which is `size` bytes long, that hold bytes of `range`, and the bytes in each
+    /// of them. One block of no bytes stands for an empty object.
     ///
     /// # Panics
     /// When more than 2³² blocks are asked for in all: a rehearsal of so many does not fit into memory.
@@ -95,8 +96,8 @@ impl Blocks {
     }
 }
 
-/// The blocks of an object of `size` bytes that hold bytes of `range`, counted from its begin, and the bytes in each of them. One
-/// block of no bytes stands for an empty object.
+/// The blocks of an object of `size` bytes that hold bytes of `range`, counted from its begin, and the bytes
+/// in each of them. One block of no bytes stands for an empty object.
 pub fn touched(size: u64, range: &Range<u64>, block_bytes: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
     let block_bytes = u64::from(block_bytes);
     let end = range.end.min(size);

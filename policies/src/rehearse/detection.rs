@@ -1,7 +1,8 @@
 //! How well the engine tells what is read how: its answers about labelled traffic, beside the labels.
 //!
-//! Each stream is asked about once: after a tenth of its first epoch, or, where only repetition shows it, of its first repeat. Always: what was asked
-//! and answered depends on the seeds alone; only how long it took does not.
+//! Each stream is asked about once: after a tenth of its first epoch, or, where only repetition shows it, of
+//! its first repeat. Always: what was asked and answered depends on the seeds alone; only how long it took
+//! does not.
 
 use super::labelled::Traffic;
 use super::scene::{Pattern, Request};

@@ -1,9 +1,10 @@
 //! Traffic of several callers at once with the truth about each request, to score what finds patterns in it.
 //!
-//! Each job is of a [`Kind`] and otherwise drawn from the seed: how many objects of what size, how they are called and laid out, how
-//! many ranks and loader workers read them, how regular the times are. It has the imperfections of real clients: workers make a little
-//! disorder, a last batch that is not full is left out, ranks that get one object too few read another twice, and some requests come
-//! twice. What the truth of a request is, its stream says ([`Scene::stream`]) and its `epoch`.
+//! Each job is of a [`Kind`] and otherwise drawn from the seed: how many objects of what size, how they are
+//! called and laid out, how many ranks and loader workers read them, how regular the times are. It has the
+//! imperfections of real clients: workers make a little disorder, a last batch that is not full is left out,
+//! ranks that get one object too few read another twice, and some requests come twice. What the truth of a
+//! request is, its stream says ([`Scene::stream`]) and its `epoch`.
 
 mod checkpoints;
 mod layout;
@@ -268,7 +269,8 @@ impl Build {
         (0..count.max(20)).map(file).collect()
     }
 
-    /// Sizes of the objects of a dataset: around one that is drawn between the two, each within a third of it; or all the same.
+    /// Sizes of the objects of a dataset: around one that is drawn between the two, each within a third of
+    /// it; or all the same.
     fn sizes(&mut self, min: f64, max: f64) -> impl Fn(&mut fastrand::Rng) -> u64 + use<> {
         let around = min * (self.random.f64() * (max / min).ln()).exp();
         let spread = if self.random.bool() { 0.0 } else { 0.6 };

@@ -1,9 +1,10 @@
 //! How long readers wait for an upstream that is far away, and what reading ahead spares them.
 //!
-//! A model of a server and its clients: each caller asks for one thing after the other and works between two of them; what is not there comes from
-//! upstream, which answers after a while and then as fast as its link carries what all have asked for. Blocks are kept as the engine advises; what it
-//! passes on lives in a memory of bounded size until it is read. What it says will be read next is fetched at once, and what became of it told.
-//! Time is that of the model: the same requests give the same waits everywhere.
+//! A model of a server and its clients: each caller asks for one thing after the other and works between two
+//! of them; what is not there comes from upstream, which answers after a while and then as fast as its link
+//! carries what all have asked for. Blocks are kept as the engine advises; what it passes on lives in a
+//! memory of bounded size until it is read. What it says will be read next is fetched at once, and what
+//! became of it told. Time is that of the model: the same requests give the same waits everywhere.
 
 mod store;
 

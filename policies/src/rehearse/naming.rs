@@ -1,7 +1,7 @@
 //! Names of keys and callers: their hashes, and other names for the same keys.
 //!
-//! What a policy decides must not hang on how things are called. A workload can therefore be had with every component of every key
-//! renamed: what was in one directory stays in one, and what was in two stays in two.
+//! What a policy decides must not hang on how things are called. A workload can therefore be had with every
+//! component of every key renamed: what was in one directory stays in one, and what was in two stays in two.
 
 /// How keys are called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +79,8 @@ pub(crate) fn hash(seed: u64, text: &str) -> u64 {
     mix(fnv)
 }
 
-/// Spreads the bits of a number: the output step of SplitMix64 (Steele et al., "Fast splittable pseudorandom number generators", 2014).
+/// Spreads the bits of a number: the output step of SplitMix64 (Steele et al., "Fast splittable pseudorandom
+/// number generators", 2014).
 #[must_use]
 pub(crate) fn mix(number: u64) -> u64 {
     let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,10 +1,11 @@
 //! Several policies on the same requests: what each of them keeps, and what that brings.
 //!
-//! The engine is told what it is told in a server; the references are told blocks. All have the same room and begin empty. What is
-//! counted is up to the caller, so that a race can leave out the epochs in which caches fill.
+//! The engine is told what it is told in a server; the references are told blocks. All have the same room and
+//! begin empty. What is counted is up to the caller, so that a race can leave out the epochs in which caches
+//! fill.
 //!
-//! Requests need not fit into memory: what the references are told of is kept as a [`Course`] of twelve bytes a block, and a [`Runner`]
-//! hears requests one at a time, again for each size of its cache.
+//! Requests need not fit into memory: what the references are told of is kept as a [`Course`] of twelve bytes
+//! a block, and a [`Runner`] hears requests one at a time, again for each size of its cache.
 
 mod batch;
 mod course;

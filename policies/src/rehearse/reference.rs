@@ -1,9 +1,9 @@
 //! Caches that others use, to compare with: each over blocks with dense numbers and a weight in bytes.
 //!
-//! All of them fill on demand: a block that is asked for and fits into the cache is admitted, if the policy admits it. None holds more
-//! bytes than it was given. A block is known by its number only, nothing is hashed, and what a cache remembers takes at most 24 bytes
-//! for each number that it was ever told. A block that comes with another weight than it has is another version: the old one is
-//! dropped first.
+//! All of them fill on demand: a block that is asked for and fits into the cache is admitted, if the policy
+//! admits it. None holds more bytes than it was given. A block is known by its number only, nothing is
+//! hashed, and what a cache remembers takes at most 24 bytes for each number that it was ever told. A block
+//! that comes with another weight than it has is another version: the old one is dropped first.
 
 mod epoch_hazard;
 mod links;
@@ -26,8 +26,9 @@ pub use told::{Class, Told};
 
 /// A cache that is told of one access after the other.
 pub trait Reference {
-    /// Takes the access to a block that weighs `bytes`, and says whether the cache held it. A write may be admitted like a read; it
-    /// never counts as bytes written, as those have to be written somewhere in any case.
+    /// Takes the access to a block that weighs `bytes`, and says whether the cache held it. A write may be
+    /// admitted like a read; it never counts as bytes written, as those have to be written somewhere in any
+    /// case.
     fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool;
 
     /// The block is no more.

@@ -1,8 +1,9 @@
 //! Who asks for what in a generated workload, and its requests in the order of time.
 //!
-//! A [`Scene`] holds what does not change: keys and sizes, callers, and the streams that requests belong to, with the truth about each of
-//! them, which a policy under test is not told. Requests come one at a time and name keys and callers by number, so that many millions
-//! of them are replayed without their names being copied or looked up.
+//! A [`Scene`] holds what does not change: keys and sizes, callers, and the streams that requests belong to,
+//! with the truth about each of them, which a policy under test is not told. Requests come one at a time and
+//! name keys and callers by number, so that many millions of them are replayed without their names being
+//! copied or looked up.
 
 mod merged;
 

@@ -17,7 +17,8 @@ pub struct Told {
     pub plan: Plan,
 }
 
-/// What callers that read tell: their keys in the order in which they begin them, epoch after epoch, for each bucket.
+/// What callers that read tell: their keys in the order in which they begin them, epoch after epoch, for each
+/// bucket.
 ///
 /// # Errors
 /// When somebody reads more than a plan may say.

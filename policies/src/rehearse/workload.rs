@@ -1,8 +1,9 @@
 //! Generated workloads: what training jobs and others ask for, by profile and seed.
 //!
-//! Requests are made while they are asked for. What is in memory is the names of the keys and, for each job that runs, the order of one
-//! epoch. Sizes can be scaled and times stretched without any other change, and keys renamed: a policy that does well only on the names,
-//! sizes and rates it was written on is found out that way.
+//! Requests are made while they are asked for. What is in memory is the names of the keys and, for each job
+//! that runs, the order of one epoch. Sizes can be scaled and times stretched without any other change, and
+//! keys renamed: a policy that does well only on the names, sizes and rates it was written on is found out
+//! that way.
 
 mod jobs;
 mod mix;
@@ -27,7 +28,8 @@ pub enum Profile {
     Cosmoflow,
     /// MLPerf Storage's RetinaNet: pictures of 323 kB, read whole.
     Retinanet,
-    /// Training, validation, checkpoints, a scan, a model that replicas load and a hyperparameter search, beside each other.
+    /// Training, validation, checkpoints, a scan, a model that replicas load and a hyperparameter search,
+    /// beside each other.
     Mix,
     /// Several jobs on one dataset.
     KWorkloads,
@@ -228,7 +230,8 @@ pub fn workload(profile: Profile, settings: &Settings) -> Result<Workload, OutOf
     })
 }
 
-/// Objects times epochs of a workload: by no more than a few times as many keys and requests of each job does it take memory and time.
+/// Objects times epochs of a workload: by no more than a few times as many keys and requests of each job does
+/// it take memory and time.
 #[must_use]
 pub fn objects_times_epochs(profile: Profile, settings: &Settings) -> u64 {
     let (objects, epochs) = match profile {

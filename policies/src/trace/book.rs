@@ -1,4 +1,5 @@
-//! What both sides of a trace remember: numbers of keys, callers and buckets, and what was last said of each key.
+//! What both sides of a trace remember: numbers of keys, callers and buckets, and what was last said of each
+//! key.
 
 use super::{BUCKETS_MAX, CALLERS_MAX, KEYS_MAX, TEXT_BYTES_MAX};
 use crate::access::Caller;
@@ -53,7 +54,8 @@ impl Book {
         self.text.get(known.begin as usize..known.end as usize).unwrap_or_default()
     }
 
-    /// Number of the key that `caller` last asked for; that of the event before, for a caller that has not asked yet.
+    /// Number of the key that `caller` last asked for; that of the event before, for a caller that has not
+    /// asked yet.
     pub(super) fn last_of(&self, caller: u32) -> u32 {
         self.callers.get(caller as usize).map_or(self.key, |(_, key)| *key)
     }

@@ -25,7 +25,8 @@ pub(super) struct Numbers {
     pub(super) caller: u32,
 }
 
-/// Writes an event, `after_us` after the one before, and enters into the book what it says. The number of its key is answered.
+/// Writes an event, `after_us` after the one before, and enters into the book what it says. The number of its
+/// key is answered.
 pub(super) fn encode(
     out: &mut Vec<u8>,
     book: &mut Book,
@@ -117,8 +118,9 @@ pub(super) struct Decoded {
     pub(super) op: Op,
 }
 
-/// Reads an event, and enters into the book what it says: afterwards `book.key` and `book.caller` are those of the event. There is none
-/// if the bytes are none that [`encode`] writes; what the book says then is of no use.
+/// Reads an event, and enters into the book what it says: afterwards `book.key` and `book.caller` are those
+/// of the event. There is none if the bytes are none that [`encode`] writes; what the book says then is of no
+/// use.
 pub(super) fn decode(bytes: &mut Bytes<'_>, book: &mut Book, flags: u8) -> Option<Decoded> {
     let op = match flags & OPS {
         0 => Op::Read,

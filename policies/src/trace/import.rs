@@ -1,10 +1,13 @@
 //! Accesses from logs that were not written to be replayed: those of S3 and this program's own.
 //!
-//! Lines come in, accesses come out in the order of time. Logs are in order only about: up to [`WAITING_MAX`] lines wait for earlier ones,
-//! and what comes later than that is told at the time of the last access that was given out. A log says how many bytes of an object were
-//! read but not which: a part is taken to follow the part that the same caller read last, and to begin the object anew where that one
-//! ended it. Where a log does not tell sizes, an object is taken to be as large as what was read of it. Requests that failed, and those that neither read nor change an object, are passed over. A bad line is counted and
-//! passed over; the first few are kept with their numbers. What is remembered is bounded, and forgotten all at once when it is too much.
+//! Lines come in, accesses come out in the order of time. Logs are in order only about: up to [`WAITING_MAX`]
+//! lines wait for earlier ones, and what comes later than that is told at the time of the last access that
+//! was given out. A log says how many bytes of an object were read but not which: a part is taken to follow
+//! the part that the same caller read last, and to begin the object anew where that one ended it. Where a log
+//! does not tell sizes, an object is taken to be as large as what was read of it. Requests that failed, and
+//! those that neither read nor change an object, are passed over. A bad line is counted and passed over; the
+//! first few are kept with their numbers. What is remembered is bounded, and forgotten all at once when it is
+//! too much.
 
 use super::KEY_BYTES_MAX;
 use super::{json_log, s3_log};
@@ -307,8 +310,8 @@ impl Memory {
         bytes
     }
 
-    /// The part of an object that was read, going by the one before. While no line has told the size of the object, it is taken to
-    /// end with a part that is shorter than the one before.
+    /// The part of an object that was read, going by the one before. While no line has told the size of the
+    /// object, it is taken to end with a part that is shorter than the one before.
     fn part(&mut self, object: u64, entry: &Entry) -> Range<u64> {
         if let Some(size) = entry.size {
             self.told(object, size);

@@ -1,7 +1,7 @@
 //! Lines of this program's access log: an object of JSON each.
 //!
-//! A line has the path that was asked for, which begins with the bucket unless that was named by the host. It does not have the size
-//! of the object.
+//! A line has the path that was asked for, which begins with the bucket unless that was named by the host. It
+//! does not have the size of the object.
 
 use super::import::{BadLine, Deed, Entry, Request};
 use mlgw_common::Timestamp;

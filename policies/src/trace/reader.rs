@@ -9,8 +9,8 @@ use mlgw_common::checksum::{Crc32c, crc32c};
 
 /// Gives back the accesses of a trace.
 ///
-/// Pieces of the file are [pushed](Self::push), and accesses [read](Self::read) until there are no more and the next piece is needed.
-/// A block is checked before anything of it is given out.
+/// Pieces of the file are [pushed](Self::push), and accesses [read](Self::read) until there are no more and
+/// the next piece is needed. A block is checked before anything of it is given out.
 #[derive(Default)]
 pub struct TraceReader {
     /// What was pushed; read up to `at`, which is byte `offset` of the trace.
@@ -68,7 +68,8 @@ impl TraceReader {
         self.pushed.extend_from_slice(bytes);
     }
 
-    /// Milliseconds from 1970 to the moment that times count from, once that is known; 0 if the trace does not know.
+    /// Milliseconds from 1970 to the moment that times count from, once that is known; 0 if the trace does
+    /// not know.
     #[must_use]
     pub fn began_ms(&self) -> Option<u64> {
         self.began_ms

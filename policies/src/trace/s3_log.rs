@@ -1,8 +1,8 @@
 //! Lines of S3's server access logs.
 //!
-//! A line has fields with spaces between, of which the time is in brackets and what clients say in quotes; `-` stands for what is not
-//! known. Later versions have more fields at the end, which are not looked at. Keys are percent-encoded, and in many logs twice, which
-//! the request line tells: it has them once.
+//! A line has fields with spaces between, of which the time is in brackets and what clients say in quotes;
+//! `-` stands for what is not known. Later versions have more fields at the end, which are not looked at.
+//! Keys are percent-encoded, and in many logs twice, which the request line tells: it has them once.
 
 use super::import::{BadLine, Deed, Entry, Request};
 use mlgw_common::Timestamp;

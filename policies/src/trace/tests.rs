@@ -1,4 +1,5 @@
-//! What is written is read, whatever the pieces; what is torn is a prefix; what is damaged is an error and never another event.
+//! What is written is read, whatever the pieces; what is torn is a prefix; what is damaged is an error and
+//! never another event.
 
 use super::{BLOCK_BYTES_MAX, End, KEY_BYTES_MAX, TraceError, TraceReader, TraceWriter};
 use crate::access::{Access, Caller, Op};

@@ -15,12 +15,14 @@ pub(crate) type ByHash = HashMap<u64, u32, Hashed>;
 
 /// Makes the bytes of a trace.
 ///
-/// Bytes are added to a buffer of the caller's whenever a block is full, so that whoever writes them to a file does so in whole blocks.
+/// Bytes are added to a buffer of the caller's whenever a block is full, so that whoever writes them to a
+/// file does so in whole blocks.
 pub struct TraceWriter {
     began_ms: u64,
     keys_max: usize,
     book: Book,
-    /// Numbers by the hash of what has them. Keys of one hash are one, as blocks are to who decides; callers are compared.
+    /// Numbers by the hash of what has them. Keys of one hash are one, as blocks are to who decides; callers
+    /// are compared.
     keys: ByHash,
     callers: ByHash,
     buckets: ByHash,
@@ -32,7 +34,8 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins a trace whose times count from `began_ms` (milliseconds since 1970, 0 if that is not known), and adds its header to `out`.
+    /// Begins a trace whose times count from `began_ms` (milliseconds since 1970, 0 if that is not known),
+    /// and adds its header to `out`.
     #[must_use]
     pub fn new(began_ms: u64, out: &mut Vec<u8>) -> Self {
         Self::with_keys_max(began_ms, KEYS_MAX, out)
@@ -68,8 +71,9 @@ impl TraceWriter {
         self.began_ms
     }
 
-    /// Takes an access, and adds a block to `out` if one is full. A time before that of the last access counts as that one's, a range
-    /// that ends before it begins as empty. Whether it was taken: a key of more than [`KEY_BYTES_MAX`] bytes is not.
+    /// Takes an access, and adds a block to `out` if one is full. A time before that of the last access
+    /// counts as that one's, a range that ends before it begins as empty. Whether it was taken: a key of more
+    /// than [`KEY_BYTES_MAX`] bytes is not.
     #[must_use]
     pub fn write(&mut self, access: &Access<'_>, out: &mut Vec<u8>) -> bool {
         if access.key.len() > KEY_BYTES_MAX {
@@ -96,7 +100,8 @@ impl TraceWriter {
         true
     }
 
-    /// Adds what is not in a block yet to `out`, as one. To be called now and then, for what a crash loses, and at the end.
+    /// Adds what is not in a block yet to `out`, as one. To be called now and then, for what a crash loses,
+    /// and at the end.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         if self.events == 0 {
             return;

@@ -1,13 +1,15 @@
 //! Loads of a model: how often it was loaded, and by how many, since data was read.
 //!
-//! Ranks of one job load a model together and then read data; replicas of a service load it whenever one comes up. A wave of loads is over when nobody has
-//! read for longer than it took, and than it takes to move what was read.
+//! Ranks of one job load a model together and then read data; replicas of a service load it whenever one
+//! comes up. A wave of loads is over when nobody has read for longer than it took, and than it takes to move
+//! what was read.
 
 use super::set::{bit, count};
 
 /// A wave is over when nobody has read for so many times as long as it took.
 const SILENCE: f64 = 2.0;
-/// Requests are told when they begin. That they end is only known from what a network can carry: a gigabyte a second, in bytes a microsecond.
+/// Requests are told when they begin. That they end is only known from what a network can carry: a gigabyte a
+/// second, in bytes a microsecond.
 const BYTES_PER_US: f64 = 1000.0;
 /// One read is no wave that others could follow.
 const READS_MIN: u32 = 2;

@@ -1,8 +1,11 @@
-//! In which manner objects are asked for that are read in no order: all about as often as each other or some much more often, and one by one or many at once.
+//! In which manner objects are asked for that are read in no order: all about as often as each other or some
+//! much more often, and one by one or many at once.
 //!
-//! How evenly: of those whose keys have the smallest hashes, which are as good a sample as any, each opening is counted. Counts of objects that are all
-//! alike vary as those of rain drops do, their variance is about their mean; where some are dearer it is many times that, and in passes next to nothing.
-//! In groups: pauses cut the requests, and it is averaged how many there are between two. Always: bounded, and nothing is said before there is enough to tell.
+//! How evenly: of those whose keys have the smallest hashes, which are as good a sample as any, each opening
+//! is counted. Counts of objects that are all alike vary as those of rain drops do, their variance is about
+//! their mean; where some are dearer it is many times that, and in passes next to nothing. In groups: pauses
+//! cut the requests, and it is averaged how many there are between two. Always: bounded, and nothing is said
+//! before there is enough to tell.
 
 /// Objects whose openings are counted, and as few of them as say something.
 const SAMPLED: usize = 32;
@@ -85,7 +88,8 @@ impl Manner {
         self.gap_us += (counted - self.gap_us) / self.gaps;
     }
 
-    /// Whether all objects are read about as often as each other, as far as that can be told; not before it can.
+    /// Whether all objects are read about as often as each other, as far as that can be told; not before it
+    /// can.
     pub(super) fn is_even(&self) -> bool {
         self.variance(OPENS_MIN).is_some_and(|times| times < EVEN)
     }
@@ -112,7 +116,8 @@ impl Manner {
         Some(squares / (mean * (count - 1.0)))
     }
 
-    /// Whether they are asked for in groups of about one size, with pauses between them; not before that can be told.
+    /// Whether they are asked for in groups of about one size, with pauses between them; not before that can
+    /// be told.
     pub(super) fn is_in_groups(&self) -> bool {
         let variance = self.square - self.mean * self.mean;
         self.groups >= GROUPS_MIN && self.mean >= GROUP_MIN && variance <= (DEVIATION * self.mean).powi(2)

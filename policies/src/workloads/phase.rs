@@ -1,7 +1,8 @@
 //! Which phase a workload is in: what the datasets that it reads are to it, and what it does with them now.
 //!
-//! Roles come from order, passes and size of what is read; the phase is that of the last few reads. A stray read of something else changes nothing,
-//! and neither does silence: a workload that stops stays in the phase in which it was.
+//! Roles come from order, passes and size of what is read; the phase is that of the last few reads. A stray
+//! read of something else changes nothing, and neither does silence: a workload that stops stays in the phase
+//! in which it was.
 
 use super::set::{Role, Set};
 use super::why::Why;
@@ -69,8 +70,8 @@ impl Workload {
             return None;
         }
         if set.keys() <= FEW_KEYS && set.file_type.is_none() && set.role == Role::Undecided {
-            // A few files, and nobody says what they are: if whoever comes loads all of them, a model. Batches come in waves, too, but of the same
-            // callers, and each of other files.
+            // A few files, and nobody says what they are: if whoever comes loads all of them, a model.
+            // Batches come in waves, too, but of the same callers, and each of other files.
             let is_whole = f64::from(set.opens) >= LOADS_MIN * f64::from(set.keys());
             let are_others = self.loads.waves() <= self.loads.callers() + 1;
             if set.largest >= MODEL_BYTES_MIN && is_whole && are_others && self.is_serving() {
@@ -83,7 +84,8 @@ impl Workload {
         self.alone(at, pattern)
     }
 
-    /// The largest of the other datasets that it trains with; who writes no checkpoint and reads without passes does not train.
+    /// The largest of the other datasets that it trains with; who writes no checkpoint and reads without
+    /// passes does not train.
     fn trained_beside(&self, at: usize) -> Option<&Set> {
         let own = self.sets[at].dataset;
         let others = self.sets_of(Role::Training).filter(|set| set.dataset != own);

@@ -17,7 +17,8 @@ impl Rate {
         if self.weight == 0.0 {
             self.since_us = now_us;
         }
-        // Within a hundredth of the half-life nothing decays that anyone would see, and no power has to be taken.
+        // Within a hundredth of the half-life nothing decays that anyone would see, and no power has to be
+        // taken.
         let passed_us = now_us.saturating_sub(self.at_us);
         if passed_us as f64 > HALF_US / 100.0 {
             self.weight *= decay(passed_us);

@@ -1,6 +1,7 @@
 //! What a workload reads: a dataset, and what it is to the workload.
 //!
-//! Keys and callers are counted in 64 bits each: a bit by hash is enough to tell few from many, and a new one from those that were there.
+//! Keys and callers are counted in 64 bits each: a bit by hash is enough to tell few from many, and a new one
+//! from those that were there.
 
 use super::frameworks;
 use super::manner::Manner;
@@ -10,8 +11,8 @@ use super::why::Why;
 use crate::engine::{DatasetId, Engine, Passes, Pattern, Seen};
 use crate::language::{FileType, Program};
 
-/// Opens over which it is averaged whether they are of what the same caller has opened before; of few keys, more than this share is more than by
-/// the chance that bits are the same.
+/// Opens over which it is averaged whether they are of what the same caller has opened before; of few keys,
+/// more than this share is more than by the chance that bits are the same.
 const AGAIN_OPENS: f32 = 16.0;
 const AGAIN_SHARE: f32 = 0.75;
 
@@ -88,7 +89,8 @@ pub struct Set {
     pub(super) is_without_passes: bool,
     /// What both would be if all were passes that look like some.
     seeming: (u32, u32),
-    /// Blocks of such a pass; before the first is over, of what was read of it; without passes, of all that is known.
+    /// Blocks of such a pass; before the first is over, of what was read of it; without passes, of all that
+    /// is known.
     pub blocks: u32,
     /// When it was read first.
     pub first_us: u64,
@@ -103,7 +105,8 @@ pub struct Set {
     pub(super) visits: u32,
     keys: u64,
     callers: u64,
-    /// Keys that were opened, each with its caller: 256 bits by hash; and the share of opens lately that were of one that was there.
+    /// Keys that were opened, each with its caller: 256 bits by hash; and the share of opens lately that were
+    /// of one that was there.
     pairs: [u64; 4],
     again: f32,
 }
@@ -158,7 +161,8 @@ impl Set {
         self.frameworks = frameworks(program, key, None);
     }
 
-    /// What was said to the last program holds no more. Until it is read again, a key like its own speaks for it, if it has keys that are alike.
+    /// What was said to the last program holds no more. Until it is read again, a key like its own speaks for
+    /// it, if it has keys that are alike.
     pub(super) fn program_changed(&mut self, program: &Program) {
         self.is_described = false;
         if self.is_of_folder() {
@@ -173,7 +177,8 @@ impl Set {
         self.name.is_empty() || self.name.ends_with('/')
     }
 
-    /// The bits of the frameworks that its keys speak for, if they have been asked under the program in force.
+    /// The bits of the frameworks that its keys speak for, if they have been asked under the program in
+    /// force.
     pub(crate) fn described(&self) -> Option<u32> {
         self.is_described.then_some(self.frameworks)
     }
@@ -234,7 +239,8 @@ impl Set {
         }
     }
 
-    /// Whether it is read so for long enough that it is clear that nobody trains with it: a small dataset that ranks share seems so for a pass or two.
+    /// Whether it is read so for long enough that it is clear that nobody trains with it: a small dataset
+    /// that ranks share seems so for a pass or two.
     pub(super) fn is_served(&self) -> bool {
         self.is_without_passes && f64::from(self.opens) >= SERVED_MIN * f64::from(self.keys())
     }
@@ -249,8 +255,8 @@ impl Set {
         }
     }
 
-    /// How many of seeming passes are some, of which there were so many, and which a job has been through now. Where each object was read as often as the
-    /// others, whatever looked irregular was regular.
+    /// How many of seeming passes are some, of which there were so many, and which a job has been through
+    /// now. Where each object was read as often as the others, whatever looked irregular was regular.
     fn among(&self, seeming: u32, now: u32, void: u32) -> u32 {
         if self.manner.is_in_passes() { seeming.max(now) } else { now.saturating_sub(void) }
     }

@@ -15,7 +15,8 @@ use xxhash_rust::xxh3::xxh3_64;
 pub(super) const SETS_MAX: usize = 8;
 /// Callers that are told apart.
 pub(super) const CALLERS_MAX: usize = 64;
-/// Roles are looked at again once in so many reads, and so are undecided ones once they have been looked at for long.
+/// Roles are looked at again once in so many reads, and so are undecided ones once they have been looked at
+/// for long.
 const LOOK_EVERY: u32 = 8;
 const LOOKS_MAX: u32 = 64;
 /// A pause between batches is so many times as long as requests are apart, on average over so many.
@@ -213,7 +214,8 @@ impl Workload {
         at
     }
 
-    /// Looks what a dataset is to it. Answers which one if it has just turned out to be one that it trains with.
+    /// Looks what a dataset is to it. Answers which one if it has just turned out to be one that it trains
+    /// with.
     fn look(&mut self, at: usize, what: &What<'_>, now_us: u64) -> Option<DatasetId> {
         let set = &mut self.sets[at];
         let pattern = set.pattern(what.engine, what.seen, now_us);
@@ -287,7 +289,8 @@ impl Workload {
         self.enter(Phase::CheckpointSave, Why::Writes, access.at_us);
     }
 
-    /// Whether a write is one of a checkpoint: by its name; without one, of what trains, if it is no smaller than what that reads at once.
+    /// Whether a write is one of a checkpoint: by its name; without one, of what trains, if it is no smaller
+    /// than what that reads at once.
     fn is_of_checkpoint(&mut self, access: &Access<'_>, what: &What<'_>) -> bool {
         if what.checkpoint.is_some() {
             return true;

@@ -1,7 +1,8 @@
-//! The fault proxy as a program, for benchmarks and by hand: `mlgw-fault-proxy --to 127.0.0.1:9000 --delay 20ms`.
+//! The fault proxy as a program, for benchmarks and by hand: `mlgw-fault-proxy --to 127.0.0.1:9000 --delay
+//! 20ms`.
 //!
-//! The first line that it prints is the address of the proxy, the second that of the control port if there is to be
-//! one. It runs until it is killed.
+//! The first line that it prints is the address of the proxy, the second that of the control port if there is
+//! to be one. It runs until it is killed.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;

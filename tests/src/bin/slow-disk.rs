@@ -1,7 +1,8 @@
 //! The slow disk as a program, for benchmarks and by hand: `mlgw-slow-disk BACKING MOUNT_POINT`.
 //!
-//! It prints the mount point once that can be used, and unmounts it when it is told to end (SIGTERM, SIGINT). Whoever
-//! uses the mount has to be gone by then; otherwise it says so and ends with status 1, and the mount is of no use any more.
+//! It prints the mount point once that can be used, and unmounts it when it is told to end (SIGTERM, SIGINT).
+//! Whoever uses the mount has to be gone by then; otherwise it says so and ends with status 1, and the mount
+//! is of no use any more.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -25,7 +26,8 @@ struct Arguments {
     /// What a request costs that does not follow on the last one, and a sync, as 8ms
     #[arg(long, default_value = "8ms", value_parser = units::duration)]
     seek: Duration,
-    /// Have the kernel keep and read ahead what is read, as it does with any disk; otherwise every call arrives at the disk
+    /// Have the kernel keep and read ahead what is read, as it does with any disk; otherwise every call
+    /// arrives at the disk
     #[arg(long)]
     page_cache: bool,
 }

@@ -1,4 +1,5 @@
-//! What becomes of copies is accounted for, other caches are run beside, and bounds move by it: each move is a version that a person can take back.
+//! What becomes of copies is accounted for, other caches are run beside, and bounds move by it: each move is
+//! a version that a person can take back.
 
 use super::keeping::key;
 use super::{Bench, MIB, runtime};

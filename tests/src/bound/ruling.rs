@@ -181,7 +181,8 @@ fn reads_that_a_rule_puts_first_wait_for_the_disk_in_that_lane_here_and_of_bound
     assert_eq!(read(OWN, keys[0]), [false, true]);
 }
 
-/// Objects are read one after the other, around and around: as LRU none is here in time. The engine alone keeps what fits.
+/// Objects are read one after the other, around and around: as LRU none is here in time. The engine alone
+/// keeps what fits.
 #[test]
 fn a_dataset_that_a_rule_keeps_as_lru_is_kept_so_and_others_are_not() {
     const LRU: &str = "

@@ -1,4 +1,5 @@
-//! Write-back: an acknowledged write is seen here at once and at the origin in its turn, whatever happens to either.
+//! Write-back: an acknowledged write is seen here at once and at the origin in its turn, whatever happens to
+//! either.
 
 mod copies;
 mod pages;

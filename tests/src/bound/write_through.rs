@@ -1,4 +1,5 @@
-//! Write-through: an acknowledged write is at the origin, as it was sent, and nobody is shown what was there before.
+//! Write-through: an acknowledged write is at the origin, as it was sent, and nobody is shown what was there
+//! before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -40,8 +41,8 @@ fn refusal(result: Result<Answer, Failure>) -> (u16, String) {
     }
 }
 
-/// Why a write is refused. One that is refused while it is sent may find the connection broken before it reads why: that is answered 503, and
-/// sent again.
+/// Why a write is refused. One that is refused while it is sent may find the connection broken before it
+/// reads why: that is answered 503, and sent again.
 async fn refusal_of(mut write: impl AsyncFnMut() -> Result<Answer, Failure>) -> (u16, String) {
     for _ in 0..20 {
         let refused = refusal(write().await);
@@ -190,7 +191,8 @@ fn conditions_are_the_origins_to_decide() {
                 assert_eq!(refusal_of(put).await, failed);
             }
             is_everywhere(&bench, &key, &bytes(1, length)).await;
-            // Somebody else writes to the origin: here the old one is known for an hour, and only there it is known better.
+            // Somebody else writes to the origin: here the old one is known for an hour, and only there it is
+            // known better.
             let two = bench.there().put(THERE, &there(&key), whole(bytes(2, length))).await.expect("stored");
             let late = async || put(&client, &key, &if_match(&one), bytes(3, length)).await;
             assert_eq!(refusal_of(late).await, failed);

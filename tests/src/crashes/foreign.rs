@@ -1,5 +1,6 @@
-//! Somebody else writes at the origin of a bucket that is read through, while copies come and go, connections break and the server is killed: what is
-//! read is one version of an object, and no older than answers of the origin may be.
+//! Somebody else writes at the origin of a bucket that is read through, while copies come and go, connections
+//! break and the server is killed: what is read is one version of an object, and no older than answers of the
+//! origin may be.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -166,7 +167,8 @@ async fn read_while_others_write(
         })
     };
     tokio::time::sleep(long).await;
-    // On a busy machine a round goes on until something was read; a task that ended has failed, which is told below.
+    // On a busy machine a round goes on until something was read; a task that ended has failed, which is told
+    // below.
     let patient_until = Instant::now() + PATIENCE;
     let has_read = || versions.read.load(Ordering::Relaxed) > before;
     while !has_read() && !tasks.iter().any(JoinHandle::is_finished) && Instant::now() < patient_until {
@@ -191,7 +193,8 @@ async fn write(client: Client, versions: Arc<Versions>, mut rng: Rng, writer: u6
     }
 }
 
-/// Reads whole objects and ranges of them. One that changes while it is read may break off, and one whose origin fails may fail.
+/// Reads whole objects and ranges of them. One that changes while it is read may break off, and one whose
+/// origin fails may fail.
 async fn read(client: Client, versions: Arc<Versions>, mut rng: Rng, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         let key = rng.index(KEYS);

@@ -1,5 +1,6 @@
-//! `kill -9` while everything moves: clients write, segments go between tiers and stores that fail now and then, copies come and go, and what is
-//! dirty goes to its origin. Whatever the mix, what was acknowledged is there, and what is read is one version of it.
+//! `kill -9` while everything moves: clients write, segments go between tiers and stores that fail now and
+//! then, copies come and go, and what is dirty goes to its origin. Whatever the mix, what was acknowledged is
+//! there, and what is read is one version of it.
 //!
 //! - of a bucket of ours, while segments go to slower disks and to an upstream and come back;
 //! - of one that is written through, while its copies are warmed, dropped and asked for anew;
@@ -186,7 +187,8 @@ impl Life {
         self.far.set_rules(of_objects);
     }
 
-    /// Reads at once and before any write, with stores that do what they should, then takes what was found as the truth.
+    /// Reads at once and before any write, with stores that do what they should, then takes what was found as
+    /// the truth.
     fn start_and_check(&self, rng: &mut Rng, round: u64) -> Server {
         self.attic.set_rules(vec![]);
         self.far.set_rules(vec![]);
@@ -200,7 +202,8 @@ impl Life {
         server
     }
 
-    /// Load, and moves beside it, until a random number of answers and a random moment after it, then `kill -9`.
+    /// Load, and moves beside it, until a random number of answers and a random moment after it, then `kill
+    /// -9`.
     fn load_until_killed(&self, mut server: Server, round: u64, rng: &mut Rng) -> usize {
         let kill = Kill::choose(rng, ANSWERS_MAX);
         let plan =
@@ -210,7 +213,8 @@ impl Life {
             threads.spawn(|| {
                 let all = if self.is_bound() { OF_COPIES } else { OF_SEGMENTS };
                 while !stop.load(Ordering::Relaxed) {
-                    // One that comes while another of its kind is at work is refused, and when the server is gone, too.
+                    // One that comes while another of its kind is at work is refused, and when the server is
+                    // gone, too.
                     let words: &[&str] = moves.pick::<&[&str]>(all);
                     drop(self.setup().command(words));
                     std::thread::sleep(Duration::from_millis(moves.below(60)));

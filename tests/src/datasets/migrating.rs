@@ -1,4 +1,5 @@
-//! Bound buckets that are moved to another upstream while they are served: nothing is lost, and readers see no change.
+//! Bound buckets that are moved to another upstream while they are served: nothing is lost, and readers see
+//! no change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -180,7 +181,8 @@ async fn fill(client: &Client, count: u64) {
     }
 }
 
-/// Until who writes does so in a later second than that of what is there: what somebody else wrote in the same one is foreign.
+/// Until who writes does so in a later second than that of what is there: what somebody else wrote in the
+/// same one is foreign.
 fn wait_until_later() {
     let second = || std::time::UNIX_EPOCH.elapsed().expect("later than 1970").as_secs();
     let now = second();
@@ -189,7 +191,8 @@ fn wait_until_later() {
     }
 }
 
-/// Writes and deletes keys of its own, over and over, until it is told to stop; returns what was acknowledged last of each.
+/// Writes and deletes keys of its own, over and over, until it is told to stop; returns what was acknowledged
+/// last of each.
 async fn write_on(client: Client, writer: u64, stop: Arc<AtomicBool>) -> BTreeMap<String, Option<Content>> {
     let mut last = BTreeMap::new();
     let mut step = 0;

@@ -87,7 +87,8 @@ fn a_warm_goes_on_after_a_kill_and_ends_right() {
     let job = bench.done(&["job", "wait", &id.to_string(), "--quiet"]);
     assert_eq!((&job["state"], &job["starts"]), (&"done".into(), &2.into()), "{job}");
     assert_eq!((&job["objects_done"], &job["objects_total"]), (&60.into(), &60.into()), "{job}");
-    // The index of copies may have forgotten what was fetched just before; warming again brings that, and no more.
+    // The index of copies may have forgotten what was fetched just before; warming again brings that, and no
+    // more.
     bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
     bench.asked("");
     runtime.block_on(async {

@@ -31,7 +31,8 @@ impl FileImage {
 
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
         let start = index(offset);
-        // In one piece, as all of this is done for each state: `resize` goes byte by byte where this crate is not optimised.
+        // In one piece, as all of this is done for each state: `resize` goes byte by byte where this crate is
+        // not optimised.
         if let Some(gap) = start.checked_sub(self.written.len()) {
             self.written.append(&mut vec![0; gap]);
         }

@@ -1,4 +1,5 @@
-//! Clients that keep the connection and next to nothing else: what they hold is taken back, and they are told.
+//! Clients that keep the connection and next to nothing else: what they hold is taken back, and they are
+//! told.
 
 use std::time::Duration;
 

@@ -278,8 +278,8 @@ fn access_log_blocked() -> Vec<Story> {
     vec![Story::of(&["MlgwAccessLogDropped"], before, Scrape::of(&server))]
 }
 
-/// A dataset whose source is away. What is dirty would have to be so for a quarter of an hour: its age is made up.
-/// A watched file of policy that becomes wrong.
+/// A dataset whose source is away. What is dirty would have to be so for a quarter of an hour: its age is
+/// made up. A watched file of policy that becomes wrong.
 fn with_a_wrong_policy() -> Vec<Story> {
     let (dir, setup) = setup();
     let path = dir.path().join("policy.yaml");

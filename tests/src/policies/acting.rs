@@ -1,4 +1,5 @@
-//! What rules say of objects at rest, seen through S3: they go down, come up, stay, are let go of, and are deleted.
+//! What rules say of objects at rest, seen through S3: they go down, come up, stay, are let go of, and are
+//! deleted.
 
 use super::write;
 use crate::content::Content;
@@ -366,7 +367,8 @@ fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_ne
     server.stop();
 }
 
-/// `epoch-1` begins `epoch-10`, and `epoch-1.pt` begins what somebody keeps beside it: only its own go with a checkpoint.
+/// `epoch-1` begins `epoch-10`, and `epoch-1.pt` begins what somebody keeps beside it: only its own go with a
+/// checkpoint.
 #[test]
 fn a_checkpoint_takes_nothing_along_whose_name_only_begins_like_its_own() {
     let bench = Bench::new();

@@ -1,4 +1,5 @@
-//! A rule that compresses, when it is put or at rest: what clients put comes back as it was, takes less room, and survives what everything else survives.
+//! A rule that compresses, when it is put or at rest: what clients put comes back as it was, takes less room,
+//! and survives what everything else survives.
 
 use super::running::Bench;
 use crate::content::Content;

@@ -1,4 +1,5 @@
-//! What a rule may not delete, seen through S3: what may be the last whole checkpoint of its run, by names that tell too little.
+//! What a rule may not delete, seen through S3: what may be the last whole checkpoint of its run, by names
+//! that tell too little.
 //!
 //! What the cases are called differs in two places, or one of them might be a part of another.
 
@@ -112,7 +113,8 @@ fn planned(bench: &Bench, rules: &str) {
     });
 }
 
-/// What looks like more or less than it is, is not deleted: files of ranks, shards, runs side by side, and a checkpoint whose successor is not whole.
+/// What looks like more or less than it is, is not deleted: files of ranks, shards, runs side by side, and a
+/// checkpoint whose successor is not whole.
 #[test]
 fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
     let bench = Bench::new();

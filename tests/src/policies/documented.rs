@@ -1,7 +1,8 @@
-//! Each policy and plugin that docs/POLICIES.md shows, applied as a person does: something that it says is seen to happen.
+//! Each policy and plugin that docs/POLICIES.md shows, applied as a person does: something that it says is
+//! seen to happen.
 //!
-//! What stands in the documentation is taken from there as it is, but for sizes that a test would take long to write. Its access plan is followed by
-//! PyTorch itself (`tests/clients/torch_tests/test_torch_plan.py`).
+//! What stands in the documentation is taken from there as it is, but for sizes that a test would take long
+//! to write. Its access plan is followed by PyTorch itself (`tests/clients/torch_tests/test_torch_plan.py`).
 
 use super::acting::{put, save, until};
 use super::kitchen::{BYTES, FRONT, Kitchen, OWN};
@@ -90,7 +91,8 @@ fn logs_go_down_and_tars_are_pinned() {
     assert!(are_in(&kitchen, &shards, "hot"));
 }
 
-/// The most that is read ahead on a machine with the memory of this one and eight accelerators, by the example's profiles.
+/// The most that is read ahead on a machine with the memory of this one and eight accelerators, by the
+/// example's profiles.
 fn depth_max() -> u64 {
     let told = fs::read_to_string("/proc/meminfo").expect("memory");
     let total = told.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("all of it");
@@ -137,7 +139,8 @@ fn one_file_with_templates_frameworks_environments_and_hardware_profiles_does_wh
     assert!((3..=7).all(|step| are_in(&kitchen, &[&first_of(step)], "hot")));
     assert!(kitchen.bench.decided("spill", "llama.retain") > 0);
 
-    // The instance of a plugin's template, the environment's and the machine's settings, and the plugin that is turned off.
+    // The instance of a plugin's template, the environment's and the machine's settings, and the plugin that
+    // is turned off.
     let effective = kitchen.bench.ask(&["policy", "show", "--effective"])["policy"].clone();
     let has = |id: &str| effective["rules"].as_array().expect("rules").iter().any(|rule| rule["id"] == id);
     assert!(

@@ -1,4 +1,5 @@
-//! The running policy of a server: applied, shown, gone back from, watched, planned and explained, also after it was killed.
+//! The running policy of a server: applied, shown, gone back from, watched, planned and explained, also after
+//! it was killed.
 
 use super::write;
 use crate::content::Content;

@@ -1,4 +1,5 @@
-//! `mlgw workload …` on a server: who trains with what, what was told that will be read, and what that makes of an object.
+//! `mlgw workload …` on a server: who trains with what, what was told that will be read, and what that makes
+//! of an object.
 
 use super::write;
 use crate::content::Content;

@@ -28,8 +28,8 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// Whether an origin that answered before it had the whole body is to have the rest of it: it will close or not
-    /// be sent it otherwise.
+    /// Whether an origin that answered before it had the whole body is to have the rest of it: it will close
+    /// or not be sent it otherwise.
     pub(super) fn wants_the_rest(self, request: &Head) -> bool {
         self.client_stays && (self.gave_leave || !request.expects_leave())
     }
@@ -76,8 +76,8 @@ impl Answer<'_> {
         }
     }
 
-    /// Passes an answer on, with its fault. Returns whether the client has a whole one, and whether all of the
-    /// origin's was read.
+    /// Passes an answer on, with its fault. Returns whether the client has a whole one, and whether all of
+    /// the origin's was read.
     async fn pass(&mut self, mut head: Head, mut framing: Framing) -> io::Result<(bool, bool)> {
         let mut mark = None;
         let mut origin_stays = true;

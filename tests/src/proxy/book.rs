@@ -1,7 +1,7 @@
 //! What passed: counters, and one line for each request.
 //!
-//! Everything is written down before it is passed on, the end of a request before the last bytes of its answer:
-//! whoever has seen something finds it here. The log is bounded; its oldest lines go first.
+//! Everything is written down before it is passed on, the end of a request before the last bytes of its
+//! answer: whoever has seen something finds it here. The log is bounded; its oldest lines go first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};

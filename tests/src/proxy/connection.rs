@@ -1,8 +1,8 @@
 //! One client's connection: its requests, one after another, and the origin's connection that goes with it.
 //!
-//! Body and answer of a request pass at the same time, as an origin may answer before it has the whole body. Who
-//! hangs up on one side is hung up on at the other: to both it is as if there were no proxy. A connection that
-//! broke is closed; there is nobody to tell.
+//! Body and answer of a request pass at the same time, as an origin may answer before it has the whole body.
+//! Who hangs up on one side is hung up on at the other: to both it is as if there were no proxy. A connection
+//! that broke is closed; there is nobody to tell.
 
 use std::io;
 use std::pin::pin;
@@ -22,8 +22,8 @@ use super::rule::Fault;
 use super::shape::{Lane, Way};
 use super::source::Peer;
 
-/// How long a client that still sends has to see that it was answered. Closing on what it sends would take from it
-/// what it has not read yet.
+/// How long a client that still sends has to see that it was answered. Closing on what it sends would take
+/// from it what it has not read yet.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// What comes after a request.

@@ -1,7 +1,8 @@
 //! The control port: counters and log to read, rules and shape to set, while requests pass.
 //!
-//! `GET /counters`, `GET /log`, `POST /clear`, `POST /rules` with a list that replaces all rules, `POST /shape`
-//! with what is to change. A document that is not understood changes nothing and is answered with 400.
+//! `GET /counters`, `GET /log`, `POST /clear`, `POST /rules` with a list that replaces all rules, `POST
+//! /shape` with what is to change. A document that is not understood changes nothing and is answered with
+//! 400.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Where a body ends: what of the bytes that come is its framing and what its payload.
 //!
-//! Pure and without a look at payload: a body costs the proxy the same whatever is in it. Positions count bytes of
-//! payload, so that a fault is at the same place of a sized and of a chunked body.
+//! Pure and without a look at payload: a body costs the proxy the same whatever is in it. Positions count
+//! bytes of payload, so that a fault is at the same place of a sized and of a chunked body.
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! The head of a request or an answer: kept as the bytes that came, looked into, and changed only by a fault.
 //!
-//! What nobody changes goes on byte for byte, whatever the case and the spaces of its lines, because signatures
-//! cover them.
+//! What nobody changes goes on byte for byte, whatever the case and the spaces of its lines, because
+//! signatures cover them.
 
 use std::borrow::Cow;
 use std::io;

@@ -1,7 +1,7 @@
 //! The way of one body: read a piece, wait until it is due, write it, and keep none of it.
 //!
-//! A head goes with what of its body is already there, in one write, as its sender wrote it. Faults sit at one
-//! place of the payload ([`Mark`]), and pieces end there, so each is at exactly the byte that it says.
+//! A head goes with what of its body is already there, in one write, as its sender wrote it. Faults sit at
+//! one place of the payload ([`Mark`]), and pieces end there, so each is at exactly the byte that it says.
 
 use std::io;
 use std::time::Duration;
@@ -132,8 +132,8 @@ impl Passage<'_> {
         Ok(())
     }
 
-    /// The way of a chunked body of which no more than so many bytes are to pass: in chunks of our own, as those of
-    /// the sender may be longer. Returns whether that was all of it.
+    /// The way of a chunked body of which no more than so many bytes are to pass: in chunks of our own, as
+    /// those of the sender may be longer. Returns whether that was all of it.
     pub(super) async fn run_shortened(mut self, bytes_max: u64) -> Result<bool, End> {
         let mut left = bytes_max;
         while left > 0 && !self.framing.is_done() {

@@ -53,7 +53,8 @@ pub enum Fault {
         /// All of it, with the quotes of an `ETag`.
         value: String,
     },
-    /// The answer stops when so many bytes of its body were passed on, and goes on later. A shorter body passes.
+    /// The answer stops when so many bytes of its body were passed on, and goes on later. A shorter body
+    /// passes.
     Stall {
         /// Bytes of payload.
         after: u64,
@@ -61,8 +62,8 @@ pub enum Fault {
         #[serde(deserialize_with = "units::duration_in_json")]
         pause: Duration,
     },
-    /// The connection closes at once: of a rule that asks for nothing in a request when it is accepted, before
-    /// anything is read; of another when the request's head was read and nothing was sent on.
+    /// The connection closes at once: of a rule that asks for nothing in a request when it is accepted,
+    /// before anything is read; of another when the request's head was read and nothing was sent on.
     Refuse,
 }
 

@@ -1,7 +1,8 @@
 //! Which request meets which fault: rules, asked in order, of which the first that fires decides.
 //!
-//! Deciding is pure: it knows the request's head and what was asked before, and its only chance is a rule's own
-//! seed. A rule counts the requests that come to it and match; those that an earlier rule took it never sees.
+//! Deciding is pure: it knows the request's head and what was asked before, and its only chance is a rule's
+//! own seed. A rule counts the requests that come to it and match; those that an earlier rule took it never
+//! sees.
 
 use super::head::Head;
 use super::rule::{Fault, Rule, WrongRule};

@@ -1,9 +1,9 @@
 //! How fast bytes pass: a delay for each request, a rate for each connection and one for all together.
 //!
-//! Each rate is a line on which bytes go one after another: a piece is due when it would have gone through, and
-//! waits until then. Pieces are as long as a few milliseconds of the rate, so that a client sees an even stream;
-//! no rate is ever exceeded by more than [`CREDIT`] of it, over any time. Answers and requests have lines of their
-//! own, each with the same rate, as on a link that carries both ways at once.
+//! Each rate is a line on which bytes go one after another: a piece is due when it would have gone through,
+//! and waits until then. Pieces are as long as a few milliseconds of the rate, so that a client sees an even
+//! stream; no rate is ever exceeded by more than [`CREDIT`] of it, over any time. Answers and requests have
+//! lines of their own, each with the same rate, as on a link that carries both ways at once.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use tokio::time::{Instant, sleep_until};
 use super::source::BUFFER_BYTES;
 use super::units;
 
-/// What a piece takes of its line's time: some times the timer's resolution of 1 ms, and still no burst that a
-/// client could feel.
+/// What a piece takes of its line's time: some times the timer's resolution of 1 ms, and still no burst that
+/// a client could feel.
 const PIECE: Duration = Duration::from_millis(4);
 
-/// How much of its idle time a line makes up for. Who sleeps wakes up late, by a millisecond or by some when the
-/// machine is busy, and would never reach the rate otherwise.
+/// How much of its idle time a line makes up for. Who sleeps wakes up late, by a millisecond or by some when
+/// the machine is busy, and would never reach the rate otherwise.
 const CREDIT: Duration = Duration::from_millis(8);
 
 /// A wait that is not worth the timer.

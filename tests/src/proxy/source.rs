@@ -10,8 +10,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::head::Head;
 
-/// What is read at once. Enough to make the system calls cheap beside the copies, and little enough that what was
-/// read is still in the processor's cache when it is written.
+/// What is read at once. Enough to make the system calls cheap beside the copies, and little enough that what
+/// was read is still in the processor's cache when it is written.
 pub(super) const BUFFER_BYTES: usize = 128 << 10;
 
 /// What stands between a head and its body.

@@ -50,8 +50,8 @@ impl Handles {
     }
 }
 
-/// The flags that matter below: how it is used. Where a write goes is said with each one, so nothing is appended here, and our
-/// buffers are not aligned for direct writes.
+/// The flags that matter below: how it is used. Where a write goes is said with each one, so nothing is
+/// appended here, and our buffers are not aligned for direct writes.
 pub(super) fn used_as(flags: i32) -> OFlags {
     OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::RWMODE
 }

@@ -1,8 +1,8 @@
 //! The files that the kernel knows: each by its number in the backing directory's file system.
 //!
-//! A file is held by a descriptor that only names it (`O_PATH`), not by a path, so that it stays the same file
-//! when it is renamed or unlinked; and while it is held, its number is nobody else's. It is let go of when the kernel has
-//! forgotten it as often as it was told of it.
+//! A file is held by a descriptor that only names it (`O_PATH`), not by a path, so that it stays the same
+//! file when it is renamed or unlinked; and while it is held, its number is nobody else's. It is let go of
+//! when the kernel has forgotten it as often as it was told of it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -1,18 +1,20 @@
 //! How long one spindle takes: pure arithmetic over times that are handed in.
 //!
-//! The disk does one request after the other. A transfer takes its bytes at the disk's rate, and a seek before them unless
-//! it goes on where the last transfer ended, in the same file, whichever of the two was a read or a write. A sync takes
-//! a seek and leaves the head elsewhere: what makes bytes findable again, the file system's journal, is in another
-//! place, and the disk has to be there before a sync is answered; so the next transfer seeks, too.
+//! The disk does one request after the other. A transfer takes its bytes at the disk's rate, and a seek
+//! before them unless it goes on where the last transfer ended, in the same file, whichever of the two was a
+//! read or a write. A sync takes a seek and leaves the head elsewhere: what makes bytes findable again, the
+//! file system's journal, is in another place, and the disk has to be there before a sync is answered; so the
+//! next transfer seeks, too.
 //!
-//! When a request is done is reckoned from when the one before it was due, not from when that was answered. So what the
-//! answer came late (the processor was somebody else's, or the disk below took longer) is made up by the
-//! requests that follow, up to [`LATE_MAX`], while the time in which nobody asked for anything is lost, as on a disk.
+//! When a request is done is reckoned from when the one before it was due, not from when that was answered.
+//! So what the answer came late (the processor was somebody else's, or the disk below took longer) is made up
+//! by the requests that follow, up to [`LATE_MAX`], while the time in which nobody asked for anything is
+//! lost, as on a disk.
 
 use std::time::Duration;
 
-/// What one request may be late and have made up: about what 32 MiB take a disk of 150 MB/s, so that a sync that has as much to
-/// write below keeps up on a disk that is no slower than that.
+/// What one request may be late and have made up: about what 32 MiB take a disk of 150 MB/s, so that a sync
+/// that has as much to write below keeps up on a disk that is no slower than that.
 const LATE_MAX: Duration = Duration::from_millis(250);
 
 const NANOSECONDS: u128 = 1_000_000_000;

@@ -1,5 +1,5 @@
-//! What passes through the slow disk is in its backing directory, however the kernel caches; and it takes time at all. How
-//! much is for `pace` to say: no test here is harmed by a slow machine.
+//! What passes through the slow disk is in its backing directory, however the kernel caches; and it takes
+//! time at all. How much is for `pace` to say: no test here is harmed by a slow machine.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -207,7 +207,8 @@ fn room_is_that_of_the_file_system_below() {
     });
 }
 
-/// What a program reads of a file that changes below, where the kernel cannot see it: at once, and once it has let go of it.
+/// What a program reads of a file that changes below, where the kernel cannot see it: at once, and once it
+/// has let go of it.
 fn read_of_what_changed(caching: Caching) -> [u8; 2] {
     let at = Mounted::new(AT_ONCE, caching);
     let path = at.path("segment");
@@ -231,7 +232,8 @@ fn only_with_the_page_cache_does_a_read_not_arrive_and_then_until_the_program_le
     assert_eq!(read_of_what_changed(Caching::PageCache), [b'o', b'n']);
 }
 
-/// Checks that a call takes a seek and a transfer at least, or a seek, when it is made three times over on a disk that was idle.
+/// Checks that a call takes a seek and a transfer at least, or a seek, when it is made three times over on a
+/// disk that was idle.
 fn takes(least: Duration, call: impl Fn(&Mounted, &File) -> io::Result<()>) {
     let at = Mounted::new(SLOW, Caching::Direct);
     fs::write(at.below("a"), [1; TRANSFER]).unwrap();

@@ -1,4 +1,5 @@
-//! Why bytes are where they are: what moved them is read back from the log of decisions, also after a restart.
+//! Why bytes are where they are: what moved them is read back from the log of decisions, also after a
+//! restart.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

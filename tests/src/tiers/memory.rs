@@ -60,8 +60,8 @@ fn a_small_object_is_read_from_memory_until_it_is_another_one() {
     server.stop();
 }
 
-/// What was verified when it was read is good, whatever becomes of its place on the disk since; what was not read
-/// is verified when it is.
+/// What was verified when it was read is good, whatever becomes of its place on the disk since; what was not
+/// read is verified when it is.
 #[test]
 fn what_is_in_memory_survives_the_disk_and_nothing_else_does() {
     let room = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! Segments in an upstream, which is a second server behind a proxy: they go and come back, whatever happens meanwhile, and
-//! everything reads back.
+//! Segments in an upstream, which is a second server behind a proxy: they go and come back, whatever happens
+//! meanwhile, and everything reads back.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,8 +1,9 @@
 //! Fetches what a stream of reads will ask for next, as the engine says.
 //!
-//! What comes waits in memory for its reader, who has it kept or not: reading ahead changes nothing of what is decided. Always: no more objects at a time
-//! than [`mlgw_common::limits::AHEAD_OBJECTS_MAX`], and of the memory for blocks enough is left to those who have asked. An object that nobody knew is asked
-//! for at its origin with its first block, in one round trip.
+//! What comes waits in memory for its reader, who has it kept or not: reading ahead changes nothing of what
+//! is decided. Always: no more objects at a time than [`mlgw_common::limits::AHEAD_OBJECTS_MAX`], and of the
+//! memory for blocks enough is left to those who have asked. An object that nobody knew is asked for at its
+//! origin with its first block, in one round trip.
 
 use super::BoundBucket;
 use super::block;

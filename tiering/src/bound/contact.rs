@@ -1,4 +1,5 @@
-//! Asking an origin for what is not known, or holds no more: one request however many ask, and what it fetches is shared.
+//! Asking an origin for what is not known, or holds no more: one request however many ask, and what it
+//! fetches is shared.
 
 use super::fetch::Begun;
 use super::order::Ticket;
@@ -18,8 +19,8 @@ pub(super) fn is_other_second(one_ms: i64, other_ms: i64) -> bool {
     one_ms.div_euclid(1000) != other_ms.div_euclid(1000)
 }
 
-/// Who is being asked for, and what for: an answer about an object may lack its checksums. Who asks after a write does not ask together
-/// with who asked before it.
+/// Who is being asked for, and what for: an answer about an object may lack its checksums. Who asks after a
+/// write does not ask together with who asked before it.
 type Asked = (BucketId, ObjectKey, bool, Ticket);
 type Answer = Shared<BoxFuture<'static, Result<Contact, OriginError>>>;
 
@@ -62,7 +63,8 @@ impl BoundBucket {
         Ok(Opened { tail, rest, claim: Mutex::new(claim), ..self.opened(copy, state) })
     }
 
-    /// To be taken before the origin is asked. What a bucket that is bound elsewhere by now is told holds for nobody.
+    /// To be taken before the origin is asked. What a bucket that is bound elsewhere by now is told holds for
+    /// nobody.
     pub(super) fn ticket(&self, key: &ObjectKey) -> Ticket {
         if self.is_current() { self.inner.order.ticket(self.id, key) } else { Ticket::VOID }
     }
@@ -76,7 +78,8 @@ impl BoundBucket {
         Some(async move { drop(answer.await) })
     }
 
-    /// What somebody else has asked since it was looked at what is `known`. Who has reason to doubt that asks although it holds.
+    /// What somebody else has asked since it was looked at what is `known`. Who has reason to doubt that asks
+    /// although it holds.
     fn learned(&self, key: &ObjectKey, with_checksums: bool, known: Option<&Copy>) -> Option<Copy> {
         let copy = self.inner.copies.find(self.id, key)?;
         let is_new = known.is_none_or(|known| copy.validated_ms > known.validated_ms);

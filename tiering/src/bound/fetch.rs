@@ -109,7 +109,8 @@ impl BoundBucket {
         }
     }
 
-    /// Where a block is to be had: where it is kept, or as it is fetched. That is begun if nobody has, as soon as there is memory for it.
+    /// Where a block is to be had: where it is kept, or as it is fetched. That is begun if nobody has, as
+    /// soon as there is memory for it.
     pub(super) async fn source(
         &self,
         key: &ObjectKey,
@@ -156,7 +157,8 @@ impl BoundBucket {
         if is_small { &self.inner.asking } else { &self.inner.blocks }
     }
 
-    /// Whether enough memory is left to those who have asked, when a block of so many bytes waits for somebody who has not.
+    /// Whether enough memory is left to those who have asked, when a block of so many bytes waits for
+    /// somebody who has not.
     pub(super) fn has_spare_memory(&self, bytes: u64) -> bool {
         if bytes <= FETCH_SMALL_BYTES_MAX {
             self.inner.asking.available_permits() >= FETCH_CONTACTS_MAX / 2
@@ -187,7 +189,8 @@ impl BoundBucket {
         same.then(|| self.inner.copies.block(&copy.object, number)).flatten().map(Source::Kept)
     }
 
-    /// As [`BoundBucket::source`], for a block that is not needed yet: only if there is memory for it now, and nobody asks for what may be it.
+    /// As [`BoundBucket::source`], for a block that is not needed yet: only if there is memory for it now,
+    /// and nobody asks for what may be it.
     pub(super) fn source_ahead(
         &self,
         key: &ObjectKey,
@@ -207,7 +210,8 @@ impl BoundBucket {
         Some(Source::Filling(fill))
     }
 
-    /// Has a block be fetched, if nobody does so. What comes with it is to be dropped when it is said who wants it.
+    /// Has a block be fetched, if nobody does so. What comes with it is to be dropped when it is said who
+    /// wants it.
     fn begin_fill(
         &self,
         key: &ObjectKey,
@@ -288,8 +292,8 @@ impl BoundBucket {
         if let Err(error) = &fetched {
             tracing::debug!(origin = self.origin.name(), %error, "a block was not fetched");
         }
-        // The object may not be what its origin stated. A 304 would confirm its ETag only, so nothing of it is kept
-        // and the next read asks for everything.
+        // The object may not be what its origin stated. A 304 would confirm its ETag only, so nothing of it
+        // is kept and the next read asks for everything.
         let is_doubtful = |error: &OriginError| {
             matches!(
                 error,

@@ -1,6 +1,7 @@
 //! A block that is being fetched: who reads it follows its bytes as they come, however many they are.
 //!
-//! Whether it is kept is for its readers to say; as long as one is known to come that has not yet ([`Claim`]), it is not over.
+//! Whether it is kept is for its readers to say; as long as one is known to come that has not yet
+//! ([`Claim`]), it is not over.
 
 use crate::origin::OriginError;
 use bytes::Bytes;
@@ -180,8 +181,9 @@ impl Fill {
         state.is_ahead || !state.sharing.window.is_zero()
     }
 
-    /// Waits for those for whom its bytes wait: for who is about to ask until he has asked, but not for ever; for others as long as it was said; and for
-    /// nobody any more as soon as it is `wanted` more than it was so far. `shared_bytes` are all that wait for others. Says who wants it by then.
+    /// Waits for those for whom its bytes wait: for who is about to ask until he has asked, but not for ever;
+    /// for others as long as it was said; and for nobody any more as soon as it is `wanted` more than it was
+    /// so far. `shared_bytes` are all that wait for others. Says who wants it by then.
     pub(super) async fn wait_out(&self, wanted: Wanted, shared_bytes: &AtomicU64) -> Wanted {
         let is_ahead = {
             let mut state = self.state.lock();

@@ -30,8 +30,8 @@ impl Freshness {
         age < self.positive
     }
 
-    /// Whether what was said so long ago may be said again although asking failed so: never when the origin answered that it may not or is
-    /// not.
+    /// Whether what was said so long ago may be said again although asking failed so: never when the origin
+    /// answered that it may not or is not.
     pub(super) fn may_be_stale(&self, age: Duration, error: &OriginError) -> bool {
         error.is_transient() && age < self.stale
     }

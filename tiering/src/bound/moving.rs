@@ -1,11 +1,12 @@
-//! What a bucket that is moved to another origin needs: to know what is written meanwhile, and a moment in which nothing is.
+//! What a bucket that is moved to another origin needs: to know what is written meanwhile, and a moment in
+//! which nothing is.
 //!
-//! Who writes has a pass for as long as that takes, and who moves the bucket waits until nobody has one and lets nobody have one ([`Frozen`]). As
-//! long as somebody listens ([`Listening`]) the keys of writes that end are remembered, once each, up to [`CHANGED_MAX`]; with more it is
-//! remembered that there were.
+//! Who writes has a pass for as long as that takes, and who moves the bucket waits until nobody has one and
+//! lets nobody have one ([`Frozen`]). As long as somebody listens ([`Listening`]) the keys of writes that end
+//! are remembered, once each, up to [`CHANGED_MAX`]; with more it is remembered that there were.
 //!
-//! Always: a write that ended while somebody listened is among what he takes, whatever came of it. All of it is in memory: a crash ends the
-//! listening, and who goes on compares everything anew.
+//! Always: a write that ended while somebody listened is among what he takes, whatever came of it. All of it
+//! is in memory: a crash ends the listening, and who goes on compares everything anew.
 
 use super::BoundBucket;
 use mlgw_common::ObjectKey;
@@ -98,19 +99,22 @@ impl Changed {
 }
 
 impl BoundBucket {
-    /// To be held by whoever writes for a client, from before he looks up where to until it is done. Waits while the bucket is frozen.
+    /// To be held by whoever writes for a client, from before he looks up where to until it is done. Waits
+    /// while the bucket is frozen.
     pub async fn pass(&self) -> Pass {
         Pass { _held: self.inner.moving.gate(self.id).read_owned().await }
     }
 
-    /// Waits until nobody writes, and lets nobody write; nothing when that takes longer than `patience`, for which who wants to write waits, too.
+    /// Waits until nobody writes, and lets nobody write; nothing when that takes longer than `patience`, for
+    /// which who wants to write waits, too.
     pub async fn freeze(&self, patience: Duration) -> Option<Frozen> {
         let held = tokio::time::timeout(patience, self.inner.moving.gate(self.id).write_owned()).await;
         Some(Frozen { _held: held.ok()? })
     }
 
-    /// The bucket is bound to another origin now. What is known of objects is asked for once more there before it is said, and copies of what is
-    /// the same stay; what this one is told still, in this shape, holds for nobody.
+    /// The bucket is bound to another origin now. What is known of objects is asked for once more there
+    /// before it is said, and copies of what is the same stay; what this one is told still, in this shape,
+    /// holds for nobody.
     pub fn was_moved(&self) {
         // What is said in this very millisecond may have been said by the one before.
         let from = Timestamp(self.inner.clock.now().as_millis() + 1);

@@ -1,12 +1,14 @@
-//! The order of writes and of what origins say: who asked before a write of ours was through does not know what is there now.
+//! The order of writes and of what origins say: who asked before a write of ours was through does not know
+//! what is there now.
 //!
-//! A reader takes a ticket before it asks. What it is told holds only if no write of its key is under way then, and none near it ended
-//! since the ticket was taken. Writes of a key are told from each other; that one ended is noted for a stripe of keys, so now and
-//! then somebody is asked once more for nothing. A write of which nobody knows whether it was done may be done later: for a while
-//! nothing that is said of its key holds.
+//! A reader takes a ticket before it asks. What it is told holds only if no write of its key is under way
+//! then, and none near it ended since the ticket was taken. Writes of a key are told from each other; that
+//! one ended is noted for a stripe of keys, so now and then somebody is asked once more for nothing. A write
+//! of which nobody knows whether it was done may be done later: for a while nothing that is said of its key
+//! holds.
 //!
-//! All of it is in memory. After a crash it is not known which writes were under way: what was said before the start does not hold
-//! for a bucket that is written through.
+//! All of it is in memory. After a crash it is not known which writes were under way: what was said before
+//! the start does not hold for a bucket that is written through.
 
 use mlgw_common::ids::BucketId;
 use mlgw_common::{ObjectKey, Timestamp};
@@ -17,7 +19,8 @@ use std::time::Duration;
 
 /// Groups of keys of which it is known how many writes ended.
 const STRIPES: usize = 256;
-/// How long an origin may have had all of a write before it carries it out. Those that queue give up on a request within a minute.
+/// How long an origin may have had all of a write before it carries it out. Those that queue give up on a
+/// request within a minute.
 const DOUBT: Duration = Duration::from_mins(1);
 /// Keys of a stripe that are doubted by themselves; with more, all of its keys are.
 const DOUBTED_MAX: usize = 256;
@@ -78,7 +81,8 @@ impl Order {
         self.stripes.iter().for_each(|stripe| stripe.lock().ended += 1);
     }
 
-    /// Does something with what an origin said of a key, and says whether it holds. No write of the key begins or ends meanwhile.
+    /// Does something with what an origin said of a key, and says whether it holds. No write of the key
+    /// begins or ends meanwhile.
     pub(super) fn with<T>(
         &self,
         ticket: Ticket,
@@ -104,8 +108,8 @@ impl Order {
         (Ticket(stripe.ended), then())
     }
 
-    /// A write of a key has ended, which began with `ticket`. `then` sees to what is known of it, and is told whether that changed: it
-    /// did not when the write was refused, and all others of the key meanwhile.
+    /// A write of a key has ended, which began with `ticket`. `then` sees to what is known of it, and is told
+    /// whether that changed: it did not when the write was refused, and all others of the key meanwhile.
     pub(super) fn end(
         &self,
         ticket: Ticket,

@@ -1,5 +1,5 @@
-//! Reads an object of a bound bucket in order: from copies where there are any, else from blocks as they are fetched, a few of them
-//! ahead.
+//! Reads an object of a bound bucket in order: from copies where there are any, else from blocks as they are
+//! fetched, a few of them ahead.
 
 use super::fetch::{Asker, Source};
 use super::fill::Next;
@@ -33,7 +33,8 @@ pub struct BoundReader {
     object: ObjectVersion,
     at: u64,
     end: u64,
-    /// The end of the object, as it came with the answer that said what it is like; it is read once and not kept.
+    /// The end of the object, as it came with the answer that said what it is like; it is read once and not
+    /// kept.
     tail: Option<Got>,
     /// The block that is read, and those behind it.
     sources: VecDeque<(u64, Source)>,
@@ -183,8 +184,8 @@ impl BoundReader {
         }
     }
 
-    /// The bytes of a block that are read, if they are not all of it and it is not to be kept: nobody needs the rest. Who shares what he reads takes
-    /// the whole block if he reads half of it.
+    /// The bytes of a block that are read, if they are not all of it and it is not to be kept: nobody needs
+    /// the rest. Who shares what he reads takes the whole block if he reads half of it.
     fn passing(&mut self, number: u64) -> Option<Range<u64>> {
         let whole = block::range(number, self.object.size);
         let range = self.at.max(whole.start)..self.end.min(whole.end);

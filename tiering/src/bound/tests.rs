@@ -143,8 +143,8 @@ impl Bench {
     }
 }
 
-/// Leaves the index open to the end of the process: the last to let go of it may be a writer's thread, and the process must not
-/// end while that closes a database.
+/// Leaves the index open to the end of the process: the last to let go of it may be a writer's thread, and
+/// the process must not end while that closes a database.
 fn leave_open(bound: &Bound) {
     std::mem::forget(bound.clone());
 }

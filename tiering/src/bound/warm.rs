@@ -1,8 +1,9 @@
 //! Bringing objects in ahead of use, and letting go of them: what jobs do with a bound bucket.
 //!
-//! An object is fetched through the same blocks as for a reader, so whoever reads it meanwhile waits for the same bytes, and what is here
-//! already is not fetched again. Of the memory for blocks in flight a part is left to readers: who warms brings a semaphore of
-//! their own, of at most [`mlgw_common::limits::JOB_BLOCKS_MAX`].
+//! An object is fetched through the same blocks as for a reader, so whoever reads it meanwhile waits for the
+//! same bytes, and what is here already is not fetched again. Of the memory for blocks in flight a part is
+//! left to readers: who warms brings a semaphore of their own, of at most
+//! [`mlgw_common::limits::JOB_BLOCKS_MAX`].
 
 use super::fetch::{Asker, Source};
 use super::fill::{Fill, Wanted};
@@ -50,7 +51,8 @@ pub struct Walked {
 }
 
 impl BoundBucket {
-    /// Brings all of an object in that was listed at `listed` to be like `object`; `came` hears of the bytes of each block that was fetched.
+    /// Brings all of an object in that was listed at `listed` to be like `object`; `came` hears of the bytes
+    /// of each block that was fetched.
     ///
     /// # Errors
     /// Those of the origin.
@@ -161,8 +163,8 @@ impl BoundBucket {
         Walked { objects, bytes, next: next(&page) }
     }
 
-    /// Lets go of copies of keys that begin with `prefix`, a page behind `after`: all of them, or those that nobody read (nor fetched)
-    /// for so long. Reads are noted to the minute. Blocks.
+    /// Lets go of copies of keys that begin with `prefix`, a page behind `after`: all of them, or those that
+    /// nobody read (nor fetched) for so long. Reads are noted to the minute. Blocks.
     #[must_use]
     pub fn drop_copies(&self, prefix: &str, after: Option<&ObjectKey>, unread: Option<Duration>) -> Walked {
         let copies = &self.inner.copies;
@@ -182,7 +184,8 @@ impl BoundBucket {
         walked
     }
 
-    /// Gives back the disk of copies that were let go of, as far as nothing else is beside them. Returns its bytes.
+    /// Gives back the disk of copies that were let go of, as far as nothing else is beside them. Returns its
+    /// bytes.
     pub async fn release(&self) -> u64 {
         self.inner.copies.release_dead().await
     }

@@ -1,8 +1,9 @@
 //! Writes through to the origin: acknowledged when it has them.
 //!
-//! Always: what is known of a key does not hold from the moment a write of it begins, and is forgotten before the write is
-//! acknowledged, so that a later read asks the origin. A write whose answer proves nothing is acknowledged
-//! after a HEAD that shows it. A write that was given up, or came to no known end, may have been done.
+//! Always: what is known of a key does not hold from the moment a write of it begins, and is forgotten before
+//! the write is acknowledged, so that a later read asks the origin. A write whose answer proves nothing is
+//! acknowledged after a HEAD that shows it. A write that was given up, or came to no known end, may have been
+//! done.
 
 use super::BoundBucket;
 use super::order::{Outcome, Ticket};
@@ -333,7 +334,8 @@ impl Drop for Change<'_> {
 }
 
 impl Change<'_> {
-    /// Has what was known hold again, for as long as it would have, unless the origin has said something else since.
+    /// Has what was known hold again, for as long as it would have, unless the origin has said something else
+    /// since.
     fn restore(&self) {
         let BoundBucket { inner, id, .. } = self.bucket;
         let Some(known) = &self.known else { return };

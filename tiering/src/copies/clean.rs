@@ -1,12 +1,15 @@
 //! Cleans segments of clean copies: what lives in one is appended elsewhere, and its file goes.
 //!
-//! Blocks go one by one and leave holes, but what does not fill a block of the file system stays: heads, edges, small objects, and everything where
-//! there are no holes. Which segment is worth it follows Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File System" (1992): by
-//! what is gained for each byte that has to be moved, times the age of the segment, because what is young dies by itself soon ([`choose`], pure). A segment of which
-//! hardly anything is left is cleaned, too, though nothing is wanted: its file would stay for a long time for next to nothing.
+//! Blocks go one by one and leave holes, but what does not fill a block of the file system stays: heads,
+//! edges, small objects, and everything where there are no holes. Which segment is worth it follows Rosenblum
+//! and Ousterhout, "The Design and Implementation of a Log-Structured File System" (1992): by what is gained
+//! for each byte that has to be moved, times the age of the segment, because what is young dies by itself
+//! soon ([`choose`], pure). A segment of which hardly anything is left is cleaned, too, though nothing is
+//! wanted: its file would stay for a long time for next to nothing.
 //!
-//! Always: no more is moved in a second than [`CLEANED_BYTES_PER_SECOND`], and nothing while the flash budget is used up. What is moved and what
-//! is appended for somebody are counted alike there. When power fails in the middle, some records are there twice, one of them nameless.
+//! Always: no more is moved in a second than [`CLEANED_BYTES_PER_SECOND`], and nothing while the flash budget
+//! is used up. What is moved and what is appended for somebody are counted alike there. When power fails in
+//! the middle, some records are there twice, one of them nameless.
 
 use super::Inner;
 use super::evict::Tally;
@@ -21,10 +24,12 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) const CLEANED_BYTES_PER_SECOND: u64 = 64 << 20;
 /// Percent of the room from which on segments are cleaned for what is dead in them.
 const CLEAN_FROM_PERCENT: u64 = 88;
-/// A segment is worth cleaning when at most so many percent of what it takes live: three bytes are written for one that is gained, at worst.
+/// A segment is worth cleaning when at most so many percent of what it takes live: three bytes are written
+/// for one that is gained, at worst.
 const WORTH_PERCENT: u64 = 75;
-/// One of which at most the sixteenth part of its length is left is cleaned at any time: that costs a sixteenth of what was kept in all, and where
-/// blocks go at random there are three files for each that would be full, not seven.
+/// One of which at most the sixteenth part of its length is left is cleaned at any time: that costs a
+/// sixteenth of what was kept in all, and where blocks go at random there are three files for each that would
+/// be full, not seven.
 const SPARSE_PART: u64 = 16;
 /// What a segment costs and takes besides its bytes: an inode, its tree of extents, opening and removing it.
 const SEGMENT_COSTS_BYTES: u64 = 16 << 10;

@@ -1,9 +1,11 @@
 //! Makes room among clean copies, a little ahead of need.
 //!
-//! Where somebody keeps books of blocks and lets go of them by their ids, only the disk can run out: others fill it, or more is dead than cleaning
-//! gains in time ([`super::clean`]). Then, and where nobody does, the oldest segment goes. What of it was read lately is appended again first, so that what is read stays however old it is (a
-//! queue with reinsertion, after Corbató's CLOCK, "A Paging Experiment with the Multics System", 1968); but never more than half of
-//! a segment, or there would be no end to it. What is pinned stays, too (see `pins.rs`). Always: every block that goes is told to who keeps books.
+//! Where somebody keeps books of blocks and lets go of them by their ids, only the disk can run out: others
+//! fill it, or more is dead than cleaning gains in time ([`super::clean`]). Then, and where nobody does, the
+//! oldest segment goes. What of it was read lately is appended again first, so that what is read stays
+//! however old it is (a queue with reinsertion, after Corbató's CLOCK, "A Paging Experiment with the Multics
+//! System", 1968); but never more than half of a segment, or there would be no end to it. What is pinned
+//! stays, too (see `pins.rs`). Always: every block that goes is told to who keeps books.
 //!
 //! What a crash interrupts is begun anew: a segment goes only when nothing that it holds is named any more.
 
@@ -26,7 +28,8 @@ const FULL_PERCENT: u64 = 92;
 const FULL_PERCENT_WATCHED: u64 = 98;
 /// How often it is looked though nobody kept anything: others may fill the disk.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the index is brought to the disk, in looks: what is fetched in half a minute may be fetched again after a crash.
+/// How often the index is brought to the disk, in looks: what is fetched in half a minute may be fetched
+/// again after a crash.
 const FLUSH_LOOKS: u64 = 30;
 /// Of a segment's chunks so many percent are appended again at most.
 const AGAIN_PERCENT: usize = 50;
@@ -84,7 +87,8 @@ impl Tally {
 type Held = (ChunkAt, Extent);
 
 impl Inner {
-    /// Gives back what is dead, cleans a segment if it `may_clean`, and makes room. Returns the bytes that were moved if one was cleaned.
+    /// Gives back what is dead, cleans a segment if it `may_clean`, and makes room. Returns the bytes that
+    /// were moved if one was cleaned.
     pub(super) async fn turn(self: &Arc<Self>, may_clean: bool) -> Option<u64> {
         self.give_back().await;
         self.release_empty().await;
@@ -110,8 +114,8 @@ impl Inner {
         used_bytes > (used_bytes + room_bytes) / 100 * percent
     }
 
-    /// Lets go of a segment and of what is in it, but for what was read lately. What is pinned and finds no room elsewhere stays where it is,
-    /// and the segment comes up again when others have made room.
+    /// Lets go of a segment and of what is in it, but for what was read lately. What is pinned and finds no
+    /// room elsewhere stays where it is, and the segment comes up again when others have made room.
     pub(super) async fn evict(self: &Arc<Self>, segment: SegmentId) {
         let _alone = self.evicting.lock().await;
         let (pinned, others) = self.pinned_first(segment, self.chunks(segment).await);
@@ -178,7 +182,8 @@ impl Inner {
         Some(bytes)
     }
 
-    /// Removes a segment out of which everything was moved or let go of that it told of. What else is named in it is lost.
+    /// Removes a segment out of which everything was moved or let go of that it told of. What else is named
+    /// in it is lost.
     pub(super) async fn end(self: &Arc<Self>, segment: SegmentId) {
         if !self.ledger.retire(segment) {
             if self.map.segment(segment).is_none() {
@@ -193,7 +198,8 @@ impl Inner {
         self.remove_file(segment).await;
     }
 
-    /// Lets go of every block that is named in a segment which does not tell what is in it. Looks through the whole index.
+    /// Lets go of every block that is named in a segment which does not tell what is in it. Looks through the
+    /// whole index.
     fn lose_segment(&self, segment: SegmentId) {
         tracing::warn!(%segment, "a segment of clean copies does not tell what is in it; the index is looked through");
         let mut from: Option<KeptCursor> = None;

@@ -1,11 +1,12 @@
 //! The books: which blocks are kept, what they are called, and what of each segment lives by them.
 //!
-//! Always: a block that is kept has its row, the row of its id and its share of what lives in its segments, all written at once; whoever
-//! keeps books of blocks ([`Lost`]) hears of each that went for another reason than that it was let go of, in the order in which
-//! blocks come and go. Records that nothing names any more are remembered until their disk is given back, up to a bound;
-//! beyond it they go with their segment.
+//! Always: a block that is kept has its row, the row of its id and its share of what lives in its segments,
+//! all written at once; whoever keeps books of blocks ([`Lost`]) hears of each that went for another reason
+//! than that it was let go of, in the order in which blocks come and go. Records that nothing names any more
+//! are remembered until their disk is given back, up to a bound; beyond it they go with their segment.
 //!
-//! When power fails the index is as of its last flush, each change in it whole. What it names then and is not on the disk does not verify.
+//! When power fails the index is as of its last flush, each change in it whole. What it names then and is not
+//! on the disk does not verify.
 
 use super::map::{CopyMap, Counts};
 use super::{block_id, is_same, known};
@@ -28,8 +29,9 @@ const DEAD_MAX: usize = 1 << 16;
 
 /// Keeps books of the blocks that are here.
 pub trait Lost: Send + Sync {
-    /// A block is not here any more, though nobody let go of it by its id: its key was forgotten, it could not be read, the disk is full. Said
-    /// before anything is kept under the same id again. Called with a lock held: it must not wait, nor ask copies anything.
+    /// A block is not here any more, though nobody let go of it by its id: its key was forgotten, it could
+    /// not be read, the disk is full. Said before anything is kept under the same id again. Called with a
+    /// lock held: it must not wait, nor ask copies anything.
     fn lost(&self, id: u64);
 }
 
@@ -152,7 +154,8 @@ impl Ledger {
         }
     }
 
-    /// Notes where a block is that was appended, unless the key has another body by now, or another block has its id. Says whether it is kept.
+    /// Notes where a block is that was appended, unless the key has another body by now, or another block has
+    /// its id. Says whether it is kept.
     pub(super) fn keep(
         &self,
         (bucket, key): (BucketId, &ObjectKey),
@@ -334,7 +337,8 @@ impl Ledger {
         known(self.index.block(object.body(), number)).flatten()
     }
 
-    /// A change by which a copy loses all its blocks; what is more than fits into one is done. Its own row is left to the caller.
+    /// A change by which a copy loses all its blocks; what is more than fits into one is done. Its own row is
+    /// left to the caller.
     fn without_blocks(&self, bucket: BucketId, key: &ObjectKey, copy: &Copy) -> Option<Draft> {
         let object = &copy.object;
         loop {

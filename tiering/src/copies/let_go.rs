@@ -1,11 +1,11 @@
 //! Lets go of blocks by their ids, and gives back the disk of what nothing names any more.
 //!
-//! First the index forgets a block, then its disk is given back: a segment in which nothing lives is removed, of others what lay under the block gets
-//! holes. Always: who is in the middle of reading such a block gets an error and has it fetched again, never zeros, for no block
-//! that changed under its checksum verifies.
+//! First the index forgets a block, then its disk is given back: a segment in which nothing lives is removed,
+//! of others what lay under the block gets holes. Always: who is in the middle of reading such a block gets
+//! an error and has it fetched again, never zeros, for no block that changed under its checksum verifies.
 //!
-//! When power fails in between, or later but before the index was flushed, the index names a block that is a hole: it does not verify, and is
-//! fetched again.
+//! When power fails in between, or later but before the index was flushed, the index names a block that is a
+//! hole: it does not verify, and is fetched again.
 
 use super::ledger::Gone;
 use super::{Copies, Inner};
@@ -33,13 +33,14 @@ pub struct LetGo {
 }
 
 impl Copies {
-    /// Lets go of the blocks that have these ids, as far as they are here, and gives back their disk. Nobody is told that they are lost.
+    /// Lets go of the blocks that have these ids, as far as they are here, and gives back their disk. Nobody
+    /// is told that they are lost.
     pub async fn let_go(&self, ids: &[u64], why: Why) -> LetGo {
         self.let_go_unless(ids, Arc::new(|_| false), why).await
     }
 
-    /// As [`Copies::let_go`], but for those that stay when it comes to them: it is asked with the books locked, and must not wait nor ask copies
-    /// anything.
+    /// As [`Copies::let_go`], but for those that stay when it comes to them: it is asked with the books
+    /// locked, and must not wait nor ask copies anything.
     pub(crate) async fn let_go_unless(&self, ids: &[u64], stays: Stays, why: Why) -> LetGo {
         let inner = &self.inner;
         let mut sum = LetGo::default();
@@ -71,7 +72,8 @@ impl Copies {
 }
 
 impl Inner {
-    /// Gives back the disk of records that nothing names any more. Returns its bytes. Once begun it is done, whoever waits for it.
+    /// Gives back the disk of records that nothing names any more. Returns its bytes. Once begun it is done,
+    /// whoever waits for it.
     pub(super) async fn give_back(self: &Arc<Self>) -> u64 {
         let inner = self.clone();
         let given = tokio::spawn(async move {

@@ -1,7 +1,7 @@
 //! The segments of clean copies: a map in memory, over the rows of the node's own index.
 //!
-//! With each segment goes how many bytes of it live: those of the records that copies name. Always: they are written with the rows that
-//! change them, all or nothing, so that they agree also when power fails.
+//! With each segment goes how many bytes of it live: those of the records that copies name. Always: they are
+//! written with the rows that change them, all or nothing, so that they agree also when power fails.
 
 use crate::hot::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
 use mlgw_common::Timestamp;

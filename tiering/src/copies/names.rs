@@ -1,7 +1,7 @@
 //! What a block of an origin's object is called, in the index and by the policy engine.
 //!
-//! Always: the name of a block gives its id, whoever asks, so an id is never handed on beside a name that it could contradict. It stands in the
-//! index.
+//! Always: the name of a block gives its id, whoever asks, so an id is never handed on beside a name that it
+//! could contradict. It stands in the index.
 
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;

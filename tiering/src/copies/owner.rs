@@ -1,9 +1,10 @@
-//! Whose copies a directory has: buckets and objects are known by ids, which repeat on another server and after a
-//! restore, so copies of another timeline would be served as objects that they are not.
+//! Whose copies a directory has: buckets and objects are known by ids, which repeat on another server and
+//! after a restore, so copies of another timeline would be served as objects that they are not.
 //!
-//! The directory carries the mark of its server, as directories of segments do ([`crate::hot::marks`]). Copies of an
-//! earlier timeline of this server are removed: their origin has them. Copies of another server are moved into a
-//! directory beside them, and stay. The mark is written last, so that a start after a crash does the rest.
+//! The directory carries the mark of its server, as directories of segments do ([`crate::hot::marks`]).
+//! Copies of an earlier timeline of this server are removed: their origin has them. Copies of another server
+//! are moved into a directory beside them, and stay. The mark is written last, so that a start after a crash
+//! does the rest.
 
 use crate::hot::{read_mark, write_mark};
 use mlgw_common::{Identity, Kinship, Lineage};
@@ -13,8 +14,8 @@ use std::path::Path;
 /// Directories of copies, below theirs.
 const PARTS: [&str; 2] = ["index", "segments"];
 
-/// Leaves in `dir` only copies of this server on its present timeline, and marks it. A directory without a mark is
-/// of an earlier version; it is taken when this server has had no other timeline.
+/// Leaves in `dir` only copies of this server on its present timeline, and marks it. A directory without a
+/// mark is of an earlier version; it is taken when this server has had no other timeline.
 ///
 /// # Errors
 /// When something cannot be read, moved or written.

@@ -1,8 +1,9 @@
 //! Which copies stay however old they are: pure decisions.
 //!
-//! Room is made segment after segment, the oldest first, and what stays is appended again; so once in a lap of the queue every copy comes
-//! up. What is appended during a lap comes up in a later one. In one lap each pin keeps as many bytes as it may, and all of them together no more than their share of the room there is: what is
-//! beyond that goes like anything else, and every lap makes room.
+//! Room is made segment after segment, the oldest first, and what stays is appended again; so once in a lap
+//! of the queue every copy comes up. What is appended during a lap comes up in a later one. In one lap each
+//! pin keeps as many bytes as it may, and all of them together no more than their share of the room there is:
+//! what is beyond that goes like anything else, and every lap makes room.
 
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::PINNED_PERCENT_MAX;
@@ -50,7 +51,8 @@ impl Pins {
         *self = Self { kept: vec![0; pins.len()], pins, ..Self::default() };
     }
 
-    /// A segment comes up, while these are `sealed` and copies have `room_bytes` in all. One that is not of this lap begins the next.
+    /// A segment comes up, while these are `sealed` and copies have `room_bytes` in all. One that is not of
+    /// this lap begins the next.
     pub(super) fn come_to(&mut self, segment: SegmentId, sealed: &[SegmentId], room_bytes: u64) {
         if !self.lap.remove(&segment) {
             self.lap = sealed.iter().copied().filter(|other| *other != segment).collect();

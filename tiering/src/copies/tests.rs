@@ -26,8 +26,8 @@ use std::time::Duration;
 const BUCKET: BucketId = BucketId(7);
 /// The error of a file system that has no holes.
 const EOPNOTSUPP: i32 = 95;
-/// What a segment takes beside the records that live in it, where all edges are blocks of their own: its header and its end, and what a file
-/// system needs to know of a file with holes.
+/// What a segment takes beside the records that live in it, where all edges are blocks of their own: its
+/// header and its end, and what a file system needs to know of a file with holes.
 const SLACK_BYTES: u64 = 32 << 10;
 
 /// Books of what is here.
@@ -49,8 +49,8 @@ impl Intercept for NoHoles {
     }
 }
 
-/// Copies that are left open to the end of the process, unless they are taken: the last to let go of the index may be a writer's thread, and the
-/// process must not end while that closes a database.
+/// Copies that are left open to the end of the process, unless they are taken: the last to let go of the
+/// index may be a writer's thread, and the process must not end while that closes a database.
 struct LeftOpen(Option<Copies>);
 
 impl Drop for LeftOpen {
@@ -148,7 +148,8 @@ impl Bench {
         self.copies.note(BUCKET, &key(name), copy).object
     }
 
-    /// Keeps so many bytes as a block; those of a block that nobody reads by offsets may be fewer than it has.
+    /// Keeps so many bytes as a block; those of a block that nobody reads by offsets may be fewer than it
+    /// has.
     async fn keep(
         &self,
         name: &str,

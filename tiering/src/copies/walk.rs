@@ -1,6 +1,8 @@
-//! Walks over all blocks that are kept: for who keeps books of them, and once over an index that was written before blocks had names.
+//! Walks over all blocks that are kept: for who keeps books of them, and once over an index that was written
+//! before blocks had names.
 //!
-//! Always: a walk meets every block that is there from its beginning to its end; one that comes or goes meanwhile may be met or not.
+//! Always: a walk meets every block that is there from its beginning to its end; one that comes or goes
+//! meanwhile may be met or not.
 
 use super::block_id;
 use super::ledger::{block_bytes, is_small};
@@ -121,7 +123,8 @@ fn blocks_of(
     Ok(is_full.then(|| KeptCursor { bucket, key, number: (!is_small(&copy.object)).then_some(last + 1) }))
 }
 
-/// Gives names to blocks that were kept before they had any, and counts what lives in their segments. Once done it is never done again.
+/// Gives names to blocks that were kept before they had any, and counts what lives in their segments. Once
+/// done it is never done again.
 pub(super) fn adopt(index: &CleanIndex) -> Result<(), CleanIndexError> {
     let mut segments = index.segments()?;
     if segments.iter().all(|segment| segment.live_bytes.is_some()) {

@@ -1,7 +1,8 @@
 //! The file that entries are kept in: a line of JSON each, appended.
 //!
-//! An entry that counts on is written again; the last line of a number holds. A file that is full is set aside for the next one, so there
-//! are two at most. Nothing is synced. When power fails, lines may be missing and the last one torn: what is no line is passed over.
+//! An entry that counts on is written again; the last line of a number holds. A file that is full is set
+//! aside for the next one, so there are two at most. Nothing is synced. When power fails, lines may be
+//! missing and the last one torn: what is no line is passed over.
 
 use super::{Entry, lines};
 use mlgw_common::limits::DECISIONS_FILE_BYTES_MAX;

@@ -1,7 +1,7 @@
 //! Entries as the lines that they are kept in: JSON, with the number of the format. Pure.
 //!
-//! Always: what is written is read as it was. A file may hold anything: what is no line is passed over, and of a newer format none
-//! is taken for one of ours.
+//! Always: what is written is read as it was. A file may hold anything: what is no line is passed over, and
+//! of a newer format none is taken for one of ours.
 
 use super::entry::Entry;
 use mlgw_common::limits::DECISIONS_MAX;
@@ -36,8 +36,8 @@ pub(super) fn of(entries: &[Entry]) -> serde_json::Result<Vec<u8>> {
     Ok(lines)
 }
 
-/// Adds the entries of a file, of which the newest stay; returns how many lines are passed over and why, if any are. The error is the number of
-/// a newer format.
+/// Adds the entries of a file, of which the newest stay; returns how many lines are passed over and why, if
+/// any are. The error is the number of a newer format.
 pub(super) fn read(text: &[u8], found: &mut BTreeMap<u64, Entry>) -> Result<Option<String>, u32> {
     let mut passed_over = (0, String::new());
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {

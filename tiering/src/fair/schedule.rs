@@ -1,11 +1,13 @@
 //! Start-time fair queueing with depth: which of those who wait goes next. A pure decision.
 //!
-//! After P. Goyal, H. Vin and H. Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), and W. Jin, J. Chase and J. Kaur, "Interposed Proportional Sharing
-//! for a Storage Service Utility" (SIGMETRICS 2004), who give out several places at a time. A lane has a tag, the virtual time at which its next request
-//! begins: now for one that was idle, or when the request before it is done at its lane's weight. The least tag goes first, and virtual time is
-//! the tag of who went last. So of two lanes that both have something waiting, neither is ahead of the other by more than one request of each;
-//! what a lane did while others had nothing to do is not held against it. Within a lane the same holds for its ranks, of whose requests the oldest
-//! goes first: a low rank waits longer, and not for ever.
+//! After P. Goyal, H. Vin and H. Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), and W. Jin, J. Chase and
+//! J. Kaur, "Interposed Proportional Sharing for a Storage Service Utility" (SIGMETRICS 2004), who give out
+//! several places at a time. A lane has a tag, the virtual time at which its next request begins: now for one
+//! that was idle, or when the request before it is done at its lane's weight. The least tag goes first, and
+//! virtual time is the tag of who went last. So of two lanes that both have something waiting, neither is
+//! ahead of the other by more than one request of each; what a lane did while others had nothing to do is not
+//! held against it. Within a lane the same holds for its ranks, of whose requests the oldest goes first: a
+//! low rank waits longer, and not for ever.
 
 use std::collections::VecDeque;
 
@@ -134,8 +136,8 @@ mod tests {
     }
 
     proptest! {
-        /// The bound of the paper, for what has begun: of two lanes that have something waiting all the time, neither gets more for its
-        /// weight than the other by more than the longest request of each.
+        /// The bound of the paper, for what has begun: of two lanes that have something waiting all the time,
+        /// neither gets more for its weight than the other by more than the longest request of each.
         #[test]
         fn lanes_that_have_something_to_do_get_their_weights_share(
             before in prop::collection::vec((0usize..4, 1u64..1000), 0..50),
@@ -163,8 +165,8 @@ mod tests {
             }
         }
 
-        /// Whatever comes meanwhile in other lanes: before a request that waits at the head of its lane, each of them gets no more than what
-        /// is due to it until then, and a request.
+        /// Whatever comes meanwhile in other lanes: before a request that waits at the head of its lane, each
+        /// of them gets no more than what is due to it until then, and a request.
         #[test]
         fn nobody_waits_for_ever(
             victim in 0usize..4,

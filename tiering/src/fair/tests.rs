@@ -58,8 +58,9 @@ fn nobody_overtakes_who_waits_and_who_gives_up_is_passed_over() {
     assert!(fair.try_enter(Lane::Checkpoint).is_some(), "nobody waits any more");
 }
 
-/// A disk that is slow: everything waits for it, and each turn one request is done. Says which lanes went in so many turns of a flood of
-/// training reads, with one request of another lane that comes when the flood is there.
+/// A disk that is slow: everything waits for it, and each turn one request is done. Says which lanes went in
+/// so many turns of a flood of training reads, with one request of another lane that comes when the flood is
+/// there.
 fn turns_of(other: Lane, turns: usize) -> Vec<Lane> {
     let fair = Fair::new(4);
     let mut taken: VecDeque<Place<'_>> = (0..4).filter_map(|_| fair.try_enter(Lane::Training)).collect();

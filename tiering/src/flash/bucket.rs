@@ -49,8 +49,9 @@ impl Bucket {
         i64::try_from(filled.min(i128::from(self.hour()))).unwrap_or(i64::MIN)
     }
 
-    /// Takes bytes, whether they are there or not. What clients write makes no more debt than an hour pays back, so that it is over soon after
-    /// they are quiet; what the server writes by itself is paid to the last byte.
+    /// Takes bytes, whether they are there or not. What clients write makes no more debt than an hour pays
+    /// back, so that it is over soon after they are quiet; what the server writes by itself is paid to the
+    /// last byte.
     pub(super) fn take(&mut self, now_ms: i64, bytes: u64, is_own: bool) {
         let before = self.left(now_ms);
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -104,7 +105,8 @@ mod tests {
     }
 
     proptest! {
-        /// Who writes only while something is left writes no more than the budget of the time, an hour's worth and one more piece.
+        /// Who writes only while something is left writes no more than the budget of the time, an hour's
+        /// worth and one more piece.
         #[test]
         fn over_any_time_no_more_than_its_budget(
             per_day in 1000u64..1_000_000,

@@ -1,9 +1,12 @@
-//! Segments in upstreams, as the hot tier sees them: which object each one is, reading ranges of it, storing and fetching it.
+//! Segments in upstreams, as the hot tier sees them: which object each one is, reading ranges of it, storing
+//! and fetching it.
 //!
-//! A record of tier [`UPSTREAM`](super::catalogue::UPSTREAM) names the upstream, the number of the object, and its sealed key. An object's name is drawn at
-//! random for each time that a segment is stored, and noted in a file before anything of it is sent (`leftovers`): so when power
-//! fails, whatever a store has of ours is either named by a record or listed there, and goes with the next round. A record names
-//! an object only when all of it was read back and compared; an object goes only after that it is not named any more survives power loss.
+//! A record of tier [`UPSTREAM`](super::catalogue::UPSTREAM) names the upstream, the number of the object,
+//! and its sealed key. An object's name is drawn at random for each time that a segment is stored, and noted
+//! in a file before anything of it is sent (`leftovers`): so when power fails, whatever a store has of ours
+//! is either named by a record or listed there, and goes with the next round. A record names an object only
+//! when all of it was read back and compared; an object goes only after that it is not named any more
+//! survives power loss.
 
 mod ahead;
 mod claims;
@@ -151,7 +154,8 @@ impl Away {
         self.map.place(segment).map_or(HOT, |place| place.tier)
     }
 
-    /// Where a segment is, if that is an upstream that is configured. One that is not is like a disk that is lost.
+    /// Where a segment is, if that is an upstream that is configured. One that is not is like a disk that is
+    /// lost.
     pub(super) fn find(&self, segment: SegmentId) -> io::Result<Option<Arc<Remote>>> {
         if self.map.place(segment).is_none_or(|place| place.tier != UPSTREAM) {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! Compares the segment files of a closed data directory, in whichever tier, with what its catalogue refers to.
+//! Compares the segment files of a closed data directory, in whichever tier, with what its catalogue refers
+//! to.
 //!
 //! Every extent that an object, a version or an upload refers to is read and verified; bytes that
 //! nothing refers to are not looked at (they may be the remains of what was never acknowledged).

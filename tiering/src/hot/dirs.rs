@@ -1,8 +1,9 @@
 //! The directories of segments: the hot tier's, and those of the cold tier.
 //!
-//! A segment's file lies in one of them, under the segment's own name; while it is moved, in two: its record says
-//! which one counts, and the other one is the same, byte for byte. So who reads asks where the record says, and
-//! elsewhere when there is nothing: in a directory that was put back from a backup all segments are hot.
+//! A segment's file lies in one of them, under the segment's own name; while it is moved, in two: its record
+//! says which one counts, and the other one is the same, byte for byte. So who reads asks where the record
+//! says, and elsewhere when there is nothing: in a directory that was put back from a backup all segments are
+//! hot.
 
 use std::fs::File;
 use std::io;
@@ -63,7 +64,8 @@ impl SegmentDirs {
         }
     }
 
-    /// Where the file of a segment is whose record says that it is in `tier`; where it should be, when it is nowhere.
+    /// Where the file of a segment is whose record says that it is in `tier`; where it should be, when it is
+    /// nowhere.
     #[must_use]
     pub fn path(&self, segment: SegmentId, tier: u32) -> PathBuf {
         let name = segment_file_name(segment);

@@ -1,8 +1,9 @@
-//! What a tier without compaction does with its segments: whoever has it says which chunks go, which are appended again, and when a segment
-//! ends.
+//! What a tier without compaction does with its segments: whoever has it says which chunks go, which are
+//! appended again, and when a segment ends.
 //!
-//! Always: a segment that the map does not have any more is released once, whole; what is punched out of one was referred to by nothing.
-//! After power failure a file that the map does not have is removed by the next start.
+//! Always: a segment that the map does not have any more is released once, whole; what is punched out of one
+//! was referred to by nothing. After power failure a file that the map does not have is removed by the next
+//! start.
 
 use super::{AppendError, Appended, ChunkAt, HotTier, Inner, Owner, SEGMENT_HEADER_BYTES, scan};
 use crate::fair::Lane;
@@ -35,8 +36,8 @@ impl HotTier {
         read.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
     }
 
-    /// Gives back the disk under chunks that nothing refers to any more nor ever will, each said once: as far as nothing else is beside them, and
-    /// the file system can. Returns its bytes.
+    /// Gives back the disk under chunks that nothing refers to any more nor ever will, each said once: as far
+    /// as nothing else is beside them, and the file system can. Returns its bytes.
     pub async fn punch(&self, dead: Vec<Extent>) -> u64 {
         if dead.is_empty() || !self.inner.shared.is_disposable {
             return 0;
@@ -74,7 +75,8 @@ impl HotTier {
         self.inner.shared.space.moved_room_bytes() >= bytes
     }
 
-    /// Removes the file of a segment that the map does not have any more. Who reads it reads on. Returns the bytes that it took.
+    /// Removes the file of a segment that the map does not have any more. Who reads it reads on. Returns the
+    /// bytes that it took.
     ///
     /// # Errors
     /// When the disk fails; a start removes it then.

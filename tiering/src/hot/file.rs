@@ -275,8 +275,8 @@ impl Disk {
         Ok(true)
     }
 
-    /// Removes the file of a segment that the catalogue has removed, and returns how long it was;
-    /// nothing when there is none. Not synced: a file that comes back is removed at the next start. A file whose
+    /// Removes the file of a segment that the catalogue has removed, and returns how long it was; nothing
+    /// when there is none. Not synced: a file that comes back is removed at the next start. A file whose
     /// header names another segment, server or timeline is set aside instead.
     pub(super) fn remove(&self, id: SegmentId) -> io::Result<Option<u64>> {
         let path = self.path(id);
@@ -300,8 +300,8 @@ impl Disk {
         Ok(Some(bytes))
     }
 
-    /// Whether a file under the name of a segment may be removed with it: its header names this server, or is of
-    /// format 1, which names none, or was never written.
+    /// Whether a file under the name of a segment may be removed with it: its header names this server, or is
+    /// of format 1, which names none, or was never written.
     fn is_removable(&self, id: SegmentId, path: &Path) -> io::Result<bool> {
         if !self.is_owned() {
             return Ok(true);
@@ -323,8 +323,8 @@ impl Disk {
         }
     }
 
-    /// Gives back the disk under `range` of a segment's file, which reads as zeros from then on. Returns the bytes that were there: less than
-    /// all when some of it was a hole, as after a crash. Not synced.
+    /// Gives back the disk under `range` of a segment's file, which reads as zeros from then on. Returns the
+    /// bytes that were there: less than all when some of it was a hole, as after a crash. Not synced.
     pub(super) fn punch(&self, file: &File, id: SegmentId, range: &Range<u64>) -> io::Result<u64> {
         if self.step(FileCall::Punch, Some(id))?.is_none() {
             return Ok(0);
@@ -350,8 +350,8 @@ impl Disk {
         self.durability == Durability::Full
     }
 
-    /// Makes the file that a segment is copied to from another directory, in place of one that a copy that was cut
-    /// short may have left. It counts for nothing until [`Disk::finish_copy`].
+    /// Makes the file that a segment is copied to from another directory, in place of one that a copy that
+    /// was cut short may have left. It counts for nothing until [`Disk::finish_copy`].
     pub(super) fn begin_copy(&self, id: SegmentId) -> io::Result<File> {
         let path = self.copying_path(id);
         let mut options = OpenOptions::new();
@@ -361,7 +361,8 @@ impl Disk {
         Ok(file)
     }
 
-    /// Makes a copy durable whatever the durability, then gives it its name: from here on it is the segment's file.
+    /// Makes a copy durable whatever the durability, then gives it its name: from here on it is the segment's
+    /// file.
     pub(super) fn finish_copy(&self, file: &File, id: SegmentId) -> io::Result<()> {
         if self.step(FileCall::SyncNew, Some(id))?.is_some() {
             let begun = Instant::now();
@@ -451,8 +452,8 @@ fn data_in(file: &File, range: &Range<u64>) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// How much a call wrote: nothing when it was interrupted, so that it is made again, and an error when nothing can be
-/// written.
+/// How much a call wrote: nothing when it was interrupted, so that it is made again, and an error when
+/// nothing can be written.
 fn some_written(written: rustix::io::Result<usize>) -> io::Result<usize> {
     match written {
         Ok(0) => Err(io::ErrorKind::WriteZero.into()),

@@ -1,8 +1,8 @@
 //! The floor of the catalogue's log that segments carry: what a start compares the log with.
 //!
-//! Batches of records carry how many log entries were synced before them, so the floor is as fresh as the last sync of
-//! a segment. Only segments that this timeline wrote count. The newest files are read from near their ends: each
-//! batch that was synced before the last acknowledged write is there.
+//! Batches of records carry how many log entries were synced before them, so the floor is as fresh as the
+//! last sync of a segment. Only segments that this timeline wrote count. The newest files are read from near
+//! their ends: each batch that was synced before the last acknowledged write is there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};

@@ -1,11 +1,13 @@
 //! Holes: the disk under single records given back while their segment stays.
 //!
-//! For a tier whose chunks go one by one and can be fetched again; the truth is never in a segment with holes. Whole blocks of the file
-//! system go, those in which nothing but dead records is: of a block at the edge of a record it is counted how much of it is dead, and it goes
-//! when all of it is. Always: no byte of a record that lives is in a hole, and what a segment takes is what was written to it less its holes.
+//! For a tier whose chunks go one by one and can be fetched again; the truth is never in a segment with
+//! holes. Whole blocks of the file system go, those in which nothing but dead records is: of a block at the
+//! edge of a record it is counted how much of it is dead, and it goes when all of it is. Always: no byte of a
+//! record that lives is in a hole, and what a segment takes is what was written to it less its holes.
 //!
-//! The counts of edges are in memory. A restart forgets them, and blocks at the edges of what died before stay until their segment goes. No hole
-//! is synced: after power failure it is there or not, and a record that is in one does not verify, or was zeros all the same.
+//! The counts of edges are in memory. A restart forgets them, and blocks at the edges of what died before
+//! stay until their segment goes. No hole is synced: after power failure it is there or not, and a record
+//! that is in one does not verify, or was zeros all the same.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, Metadata};
@@ -24,7 +26,8 @@ use super::location::Location;
 const BLOCK_BYTES_MIN: u64 = 4096;
 /// What the blocks are that a file's size on disk is counted in.
 const COUNTED_BYTES: u64 = 512;
-/// Blocks that are dead in part and remembered, of all segments: some 40 MiB of memory. Others go with their segment.
+/// Blocks that are dead in part and remembered, of all segments: some 40 MiB of memory. Others go with their
+/// segment.
 const EDGES_MAX: usize = 1 << 20;
 
 /// The holes of all segments of a directory.
@@ -91,7 +94,8 @@ impl Holes {
         self.state.lock().segments.values().map(|holed| holed.bytes).sum()
     }
 
-    /// Gives back what is under records that nothing refers to any more, each said once. Returns its bytes. Blocks.
+    /// Gives back what is under records that nothing refers to any more, each said once. Returns its bytes.
+    /// Blocks.
     pub(super) fn punch(&self, disk: &Disk, dead: impl Iterator<Item = Location>) -> u64 {
         let mut records = BTreeMap::<SegmentId, Vec<Range<u64>>>::new();
         for location in dead {

@@ -1,5 +1,6 @@
-//! Which writer a chunk goes to: one shared by small chunks, one shared by large ones, one for
-//! chunks that are moved, one for those that are gathered to leave the tier, and a bounded number that each belong to one body.
+//! Which writer a chunk goes to: one shared by small chunks, one shared by large ones, one for chunks that
+//! are moved, one for those that are gathered to leave the tier, and a bounded number that each belong to one
+//! body.
 //!
 //! An `Own` writer comes with the body's first chunk and goes when the body is finished, was idle
 //! for a minute, or the tier stops. A body that comes when all are taken shares the writer of

@@ -79,7 +79,8 @@ pub trait SegmentMap: Send + Sync + 'static {
     /// When the catalogue cannot be read.
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError>;
 
-    /// The records of this node's segments in other tiers than the hot one. A map that knows of no other has none.
+    /// The records of this node's segments in other tiers than the hot one. A map that knows of no other has
+    /// none.
     ///
     /// # Errors
     /// When the catalogue cannot be read.

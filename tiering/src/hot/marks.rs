@@ -205,8 +205,9 @@ fn put_mark(dir: &Path, mark: Mark) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Judges every directory of a start, and only then marks those that lack a mark. Returns for each, in the order of
-/// [`SegmentDirs::all`], whether files may be removed from it. `may_be_missing` takes empty cold directories as well.
+/// Judges every directory of a start, and only then marks those that lack a mark. Returns for each, in the
+/// order of [`SegmentDirs::all`], whether files may be removed from it. `may_be_missing` takes empty cold
+/// directories as well.
 ///
 /// # Errors
 /// The first directory that is not this server's.

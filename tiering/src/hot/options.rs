@@ -60,7 +60,8 @@ pub struct HotOptions {
     pub flash: Flash,
     /// What appends are counted as; what is moved is compaction where there is one.
     pub append_cause: Cause,
-    /// Whether chunks can be had again from elsewhere: then nothing waits for a sync, and they may go one by one, out of the middle of a segment.
+    /// Whether chunks can be had again from elsewhere: then nothing waits for a sync, and they may go one by
+    /// one, out of the middle of a segment.
     pub disposable: bool,
     /// The server whose directories they are. With cluster 0 nothing is marked or checked: tests, and copies
     /// that can be fetched again.

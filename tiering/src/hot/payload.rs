@@ -1,7 +1,7 @@
 //! What a chunk is stored as: as it came, or compressed block by block. Immutable bytes, cheap to clone.
 //!
-//! Always: what is compressed says how long each of its blocks is as stored, in the bytes of the record's extra; who moves a chunk
-//! elsewhere copies both as they are.
+//! Always: what is compressed says how long each of its blocks is as stored, in the bytes of the record's
+//! extra; who moves a chunk elsewhere copies both as they are.
 
 use bytes::Bytes;
 use mlgw_metadata::schema::Encoding;

@@ -1,18 +1,21 @@
 //! Moves whole sealed segments between the hot tier, the cold one and upstreams: spill and promote.
 //!
-//! What of a segment is read so much that it should stay is first appended elsewhere in the hot tier. Then the segment is copied, the copy is proven, then its record names the new place, by compare and set; only then, and
-//! only when that survives power loss and nobody copies the old file, the old file goes. What refers to the segment is not
-//! concerned. Readers find it through its record wherever it is; who has the old file open reads on from it.
+//! What of a segment is read so much that it should stay is first appended elsewhere in the hot tier. Then
+//! the segment is copied, the copy is proven, then its record names the new place, by compare and set; only
+//! then, and only when that survives power loss and nobody copies the old file, the old file goes. What
+//! refers to the segment is not concerned. Readers find it through its record wherever it is; who has the old
+//! file open reads on from it.
 //!
-//! What leaves because a rule says so shares its segments with what stays: the smaller part is appended elsewhere first (`leaving.rs`).
+//! What leaves because a rule says so shares its segments with what stays: the smaller part is appended
+//! elsewhere first (`leaving.rs`).
 //!
 //! Deciding is pure ([`choose`], [`job`]); `driver` carries it out at a bounded rate, one segment after the
 //! other, beside compaction: each claims a segment first (`in_hand.rs`), so that the two never have the same
 //! one in hand.
 //!
-//! When power fails: before the copy has its name there is a file that counts for nothing; before the record names the new
-//! place the copy is one too many; after it the old file is. A start removes each of them; of objects in upstreams a list is kept
-//! (`hot/away/leftovers.rs`), and they go with the next round.
+//! When power fails: before the copy has its name there is a file that counts for nothing; before the record
+//! names the new place the copy is one too many; after it the old file is. A start removes each of them; of
+//! objects in upstreams a list is kept (`hot/away/leftovers.rs`), and they go with the next round.
 
 pub(super) mod choose;
 mod copy;
@@ -77,7 +80,8 @@ pub enum Order {
         /// Whether as far down as upstreams, where there is one; what is in the cold tier, too.
         to_upstream: bool,
     },
-    /// What leaves these segments, into sealed segments of its own in the hot tier, so that these can be spilled.
+    /// What leaves these segments, into sealed segments of its own in the hot tier, so that these can be
+    /// spilled.
     Gather(Leaving),
 }
 

@@ -1,10 +1,11 @@
 //! Reads: every byte that leaves here was verified against the checksum of its block.
 //!
-//! A small read is first tried in place with one `preadv2(RWF_NOWAIT)` of the record's head and
-//! the blocks wanted; when the page cache has not all of it, or for larger reads, the same is done
-//! by a bounded pool of blocking threads; of a segment in an upstream the same ranges are fetched from there. The record's head must verify at the extent's place and
-//! agree with the extent and the body before its table is believed. No lock is held across an
-//! await, and the bytes are handed out in the buffer they were read into; those of compressed chunks are decompressed first (`packed`).
+//! A small read is first tried in place with one `preadv2(RWF_NOWAIT)` of the record's head and the blocks
+//! wanted; when the page cache has not all of it, or for larger reads, the same is done by a bounded pool of
+//! blocking threads; of a segment in an upstream the same ranges are fetched from there. The record's head
+//! must verify at the extent's place and agree with the extent and the body before its table is believed. No
+//! lock is held across an await, and the bytes are handed out in the buffer they were read into; those of
+//! compressed chunks are decompressed first (`packed`).
 
 mod packed;
 mod unanswered;
@@ -124,7 +125,8 @@ struct Plan {
     body: BodyId,
     /// Wanted bytes, within what the payload stands for.
     range: Range<usize>,
-    /// The blocks that hold them, and where those lie in the payload; of a compressed one all of it, for only its head says where.
+    /// The blocks that hold them, and where those lie in the payload; of a compressed one all of it, for only
+    /// its head says where.
     blocks: Range<usize>,
     payload: Range<usize>,
 }
@@ -283,7 +285,8 @@ impl Inner {
         plan.whole(plan.place(remote.seed), record)
     }
 
-    /// The whole record, when much of it is wanted: then the rest of it will be, too, and others want the same.
+    /// The whole record, when much of it is wanted: then the rest of it will be, too, and others want the
+    /// same.
     async fn whole_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Option<Bytes>, ReadError> {
         let stored = plan.location.payload_bytes as usize;
         if plan.payload.len() * WHOLE_SHARE < stored {
@@ -293,7 +296,8 @@ impl Inner {
         self.away.read_whole(remote, plan.location.record(), last).await
     }
 
-    /// Reads what is wanted from an upstream: in one request, or, from the middle of a long record, in two at a time.
+    /// Reads what is wanted from an upstream: in one request, or, from the middle of a long record, in two at
+    /// a time.
     async fn read_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Bytes, ReadError> {
         let (place, head_bytes) = (plan.place(remote.seed), plan.location.head_bytes as usize);
         if let Some(record) = self.whole_from_away(plan, remote).await? {

@@ -5,8 +5,9 @@
 //! table, with stamp, segment, generation, body and offset: bytes that a bug, a disk or a person
 //! put elsewhere never verify. Decoding trusts nothing: any bytes give a record or a [`RecordFault`].
 //!
-//! With its one-entry table the head of a chunk of up to 64 KiB takes 64 bytes and the key. That of a compressed one has the stored length of
-//! each block as well, 4 bytes each, so that a block is found, verified and decompressed without the others.
+//! With its one-entry table the head of a chunk of up to 64 KiB takes 64 bytes and the key. That of a
+//! compressed one has the stored length of each block as well, 4 bytes each, so that a block is found,
+//! verified and decompressed without the others.
 
 use std::ops::Range;
 

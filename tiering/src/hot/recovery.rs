@@ -8,14 +8,14 @@
 //! the segment: the search goes on behind it, since acknowledged records may follow. A file that
 //! is missing was minted but never made: sealed at 0. Power loss during recovery repeats it.
 //!
-//! A file without a record is one of two things. Every id below the catalogue's next one was minted,
-//! and the record of a segment is there before its file is; so such a file under such an id belongs to a
-//! segment that was removed, and the power failed before its file was. It is removed now, after the
-//! catalogue was settled, as the removal may itself be on its way to the disk. A file under an id that was
-//! not minted yet is of a catalogue that knew more than this one (it was put back, or power loss took its
-//! end, with durability `os`): it is set aside under another name, as the id will be minted again and the
-//! new segment's end must not be its end. A file in a tier where its record does not say it is was left by a move
-//! between tiers: when it is where the record says, too, this one goes; when it is only here, it counts. A copy that was not
+//! A file without a record is one of two things. Every id below the catalogue's next one was minted, and the
+//! record of a segment is there before its file is; so such a file under such an id belongs to a segment that
+//! was removed, and the power failed before its file was. It is removed now, after the catalogue was settled,
+//! as the removal may itself be on its way to the disk. A file under an id that was not minted yet is of a
+//! catalogue that knew more than this one (it was put back, or power loss took its end, with durability
+//! `os`): it is set aside under another name, as the id will be minted again and the new segment's end must
+//! not be its end. A file in a tier where its record does not say it is was left by a move between tiers:
+//! when it is where the record says, too, this one goes; when it is only here, it counts. A copy that was not
 //! finished goes. Any other file is reported and left alone.
 
 use std::fs::File;
@@ -125,8 +125,8 @@ pub(super) enum Fate {
     SetAside,
 }
 
-/// What becomes of the file of a segment that lies in `tier`. `place` is where its record says it is, `is_there` whether it
-/// is there, `was_minted` whether its id was ever given away.
+/// What becomes of the file of a segment that lies in `tier`. `place` is where its record says it is,
+/// `is_there` whether it is there, `was_minted` whether its id was ever given away.
 pub(super) fn fate(
     place: Option<Whereabouts>,
     tier: u32,
@@ -146,8 +146,8 @@ pub(super) fn fate(
 pub(super) struct Listing<'a> {
     pub(super) map: &'a dyn SegmentMap,
     pub(super) dirs: &'a SegmentDirs,
-    /// All upstreams that records name are configured: what a record names there is there, as a record names an
-    /// upstream only when all of the segment was read back from it.
+    /// All upstreams that records name are configured: what a record names there is there, as a record names
+    /// an upstream only when all of the segment was read back from it.
     pub(super) upstreams_are_there: bool,
     pub(super) lineage: &'a Lineage,
 }

@@ -1,7 +1,9 @@
-//! Chunks that are stored otherwise than they were: read and verified, appended elsewhere in the hot tier, and renamed by compare and set.
+//! Chunks that are stored otherwise than they were: read and verified, appended elsewhere in the hot tier,
+//! and renamed by compare and set.
 //!
-//! Always: a chunk is named where it was until what replaces it is durable, and one that was replaced, deleted or moved meanwhile keeps its new fate. So when power
-//! fails the one or the other is there; what nothing names is dead, and compaction frees it.
+//! Always: a chunk is named where it was until what replaces it is durable, and one that was replaced,
+//! deleted or moved meanwhile keeps its new fate. So when power fails the one or the other is there; what
+//! nothing names is dead, and compaction frees it.
 
 use bytes::Bytes;
 use mlgw_common::ids::BodyId;
@@ -45,7 +47,8 @@ impl HotTier {
         Ok(StoredChunk { owner, extent: extent.clone(), data })
     }
 
-    /// Has `data` take the place of a chunk. Says whether it did: not when nothing names the chunk there any more.
+    /// Has `data` take the place of a chunk. Says whether it did: not when nothing names the chunk there any
+    /// more.
     ///
     /// # Errors
     /// When nothing was stored, or the catalogue does not take it; the chunk is where it was.

@@ -61,7 +61,8 @@ pub(super) struct Record<'s> {
 pub(super) enum Step<'s> {
     /// A record that is wanted.
     Record(Record<'s>),
-    /// One of so many bytes that is not, or that nobody can say the owner of: no more of it was read than what it begins with.
+    /// One of so many bytes that is not, or that nobody can say the owner of: no more of it was read than
+    /// what it begins with.
     Passed(u64),
     /// The end of the file.
     End,

@@ -1,7 +1,7 @@
 //! Small files of JSON that are replaced whole: what a node knows and the catalogue does not.
 //!
-//! When power fails there is the old one or the new one. Each says its format; one that is of a newer format is not
-//! touched, one that is damaged counts as absent, for nothing that is acknowledged depends on it.
+//! When power fails there is the old one or the new one. Each says its format; one that is of a newer format
+//! is not touched, one that is damaged counts as absent, for nothing that is acknowledged depends on it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -90,7 +90,8 @@ impl Volumes {
         &self.dirs
     }
 
-    /// The cold directory that is filled least, of those that have room for `bytes`; so disks of all sizes fill alike.
+    /// The cold directory that is filled least, of those that have room for `bytes`; so disks of all sizes
+    /// fill alike.
     pub(super) fn least_full(&self, bytes: u64) -> Option<&ColdVolume> {
         let fill = |volume: &ColdVolume| {
             let (used, room) = (volume.space.used_bytes() as f64, volume.space.room_bytes() as f64);

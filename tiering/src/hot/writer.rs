@@ -277,8 +277,8 @@ impl Writer {
     }
 }
 
-/// How long a batch may gather when the last one took so long. Chunks of a large body come at the pace of their
-/// client, who sends no more than a few ahead: waiting for as many as last time would only hold it up.
+/// How long a batch may gather when the last one took so long. Chunks of a large body come at the pace of
+/// their client, who sends no more than a few ahead: waiting for as many as last time would only hold it up.
 fn patience(class: SegmentClass, took: Duration) -> Duration {
     match class {
         SegmentClass::Small | SegmentClass::Moved => took.clamp(PATIENCE_MIN, PATIENCE_MAX),

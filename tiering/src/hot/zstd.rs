@@ -1,8 +1,9 @@
 //! Compression of chunks with zstd, block by block. Pure but for the memory that is kept for the next time.
 //!
-//! Each block of 64 KiB is a frame of its own, so that a range is read without the blocks before it; a block that does not become smaller is stored as
-//! it came, which its length says. Decoding trusts nothing: any bytes give exactly the bytes that the block stands for or [`Undecodable`], and nothing
-//! is allocated by what they say.
+//! Each block of 64 KiB is a frame of its own, so that a range is read without the blocks before it; a block
+//! that does not become smaller is stored as it came, which its length says. Decoding trusts nothing: any
+//! bytes give exactly the bytes that the block stands for or [`Undecodable`], and nothing is allocated by
+//! what they say.
 
 use bytes::Bytes;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, UNPACKERS_KEPT_MAX};
@@ -13,7 +14,8 @@ use zstd_safe::{CCtx, DCtx};
 use super::payload::Payload;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
-/// What every frame that we write begins with. The library would take frames of formats that came before it, too.
+/// What every frame that we write begins with. The library would take frames of formats that came before it,
+/// too.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// The bytes of a block are not what it was compressed to.
@@ -21,7 +23,8 @@ const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 #[error("the block cannot be decompressed to the bytes that it stands for")]
 pub struct Undecodable;
 
-/// `chunk` compressed with so much effort, 1 to 19; nothing when that makes it no smaller. Takes milliseconds.
+/// `chunk` compressed with so much effort, 1 to 19; nothing when that makes it no smaller. Takes
+/// milliseconds.
 ///
 /// # Panics
 /// When the chunk is longer than a chunk may be: callers cut chunks.

@@ -10,9 +10,11 @@ use std::time::Duration;
 /// What was asked of an origin since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginMetrics {
-    /// Requests, repeated ones each by itself, by operation (`list`, `get`, `put` and so on) and by what came of them (`ok`, or in a word why not).
+    /// Requests, repeated ones each by itself, by operation (`list`, `get`, `put` and so on) and by what came
+    /// of them (`ok`, or in a word why not).
     pub requests: BTreeMap<(&'static str, &'static str), u64>,
-    /// By operation, how long it took from the moment a request may be sent until the head of its answer came, or none did.
+    /// By operation, how long it took from the moment a request may be sent until the head of its answer
+    /// came, or none did.
     pub took: BTreeMap<&'static str, Durations>,
     /// Bytes of bodies that came.
     pub received_bytes: u64,

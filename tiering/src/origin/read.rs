@@ -1,7 +1,7 @@
 //! What is asked of an origin that is read, and what it answers. Pure.
 //!
-//! Always: what passes as a page of keys is in byte order and lies within what was asked for. Nothing here is kept, so nothing is lost when
-//! power fails.
+//! Always: what passes as a page of keys is in byte order and lies within what was asked for. Nothing here is
+//! kept, so nothing is lost when power fails.
 
 use super::OriginError;
 use bytes::Bytes;
@@ -51,7 +51,8 @@ impl GetQuery {
 
 /// An object, or a part of it.
 pub struct Got {
-    /// What it is like; its size is the whole object's. Checksums are there only when all of it was asked for.
+    /// What it is like; its size is the whole object's. Checksums are there only when all of it was asked
+    /// for.
     pub object: ObjectVersion,
     /// Whether the origin says that it has tags, which are asked for by themselves.
     pub is_tagged: bool,
@@ -86,7 +87,8 @@ pub struct ListPage {
 }
 
 impl ListPage {
-    /// The page, if it is one of those that `query` asks for: who goes on behind its last line or with its token gets further and ends.
+    /// The page, if it is one of those that `query` asks for: who goes on behind its last line or with its
+    /// token gets further and ends.
     pub(crate) fn within(self, query: &ListQuery) -> Result<Self, OriginError> {
         let nonsense = |what: String| Err(OriginError::Nonsense(format!("a listing: {what}")));
         let behind = query.token.is_none().then_some(&*query.start_after);

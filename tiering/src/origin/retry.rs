@@ -1,7 +1,7 @@
 //! When a failed request is tried again: a pure decision.
 //!
-//! Exponential back-off with full jitter, as Brooker describes it ("Exponential Backoff And Jitter", AWS Architecture
-//! Blog, 2015): clients that failed together do not come back together.
+//! Exponential back-off with full jitter, as Brooker describes it ("Exponential Backoff And Jitter", AWS
+//! Architecture Blog, 2015): clients that failed together do not come back together.
 
 use super::OriginError;
 use std::time::Duration;
@@ -33,8 +33,8 @@ impl Again {
     }
 }
 
-/// How long to wait before a request is tried again that failed for the `failures`th time; nothing when it is given up. `chance` is
-/// anything from 0 to 1.
+/// How long to wait before a request is tried again that failed for the `failures`th time; nothing when it is
+/// given up. `chance` is anything from 0 to 1.
 pub(super) fn wait(error: &OriginError, failures: u32, chance: f64) -> Option<Duration> {
     if !error.is_transient() || failures >= ATTEMPTS {
         return None;

@@ -1,8 +1,8 @@
 //! An origin that speaks S3.
 //!
-//! Reads are tried again while that may help; each try is signed anew. A body that breaks off is an error for its reader, who knows
-//! what it has already. Writes are tried again only with bytes that are in memory, and only if that can do no harm: what was sent once
-//! and came to no known end is for the client to decide.
+//! Reads are tried again while that may help; each try is signed anew. A body that breaks off is an error for
+//! its reader, who knows what it has already. Writes are tried again only with bytes that are in memory, and
+//! only if that can do no harm: what was sent once and came to no known end is for the client to decide.
 
 mod accepted;
 mod chunked;
@@ -228,7 +228,8 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The error of the last try. Of a write that an earlier try may have done it does not say that it was not done.
+    /// The error of the last try. Of a write that an earlier try may have done it does not say that it was
+    /// not done.
     fn error(&self, last: OriginError, may_be_done: bool) -> OriginError {
         let is_read = self.method == Method::GET || self.method == Method::HEAD;
         match may_be_done && !is_read && last.is_undone() {

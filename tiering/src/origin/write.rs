@@ -1,8 +1,8 @@
 //! What changes an origin, and what it says of that.
 //!
-//! Headers have S3's own names and pass as they are: what an object is like, on what conditions, with which checksums. Always: who
-//! gets an answer knows that the write is there. Of one that failed, [`OriginError::is_undone`](super::OriginError::is_undone)
-//! says whether it surely is not.
+//! Headers have S3's own names and pass as they are: what an object is like, on what conditions, with which
+//! checksums. Always: who gets an answer knows that the write is there. Of one that failed,
+//! [`OriginError::is_undone`](super::OriginError::is_undone) says whether it surely is not.
 //!
 //! What power failure interrupts was not acknowledged: it is there whole, or not at all.
 
@@ -33,7 +33,8 @@ impl Content {
     }
 }
 
-/// Bytes that come as they come. When they end early the origin is left without the rest, and discards what it has.
+/// Bytes that come as they come. When they end early the origin is left without the rest, and discards what
+/// it has.
 pub struct Streamed {
     /// How many there are.
     pub bytes: u64,
@@ -71,7 +72,8 @@ impl Written {
     }
 }
 
-/// The document that completes an upload of parts with these numbers, ETags without quotes, and elements about their checksums.
+/// The document that completes an upload of parts with these numbers, ETags without quotes, and elements
+/// about their checksums.
 #[must_use]
 pub fn complete_document<'p>(parts: impl Iterator<Item = (u32, &'p str, Vec<Pair>)>) -> Bytes {
     let mut out = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">".to_owned();
@@ -182,7 +184,8 @@ pub struct UploadLine {
 }
 
 impl PartPage {
-    /// The page, if it is one of at most `max` parts behind the number `after`: who goes on behind it gets further.
+    /// The page, if it is one of at most `max` parts behind the number `after`: who goes on behind it gets
+    /// further.
     pub(crate) fn within(self, after: u32, max: usize) -> Result<Self, OriginError> {
         bounded(self.parts.len(), max)?;
         match self.next {

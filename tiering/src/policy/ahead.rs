@@ -1,6 +1,8 @@
-//! What became of blocks that were fetched before anybody asked: the engine learns from it how far ahead is worth it.
+//! What became of blocks that were fetched before anybody asked: the engine learns from it how far ahead is
+//! worth it.
 //!
-//! Always: of each block it is told once, also when nobody ever asks ([`Expected::sweep`]); no more are remembered than [`EXPECTED_MAX`].
+//! Always: of each block it is told once, also when nobody ever asks ([`Expected::sweep`]); no more are
+//! remembered than [`EXPECTED_MAX`].
 
 use super::{Keeper, State};
 use crate::copies::block_id;

@@ -1,8 +1,11 @@
-//! Reads that ask for no decision wait here, each near the thread that it came to, until some have come together or somebody asks the engine.
+//! Reads that ask for no decision wait here, each near the thread that it came to, until some have come
+//! together or somebody asks the engine.
 //!
-//! What the engine touches for one access is a few dozen lines of memory. With a thread on each processor telling it of every read for itself, each would fetch
-//! them from the one before; told of many at once, one fetches them once, and waits for what it looks up of all of them together. Always: whoever asks
-//! the engine has it hear everything first, in the order of time; a place holds [`TOGETHER_MAX`] reads, and of [`KNOWN_MAX`] families who they are.
+//! What the engine touches for one access is a few dozen lines of memory. With a thread on each processor
+//! telling it of every read for itself, each would fetch them from the one before; told of many at once, one
+//! fetches them once, and waits for what it looks up of all of them together. Always: whoever asks the engine
+//! has it hear everything first, in the order of time; a place holds [`TOGETHER_MAX`] reads, and of
+//! [`KNOWN_MAX`] families who they are.
 //!
 //! When power fails what waits is lost, as what the engine has not written down yet is.
 
@@ -34,7 +37,8 @@ struct Place(Mutex<Waiting>);
 #[derive(Default)]
 struct Waiting {
     reads: Reads,
-    /// Families whose reads may wait, and who they are should the engine ask; those that come often are in front.
+    /// Families whose reads may wait, and who they are should the engine ask; those that come often are in
+    /// front.
     known: Vec<(u64, Identity)>,
 }
 

@@ -34,7 +34,8 @@ impl Reading {
         Self { keeper, caller, bucket, key: key.clone(), size, range, seen, ruling, rank, last: None }
     }
 
-    /// Whether block `number`, which is about to be read, is to be kept. Blocks are asked about in their order.
+    /// Whether block `number`, which is about to be read, is to be kept. Blocks are asked about in their
+    /// order.
     pub(crate) fn keeps(&mut self, number: u64) -> bool {
         if let Some((last, keeps)) = self.last
             && last == number

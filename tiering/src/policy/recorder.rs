@@ -1,7 +1,7 @@
 //! Records accesses as a trace while they happen, with a hash over what was decided on them.
 //!
-//! Always: nobody who reads or writes waits for whoever takes the pieces; a recording that they cannot keep up with ends. A file of a recording is a trace by
-//! itself, whose times count from when the engine began.
+//! Always: nobody who reads or writes waits for whoever takes the pieces; a recording that they cannot keep
+//! up with ends. A file of a recording is a trace by itself, whose times count from when the engine began.
 
 use mlgw_policies::trace::{BLOCK_BYTES_MAX, TraceWriter};
 use mlgw_policies::{Access, Fingerprint};
@@ -15,7 +15,8 @@ pub enum Piece {
     Bytes(Vec<u8>),
 }
 
-/// Takes pieces, in their order. It must not wait. Says whether it took it; if it did not the recording is over.
+/// Takes pieces, in their order. It must not wait. Says whether it took it; if it did not the recording is
+/// over.
 pub type Sink = Box<dyn FnMut(Piece) -> bool + Send>;
 
 /// What was recorded.

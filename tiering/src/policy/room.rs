@@ -1,7 +1,8 @@
-//! Does to copies what the engine decided without a reader: lets go of what it evicted, and takes in what is here.
+//! Does to copies what the engine decided without a reader: lets go of what it evicted, and takes in what is
+//! here.
 //!
-//! Always: under the lock of the books a block is let go of only if the engine does not keep it at that moment, so one that is read again in
-//! between stays.
+//! Always: under the lock of the books a block is let go of only if the engine does not keep it at that
+//! moment, so one that is read again in between stays.
 
 use super::{Inner, Keeper, unread};
 use crate::copies::{Copies, KeptCursor, KeptPage, WeakCopies};

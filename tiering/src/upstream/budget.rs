@@ -1,15 +1,16 @@
 //! What may be asked of one store in a second: bytes and requests, shared by all who use it.
 //!
-//! Two buckets, each a pure function of the times it is given. Who asks gets a moment from which it may go on, and that
-//! moment is its own: the next one who asks gets a later one, so whoever asks first goes first and nobody starves. Time that was not
-//! used is saved up for a quarter of a second, no longer, so that a store never sees a burst of what was not asked for all day.
-//! Nothing is kept over a restart.
+//! Two buckets, each a pure function of the times it is given. Who asks gets a moment from which it may go
+//! on, and that moment is its own: the next one who asks gets a later one, so whoever asks first goes first
+//! and nobody starves. Time that was not used is saved up for a quarter of a second, no longer, so that a
+//! store never sees a burst of what was not asked for all day. Nothing is kept over a restart.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How much unused time is saved up: enough to even out a sleep that lasted too long, too little to be a burst.
+/// How much unused time is saved up: enough to even out a sleep that lasted too long, too little to be a
+/// burst.
 const SAVED: Duration = Duration::from_millis(250);
 
 /// Bytes and requests of one store in a second.
@@ -131,7 +132,8 @@ mod tests {
                 now += Duration::from_millis(pause);
                 let due = bucket.take(now, amount);
                 prop_assert!(due >= now && due >= before, "first come, first served");
-                // What was granted before this moment fits into the time that has passed and what was saved up.
+                // What was granted before this moment fits into the time that has passed and what was saved
+                // up.
                 let allowed = (due - begun + SAVED).as_secs_f64() * rate as f64;
                 prop_assert!(taken as f64 <= allowed + 1.0, "{taken} of {allowed}");
                 (before, taken) = (due, taken + amount);

@@ -1,7 +1,7 @@
 //! Asks a store for everything that will be asked of it, once, and says what is missing.
 //!
-//! Each step says that it went well or what went wrong, and which right is to be granted. What was written is removed again; when that
-//! fails, it is named. Nothing of a segment is touched.
+//! Each step says that it went well or what went wrong, and which right is to be granted. What was written is
+//! removed again; when that fails, it is named. Nothing of a segment is touched.
 
 use std::time::Duration;
 

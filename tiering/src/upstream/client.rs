@@ -1,8 +1,10 @@
-//! The HTTP client of one store: whom it trusts, through which proxy it goes, how long it waits for a connection.
+//! The HTTP client of one store: whom it trusts, through which proxy it goes, how long it waits for a
+//! connection.
 //!
-//! TLS is rustls with ring, whatever else of this process or its tests uses. Neither proxies nor authorities are taken from the
-//! environment behind the configuration's back; the machine's authorities are trusted unless a file names others. Redirects are not
-//! followed but for WebHDFS, whose name node sends every reader on to a data node.
+//! TLS is rustls with ring, whatever else of this process or its tests uses. Neither proxies nor authorities
+//! are taken from the environment behind the configuration's back; the machine's authorities are trusted
+//! unless a file names others. Redirects are not followed but for WebHDFS, whose name node sends every reader
+//! on to a data node.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,8 +20,8 @@ use rustls_platform_verifier::Verifier;
 
 use super::settings::{UpstreamKind, UpstreamSettings};
 
-/// How long a connection is kept for the next request. Stores close idle ones after 20 s and more; one that is closed as a request
-/// is sent costs a retry.
+/// How long a connection is kept for the next request. Stores close idle ones after 20 s and more; one that
+/// is closed as a request is sent costs a retry.
 const IDLE_MAX: Duration = Duration::from_secs(15);
 /// Where machines in clouds ask for their own credentials: never through a proxy.
 const METADATA_HOSTS: &str =

@@ -1,8 +1,8 @@
 //! Makes what opendal needs of an upstream's settings, one block for each kind of store.
 //!
-//! A setting that a kind has no use for is refused by its name: silently ignored, it would be believed. Nothing is sent to the store here, so an
-//! upstream that is down does not stop a start. Credentials go to opendal's builders and nowhere else; those that expire are fetched anew
-//! by the signer before they do.
+//! A setting that a kind has no use for is refused by its name: silently ignored, it would be believed.
+//! Nothing is sent to the store here, so an upstream that is down does not stop a start. Credentials go to
+//! opendal's builders and nowhere else; those that expire are fetched anew by the signer before they do.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -280,7 +280,8 @@ fn fs(settings: &UpstreamSettings) -> Result<Connected, Fault> {
     let builder =
         services::Fs::default().root(&dir.to_string_lossy()).atomic_write_dir(&unfinished.to_string_lossy());
     let connected = connected(builder, None)?;
-    // What was made now is there after power loss, too; the directory of segments is made, and synced, with the first one.
+    // What was made now is there after power loss, too; the directory of segments is made, and synced, with
+    // the first one.
     let made = dir.ancestors().take_while(|made| made.starts_with(&bucket));
     made.map(File::open)
         .try_for_each(|made| made?.sync_all())

@@ -1,7 +1,7 @@
 //! Why an upstream did not do what it was asked to, by what is to be done about it.
 //!
-//! An error has what the store said, its name for the fault included, and never what it was asked with: requests carry signatures
-//! and tokens, so neither they nor headers are ever shown.
+//! An error has what the store said, its name for the fault included, and never what it was asked with:
+//! requests carry signatures and tokens, so neither they nor headers are ever shown.
 
 use std::io;
 
@@ -49,7 +49,8 @@ pub enum UpstreamError {
         /// What came instead of an answer.
         said: String,
     },
-    /// The store refuses: mend credentials, permissions or the name of the bucket; `mlgw upstream check` says which.
+    /// The store refuses: mend credentials, permissions or the name of the bucket; `mlgw upstream check` says
+    /// which.
     #[error("upstream {upstream} refuses: {said}; see `mlgw upstream check {upstream}`")]
     Refused {
         /// The upstream.

@@ -1,11 +1,12 @@
 //! The form of an encrypted segment in an upstream: AES-256-GCM in frames of 64 KiB.
 //!
-//! A header of 64 bytes, then the segment's file in frames, each sealed by itself with its tag behind it; the last frame is what is left, and an empty
-//! file has one empty frame. The nonce is the number of the frame: the key is the object's own, so no nonce ever meets it twice. Bound to each
-//! frame are the whole header (segment, generation, frame size, plain length), the frame's number and whether it is the last one. So a frame
-//! that is flipped, swapped, repeated, cut off or from another object does not open. Offsets in the segment stay what they were: where a byte
-//! lies in the object follows from its offset alone, and a range is read by the frames that hold it. Pure functions on bytes;
-//! every byte is described in docs/FORMATS.md.
+//! A header of 64 bytes, then the segment's file in frames, each sealed by itself with its tag behind it; the
+//! last frame is what is left, and an empty file has one empty frame. The nonce is the number of the frame:
+//! the key is the object's own, so no nonce ever meets it twice. Bound to each frame are the whole header
+//! (segment, generation, frame size, plain length), the frame's number and whether it is the last one. So a
+//! frame that is flipped, swapped, repeated, cut off or from another object does not open. Offsets in the
+//! segment stay what they were: where a byte lies in the object follows from its offset alone, and a range is
+//! read by the frames that hold it. Pure functions on bytes; every byte is described in docs/FORMATS.md.
 
 use std::io;
 use std::ops::Range;

@@ -1,9 +1,11 @@
 //! How many requests one store gets at a time: as many as it bears.
 //!
-//! Additive increase, multiplicative decrease: a round of answers that all were good lets one more in, an answer that says "slow down"
-//! halves the number. Requests that were under way when it was halved do not halve it again: they tell of the load before, not of
-//! the load now. So one burst of refusals counts once, and no clock is needed to say what belongs to it. A number of which not half is made
-//! use of does not grow. Who waits is let in in the order of arrival; who gives up waiting loses nothing for the others. Nothing is kept over a restart.
+//! Additive increase, multiplicative decrease: a round of answers that all were good lets one more in, an
+//! answer that says "slow down" halves the number. Requests that were under way when it was halved do not
+//! halve it again: they tell of the load before, not of the load now. So one burst of refusals counts once,
+//! and no clock is needed to say what belongs to it. A number of which not half is made use of does not grow.
+//! Who waits is let in in the order of arrival; who gives up waiting loses nothing for the others. Nothing is
+//! kept over a restart.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +15,8 @@ use tokio::sync::oneshot;
 
 /// With how many requests a store is met first: a segment's parts, and some reads.
 const LIMIT_FIRST: f64 = 8.0;
-/// The most at once. At 30 ms to the first byte and 1 MiB a read, 64 are 2 GiB/s: more than a gateway's network.
+/// The most at once. At 30 ms to the first byte and 1 MiB a read, 64 are 2 GiB/s: more than a gateway's
+/// network.
 const LIMIT_MAX: f64 = 64.0;
 /// The share of the number that is left after a refusal.
 const DECREASE: f64 = 0.5;
@@ -137,7 +140,8 @@ impl Gate {
                 let Some(grant) = state.waiting.pop_front() else { return };
                 (grant, self.pass(&mut state))
             };
-            // Who gave up waiting gives the pass back, which lets the next one in: here, not by another call of this.
+            // Who gave up waiting gives the pass back, which lets the next one in: here, not by another call
+            // of this.
             if let Err(mut pass) = grant.send(pass) {
                 pass.gate = None;
                 self.0.lock().limit.end(pass.began, Load::Unknown);

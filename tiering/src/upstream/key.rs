@@ -1,8 +1,9 @@
 //! The key of one encrypted object in an upstream.
 //!
-//! Each object has a random key of its own, made when it is about to be stored. The same key may store the same bytes of the same
-//! segment again, as after a crash, for then the stored bytes are the same too; any other use would break the cipher. Who holds the
-//! key keeps it, sealed, where it survives power loss, before the object counts as stored.
+//! Each object has a random key of its own, made when it is about to be stored. The same key may store the
+//! same bytes of the same segment again, as after a crash, for then the stored bytes are the same too; any
+//! other use would break the cipher. Who holds the key keeps it, sealed, where it survives power loss, before
+//! the object counts as stored.
 
 use std::fmt;
 

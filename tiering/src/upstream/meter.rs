@@ -1,7 +1,7 @@
 //! The way to one store: every request goes through its budget and its gate, and is counted.
 //!
-//! First the budget says when, then the gate lets it through: a request that waits for its budget keeps no other one out. One
-//! that is dropped on the way gives its place back and is not counted.
+//! First the budget says when, then the gate lets it through: a request that waits for its budget keeps no
+//! other one out. One that is dropped on the way gives its place back and is not counted.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! What is counted of the requests to one store. Counters only grow and are read without stopping anyone, so a
-//! snapshot is not one instant; each number in it is true by itself. Nothing is kept over a restart.
+//! What is counted of the requests to one store. Counters only grow and are read without stopping anyone, so
+//! a snapshot is not one instant; each number in it is true by itself. Nothing is kept over a restart.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! An upload to a store that speaks S3, which whoever knows its id can go on with, also after a crash.
 //!
-//! opendal keeps the ids of its uploads to itself, so these go by the client that bound buckets use. The id is handed out before the first part is
-//! sent. Who comes back with it sends what is not there: a part that is counts when its length and its MD5 are those of the bytes here. Where
-//! a store's ETags are no MD5s all parts go again. Nothing here decides whether the object is right: that is read back, as any other.
+//! opendal keeps the ids of its uploads to itself, so these go by the client that bound buckets use. The id
+//! is handed out before the first part is sent. Who comes back with it sends what is not there: a part that
+//! is counts when its length and its MD5 are those of the bytes here. Where a store's ETags are no MD5s all
+//! parts go again. Nothing here decides whether the object is right: that is read back, as any other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -200,7 +201,8 @@ impl Multipart {
         Ok(())
     }
 
-    /// Ends it there. First comes to an end what is under way: a part that arrives behind the abort may stay for ever.
+    /// Ends it there. First comes to an end what is under way: a part that arrives behind the abort may stay
+    /// for ever.
     pub(super) async fn abort(mut self) -> Result<(), Fault> {
         while self.going.join_next().await.is_some() {}
         abort(&self.origin, &self.meter, self.at.upload()).await

@@ -41,8 +41,8 @@ fn id_of(name: &str) -> Option<ObjectId> {
 }
 
 impl Upstream {
-    /// Length of an object; none when it is not there. Of a bucket that is not there, most stores say the same; a read
-    /// tells the two apart.
+    /// Length of an object; none when it is not there. Of a bucket that is not there, most stores say the
+    /// same; a read tells the two apart.
     ///
     /// # Errors
     /// When the store cannot be asked.
@@ -58,8 +58,8 @@ impl Upstream {
     /// Removes an object; that it was not there is no error.
     ///
     /// # Errors
-    /// When the store cannot be asked, or refuses; [`UpstreamError::NotOwner`] when the prefix does not carry this
-    /// server's mark.
+    /// When the store cannot be asked, or refuses; [`UpstreamError::NotOwner`] when the prefix does not carry
+    /// this server's mark.
     pub async fn remove(&self, id: ObjectId) -> Result<(), UpstreamError> {
         self.may_destroy().await?;
         let name = object_name(id);

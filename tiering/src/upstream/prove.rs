@@ -1,8 +1,9 @@
-//! Proves that an object is what was sent: its length, and every byte of it, read back and compared by checksum.
+//! Proves that an object is what was sent: its length, and every byte of it, read back and compared by
+//! checksum.
 //!
-//! This costs as much coming down as it cost going up. A store's own checksums would cost nothing, but they are not all of the same
-//! kind, many that speak S3 ignore what is sent along, and an ETag of several parts says nothing that could be compared without
-//! having read them.
+//! This costs as much coming down as it cost going up. A store's own checksums would cost nothing, but they
+//! are not all of the same kind, many that speak S3 ignore what is sent along, and an ETag of several parts
+//! says nothing that could be compared without having read them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,8 +38,8 @@ pub(super) enum Proof {
 }
 
 impl Upstream {
-    /// Compares the object of a segment with what it must be. `before` may end it, but is not told of any bytes: it is
-    /// about what is read from the disk.
+    /// Compares the object of a segment with what it must be. `before` may end it, but is not told of any
+    /// bytes: it is about what is read from the disk.
     pub(super) async fn prove(
         &self,
         object: &SegmentObject<'_>,

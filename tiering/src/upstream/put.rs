@@ -1,11 +1,13 @@
 //! Stores a segment as one object, and proves it.
 //!
-//! An object that is there already is compared first, so that a second try sends nothing again of what arrived whole. Else its parts are
-//! sent, several at a time; one that fails is sent again by itself, up to its number of tries. An object appears only when all its parts
-//! are there, and counts as stored only when all of it was read back and is the same. When that an upload was completed is answered with an
-//! error, the object decides: it may be there all the same. An upload that is given up, by an error, by `before` or because its future
-//! is dropped, is aborted, unless it is at a store that speaks S3: there it stays, and who comes again with its id sends what is missing. At
-//! another one what a crash cut short begins anew, and the parts that arrived are the store's to clear away.
+//! An object that is there already is compared first, so that a second try sends nothing again of what
+//! arrived whole. Else its parts are sent, several at a time; one that fails is sent again by itself, up to
+//! its number of tries. An object appears only when all its parts are there, and counts as stored only when
+//! all of it was read back and is the same. When that an upload was completed is answered with an error, the
+//! object decides: it may be there all the same. An upload that is given up, by an error, by `before` or
+//! because its future is dropped, is aborted, unless it is at a store that speaks S3: there it stays, and who
+//! comes again with its id sends what is missing. At another one what a crash cut short begins anew, and the
+//! parts that arrived are the store's to clear away.
 
 use std::fs::File;
 use std::io;
@@ -24,8 +26,8 @@ use super::{SegmentObject, Upstream};
 
 /// Until bytes may be read and sent, or why no more are.
 pub type Wait = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
-/// Called before so many bytes are read from the disk and sent; with 0 while they are read back. It waits, or ends it all
-/// with an error.
+/// Called before so many bytes are read from the disk and sent; with 0 while they are read back. It waits, or
+/// ends it all with an error.
 pub type Before<'a> = &'a mut (dyn FnMut(u64) -> Wait + Send);
 
 /// What it took to store a segment.
@@ -33,20 +35,23 @@ pub type Before<'a> = &'a mut (dyn FnMut(u64) -> Wait + Send);
 pub struct Stored {
     /// Length of the object.
     pub object_bytes: u64,
-    /// Bytes that were sent, now or before something cut the upload short: none when the object was there already. Those sent again are not
-    /// counted twice.
+    /// Bytes that were sent, now or before something cut the upload short: none when the object was there
+    /// already. Those sent again are not counted twice.
     pub sent_bytes: u64,
 }
 
 impl Upstream {
-    /// Stores the sealed segment that is in `from`. It may be asked for again, whatever came of it before, with the same key or
-    /// another one; with the same key it is found when it is there. An upload that `resumed` names must be of the same bytes and the same key.
+    /// Stores the sealed segment that is in `from`. It may be asked for again, whatever came of it before,
+    /// with the same key or another one; with the same key it is found when it is there. An upload that
+    /// `resumed` names must be of the same bytes and the same key.
     ///
     /// # Errors
-    /// When it is not stored for sure. [`UpstreamError::Corrupt`] when other bytes arrived than were sent; they are removed.
+    /// When it is not stored for sure. [`UpstreamError::Corrupt`] when other bytes arrived than were sent;
+    /// they are removed.
     ///
     /// # Panics
-    /// When it has a key and segments are not encrypted there, or the other way round: a mistake of the caller's.
+    /// When it has a key and segments are not encrypted there, or the other way round: a mistake of the
+    /// caller's.
     pub async fn put_segment(
         &self,
         object: &SegmentObject<'_>,
@@ -155,8 +160,8 @@ impl Upstream {
         self.blocking(object, clear).await
     }
 
-    /// Ends the work on an upload that is not done. It is aborted only with this server's mark: a server with a
-    /// copy of the data directory may go on with the same upload.
+    /// Ends the work on an upload that is not done. It is aborted only with this server's mark: a server with
+    /// a copy of the data directory may go on with the same upload.
     async fn end(&self, upload: Upload<'_>, may_go_on: bool) {
         if may_go_on || self.may_destroy().await.is_err() {
             upload.leave().await;

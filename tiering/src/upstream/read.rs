@@ -1,8 +1,9 @@
 //! Reads a range of a segment, and of the store no more than holds it.
 //!
-//! What comes is as long as what was asked for, or it is an error; of an encrypted object it is what was stored, too. Of a plain one
-//! that is for the caller to see: the records of a segment carry their own checksums. Each read is one request; who reads much asks for several
-//! ranges at once, and the gate says how many of them are under way.
+//! What comes is as long as what was asked for, or it is an error; of an encrypted object it is what was
+//! stored, too. Of a plain one that is for the caller to see: the records of a segment carry their own
+//! checksums. Each read is one request; who reads much asks for several ranges at once, and the gate says how
+//! many of them are under way.
 
 use std::ops::Range;
 
@@ -17,8 +18,9 @@ impl Upstream {
     /// `length` bytes from `offset` of the segment's file.
     ///
     /// # Errors
-    /// [`UpstreamError::Gone`], [`UpstreamError::Unreachable`] after several tries, [`UpstreamError::Refused`],
-    /// [`UpstreamError::Short`] and [`UpstreamError::Corrupt`] when other bytes are there than were stored.
+    /// [`UpstreamError::Gone`], [`UpstreamError::Unreachable`] after several tries,
+    /// [`UpstreamError::Refused`], [`UpstreamError::Short`] and [`UpstreamError::Corrupt`] when other bytes
+    /// are there than were stored.
     pub async fn read(
         &self,
         object: &SegmentObject<'_>,

@@ -68,7 +68,8 @@ pub enum CredentialSource {
         /// The profile in it.
         profile: String,
     },
-    /// As AWS' own tools find them: environment, profile, web identity, container, instance; fetched anew before they expire.
+    /// As AWS' own tools find them: environment, profile, web identity, container, instance; fetched anew
+    /// before they expire.
     Chain,
     /// Requests are not signed.
     Anonymous,

@@ -1,7 +1,8 @@
 //! What is to be stored of a segment, part by part: its file, or that encrypted.
 //!
-//! Any part can be had again, and is the same again: a part whose sending failed, or that is compared with what is stored already, needs no
-//! memory of its own. What is read is taken out of the page cache, which is for what is read by clients.
+//! Any part can be had again, and is the same again: a part whose sending failed, or that is compared with
+//! what is stored already, needs no memory of its own. What is read is taken out of the page cache, which is
+//! for what is read by clients.
 
 use std::fs::File;
 use std::io;

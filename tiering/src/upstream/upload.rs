@@ -1,9 +1,10 @@
 //! An upload under way, part by part.
 //!
-//! At a store that speaks S3 it can be gone on with (`multipart.rs`). At another one it goes past opendal's own buffering: each write is one part, as
-//! it was cut, several of which are under way at once; one that fails is kept by opendal and sent again by itself. A write or a close that was given
-//! up in the middle leaves the upload as it was, so that it can still be aborted. Dropped before it is done it is aborted. What
-//! cannot be aborted, after a crash above all, is left to the store's own rules.
+//! At a store that speaks S3 it can be gone on with (`multipart.rs`). At another one it goes past opendal's
+//! own buffering: each write is one part, as it was cut, several of which are under way at once; one that
+//! fails is kept by opendal and sent again by itself. A write or a close that was given up in the middle
+//! leaves the upload as it was, so that it can still be aborted. Dropped before it is done it is aborted.
+//! What cannot be aborted, after a crash above all, is left to the store's own rules.
 
 use bytes::Bytes;
 use opendal::options::WriteOptions;
@@ -80,7 +81,8 @@ impl Upload<'_> {
         }
     }
 
-    /// Leaves it to be gone on with, if that can be; else takes it back. What cannot be taken back stays for the store's own rules to clear away.
+    /// Leaves it to be gone on with, if that can be; else takes it back. What cannot be taken back stays for
+    /// the store's own rules to clear away.
     pub(super) async fn leave(self) {
         if let Self::Once(upload) = self {
             told(upload.abort().await);

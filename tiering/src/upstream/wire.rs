@@ -1,10 +1,11 @@
 //! Carries the requests that opendal makes, each through the meter of its store and within its time.
 //!
-//! This is where parts of one upload are seen one by one, which opendal sends at once: so budget, gate, time-outs and counts are here
-//! and not around its operations. An answer is taken in whole before it is handed on, and never more of it than was asked for: a store
-//! that ignores a range would otherwise send a whole segment for every read. Answers by which a store says that it failed or has too
-//! much to do become temporary errors, in words that do not depend on the kind of store. Requests for
-//! credentials go past the meter: they are to another host.
+//! This is where parts of one upload are seen one by one, which opendal sends at once: so budget, gate,
+//! time-outs and counts are here and not around its operations. An answer is taken in whole before it is
+//! handed on, and never more of it than was asked for: a store that ignores a range would otherwise send a
+//! whole segment for every read. Answers by which a store says that it failed or has too much to do become
+//! temporary errors, in words that do not depend on the kind of store. Requests for credentials go past the
+//! meter: they are to another host.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! How a chunk of a body becomes what is stored of it, where rules want it compressed.
+//! Compresses the chunks of a body that a rule selects.
 
 use crate::compressor::{Compression, Compressor, How};
-use crate::memory::{Account, Held};
+use crate::memory::{Account, MemoryGrant};
 use mlgw_tiering::Chunk;
 use std::sync::Arc;
 
@@ -13,9 +13,10 @@ pub(super) struct Packing {
 }
 
 impl Packing {
-    /// The chunk as it is to be stored, and the memory that this takes beside the chunk until it is; none where it stays as it came: the first
-    /// of a body where that gains less than it has to, any other where it gains nothing.
-    pub(super) async fn pack(self, mut chunk: Chunk) -> (Chunk, Option<Held>) {
+    /// Returns the chunk to store, and the memory that it takes beside the original until it is stored. The
+    /// chunk stays as it came if compression misses the ratio: that of the rule for the first chunk, any gain
+    /// for others.
+    pub(super) async fn pack(self, mut chunk: Chunk) -> (Chunk, Option<MemoryGrant>) {
         let Compression { level, min_ratio } = self.compression;
         let how = How::of(level, min_ratio, chunk.offset == 0);
         let packed = self.compressor.compress(chunk.data.stored(), how, &self.memory).await;

@@ -2,7 +2,7 @@
 
 use super::{BLOCK_BYTES, Destination, Ingest, placement, wishes};
 use crate::commit::tests::{bytes_of, open};
-use crate::memory::{Held, Memory};
+use crate::memory::{Memory, MemoryGrant};
 use bytes::Buf as _;
 use md5::{Digest as _, Md5};
 use mlgw_common::{ObjectKey, PartNumber};
@@ -46,7 +46,8 @@ async fn the_md5_is_that_of_the_body_whatever_memory_there_is() {
             let destination = Destination { bucket: bucket.bucket_id(), key, body, part: None };
             let mut ingest = Ingest::begin(&objects, &account(), destination, expected, true).await.unwrap();
             let others = if is_short { vec![account(), account()] } else { vec![] };
-            let _taken: Vec<Held> = others.iter().flat_map(|other| from_fn(|| other.try_hold(1))).collect();
+            let _taken: Vec<MemoryGrant> =
+                others.iter().flat_map(|other| from_fn(|| other.try_reserve(1))).collect();
             let (data, mut sent) = (bytes_of(bytes as usize), bytes_of(bytes as usize));
             while sent.has_remaining() {
                 ingest.push(sent.split_to(sent.len().min(60_000))).await.unwrap();

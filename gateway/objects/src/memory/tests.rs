@@ -25,44 +25,47 @@ fn half_each() -> Memory {
 fn one_client_holds_its_part_and_leaves_the_rest_to_others() {
     let memory = half_each();
     let greedy: Vec<_> = (0..20).map(|_| memory.account(address(1))).collect();
-    let held: Vec<_> = greedy.iter().filter_map(|connection| connection.try_hold(64)).collect();
+    let held: Vec<_> = greedy.iter().filter_map(|connection| connection.try_reserve(64)).collect();
     assert_eq!(held.len() * 64, BLOCKS / 2, "half of it, over all of its connections");
     let modest = memory.account(address(2));
-    assert!(modest.try_hold(HELD_BLOCKS_MAX).is_some(), "another client finds what it needs");
+    assert!(modest.try_reserve(HELD_BLOCKS_MAX).is_some(), "another client finds what it needs");
     drop(held);
-    assert!(greedy[0].try_hold(64).is_some(), "what is let go of can be held again");
+    assert!(greedy[0].try_reserve(64).is_some(), "what is let go of can be held again");
 }
 
 #[test]
 fn one_connection_holds_a_smaller_part_of_what_its_client_may() {
     let memory = Memory::new(1 << 30, 50, None);
     let connection = memory.account(address(1));
-    let held: Vec<_> = std::iter::from_fn(|| connection.try_hold(16)).collect();
+    let held: Vec<_> = std::iter::from_fn(|| connection.try_reserve(16)).collect();
     let all = (3 << 30) / 4 / BLOCK_BYTES as usize;
     assert_eq!(held.len() * 16, all / 8);
-    assert!(memory.account(address(1)).try_hold(16).is_some(), "the next connection has a part of its own");
+    assert!(
+        memory.account(address(1)).try_reserve(16).is_some(),
+        "the next connection has a part of its own"
+    );
 }
 
 #[tokio::test]
 async fn bodies_never_take_the_places_of_connections() {
     let memory = Memory::new(BYTES, 100, None);
-    let bodies: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_hold(1)).collect();
+    let bodies: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_reserve(1)).collect();
     assert_eq!(bodies.len(), BLOCKS);
     assert_eq!(PLACES as u64, BYTES / 4 / AWAKE_CONNECTION_BYTES);
-    assert!(memory.account(address(1)).wake().await.is_ok());
+    assert!(memory.account(address(1)).activate().await.is_ok());
 }
 
 #[tokio::test]
 async fn who_finds_nothing_waits_and_is_then_told_to_slow_down() {
     let memory = Memory::waiting_for(Duration::ZERO, BYTES, 100, None);
-    let holders: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_hold(1)).collect();
-    let refused = memory.account(address(2)).hold(1).await.err();
+    let holders: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_reserve(1)).collect();
+    let refused = memory.account(address(2)).reserve(1).await.err();
     assert_eq!(refused, Some(Shortage::Memory));
     drop(holders);
     let memory = Memory::new(BYTES, 100, None);
-    let holders: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_hold(1)).collect();
+    let holders: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_reserve(1)).collect();
     let late = memory.account(address(2));
-    let waits = tokio::spawn(async move { late.hold(1).await.is_ok() });
+    let waits = tokio::spawn(async move { late.reserve(1).await.is_ok() });
     tokio::task::yield_now().await;
     drop(holders);
     assert!(waits.await.unwrap(), "it is served when others have gone");
@@ -74,7 +77,7 @@ async fn once_half_of_it_is_taken_more_get_less_each() {
     let connections: Vec<_> = (0..200).map(|_| memory.account(address(1))).collect();
     let mut held = Vec::new();
     for connection in &connections {
-        held.push(connection.hold_some(8, 2).await.unwrap());
+        held.push(connection.reserve_some(8, 2).await.unwrap());
     }
     let many = held.iter().filter(|held| held.blocks() == 8).count();
     assert_eq!(many * 8, BLOCKS / 2);
@@ -86,11 +89,11 @@ async fn connections_that_wait_to_work_are_seen() {
     let memory = Memory::new(BYTES, 100, None);
     let mut awake = Vec::new();
     for _ in 0..PLACES {
-        awake.push(memory.account(address(1)).wake().await.unwrap());
+        awake.push(memory.account(address(1)).activate().await.unwrap());
     }
     assert!(!memory.is_short());
     let late = memory.account(address(2));
-    let waits = tokio::spawn(async move { late.wake().await.is_ok() });
+    let waits = tokio::spawn(async move { late.activate().await.is_ok() });
     tokio::task::yield_now().await;
     assert!(memory.is_short());
     awake.pop();
@@ -102,20 +105,20 @@ async fn connections_that_wait_to_work_are_seen() {
 fn memory_is_held_until_the_last_slice_of_the_bytes_is_gone() {
     let memory = Memory::new(BYTES, 100, None);
     let account = memory.account(address(1));
-    let mut bytes = Arc::new(account.try_hold(96).unwrap()).carried_by(Bytes::from(vec![7; 100]));
+    let mut bytes = Arc::new(account.try_reserve(96).unwrap()).attached_to(Bytes::from(vec![7; 100]));
     let tail = bytes.split_off(50);
     drop(bytes);
-    assert!(account.try_hold(HELD_BLOCKS_MAX).is_none(), "a connection may hold {HELD_BLOCKS_MAX}");
+    assert!(account.try_reserve(HELD_BLOCKS_MAX).is_none(), "a connection may hold {HELD_BLOCKS_MAX}");
     assert_eq!(tail, vec![7; 50]);
     drop(tail);
-    assert!(account.try_hold(HELD_BLOCKS_MAX).is_some());
+    assert!(account.try_reserve(HELD_BLOCKS_MAX).is_some());
 }
 
 #[test]
 fn small_answers_are_paid_for_by_their_connection_and_large_ones_refused_without_memory() {
     let memory = Memory::new(BYTES, 100, None);
     let account = memory.account(address(1));
-    let _all = std::iter::from_fn(|| account.try_hold(1)).collect::<Vec<_>>();
+    let _all = std::iter::from_fn(|| account.try_reserve(1)).collect::<Vec<_>>();
     assert!(account.cover(Bytes::from(vec![0; SMALL_BODY_BYTES])).is_ok());
     let refused = account.cover(Bytes::from(vec![0; SMALL_BODY_BYTES + 1])).err();
     assert_eq!(refused, Some(Shortage::Memory));
@@ -125,7 +128,7 @@ fn small_answers_are_paid_for_by_their_connection_and_large_ones_refused_without
 fn even_the_least_memory_takes_the_largest_document() {
     for percent in [1, 50, 100] {
         let account = Memory::new(0, percent, None).account(address(1));
-        assert!(account.try_hold(HELD_BLOCKS_MAX).is_some(), "{percent} %");
+        assert!(account.try_reserve(HELD_BLOCKS_MAX).is_some(), "{percent} %");
     }
     assert_eq!(blocks_of(1), 1);
     assert_eq!(blocks_of(BLOCK_BYTES + 1), 2);
@@ -148,8 +151,8 @@ async fn half_sent_forms_of_one_address_leave_most_of_its_places_to_its_signed_r
     for _ in 0..PLACES {
         connections.push(memory.account(address(1)));
         let account = &connections[connections.len() - 1];
-        match account.form() {
-            Ok(form) => forms.push((account.wake().await.unwrap(), form)),
+        match account.reserve_form() {
+            Ok(form) => forms.push((account.activate().await.unwrap(), form)),
             Err(error) => {
                 assert_eq!(error, Shortage::Memory);
                 refused += 1;
@@ -159,13 +162,13 @@ async fn half_sent_forms_of_one_address_leave_most_of_its_places_to_its_signed_r
     assert_eq!((forms.len(), refused), (PLACES / 2 / 4, PLACES - PLACES / 2 / 4));
     let mut signed = Vec::new();
     for _ in 0..PLACES / 2 - forms.len() {
-        signed.push(memory.account(address(1)).wake().await.unwrap());
+        signed.push(memory.account(address(1)).activate().await.unwrap());
     }
     assert!(!memory.is_short(), "no request of the same address had to wait");
-    assert!(memory.account(address(1)).try_hold(HELD_BLOCKS_MAX).is_some(), "nor for memory");
-    assert!(memory.account(address(2)).form().is_ok(), "another address has forms of its own");
+    assert!(memory.account(address(1)).try_reserve(HELD_BLOCKS_MAX).is_some(), "nor for memory");
+    assert!(memory.account(address(2)).reserve_form().is_ok(), "another address has forms of its own");
     drop(forms);
-    assert!(memory.account(address(1)).form().is_ok());
+    assert!(memory.account(address(1)).reserve_form().is_ok());
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn all_addresses_together_have_no_more_half_sent_requests_than_a_quarter_of_the_
     let memory = half_each();
     let turns = (1..=9).flat_map(|last| {
         let memory = memory.clone();
-        (0..PLACES).map_while(move |_| memory.account(address(last)).unproven().ok())
+        (0..PLACES).map_while(move |_| memory.account(address(last)).unverified_slot().ok())
     });
     assert_eq!(turns.collect::<Vec<_>>().len(), PLACES / 4);
 }

@@ -1,7 +1,8 @@
 //! Brings one key of the new origin to what it is at the old one.
 //!
-//! Bytes go from the one to the other as they come. What the old origin says of them, an MD5 or a checksum of the whole, goes along, so that the new
-//! one takes nothing else. Where the new one gives an object another ETag, the object carries the old one in its mark, so that readers see no change.
+//! Bytes go from the one to the other as they come. What the old origin says of them, an MD5 or a checksum of
+//! the whole, goes along, so that the new one takes nothing else. Where the new one gives an object another
+//! ETag, the object carries the old one in its mark, so that readers see no change.
 //!
 //! Always: what is at the new origin under a key is one version of it, or nothing.
 
@@ -30,9 +31,11 @@ const PARTS_MAX: u64 = 9_000;
 const PARTS_AT_ONCE: usize = 4;
 /// Objects up to this are taken into memory, and can be sent again.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
-/// How often a key is tried, and how long is waited before the second time; each further one is twice as long.
+/// How often a key is tried, and how long is waited before the second time; each further one is twice as
+/// long.
 const TRIES: u32 = 8;
-/// So often in a row an object is not what its ETag says before that is taken for no MD5. A flipped bit is another one the next time.
+/// So often in a row an object is not what its ETag says before that is taken for no MD5. A flipped bit is
+/// another one the next time.
 const REFUSED_MAX: u32 = 3;
 const WAIT: Duration = Duration::from_millis(200);
 /// Uploads on a page.
@@ -60,7 +63,8 @@ pub(super) struct Carrier {
     pub(super) timelines: Arc<Timelines>,
     /// Whether every object gets a mark: where what is written back is known by it.
     pub(super) marks_all: bool,
-    /// Whether an object was found whose ETag looks like an MD5 and is none; the others are not sent in vain so often then.
+    /// Whether an object was found whose ETag looks like an MD5 and is none; the others are not sent in vain
+    /// so often then.
     pub(super) has_other_etags: AtomicBool,
 }
 
@@ -157,7 +161,8 @@ impl Carrier {
             how.refused += u32::from(is_other);
             let refused_max = if self.has_other_etags.load(Relaxed) { 1 } else { REFUSED_MAX };
             if is_other && how.refused >= refused_max {
-                // What its origin calls an MD5 is none, where it keeps objects encrypted. Then what is sent must be what came twice before.
+                // What its origin calls an MD5 is none, where it keeps objects encrypted. Then what is sent
+                // must be what came twice before.
                 let (first, second) = (self.digest(key).await.ok(), self.digest(key).await.ok());
                 how = How { marked: true, md5: first.filter(|_| first == second), ..how };
             }

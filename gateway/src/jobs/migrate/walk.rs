@@ -1,4 +1,5 @@
-//! Walks past what is at two origins at once, in byte order: what is at the one is beside what is at the other.
+//! Walks past what is at two origins at once, in byte order: what is at the one is beside what is at the
+//! other.
 
 use super::super::Stop;
 use super::super::listing::{self, Pages, Part, Place};

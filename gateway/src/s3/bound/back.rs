@@ -1,7 +1,9 @@
-//! PutObject, DeleteObject and DeleteObjects of buckets that are written back, and reads of what their origins have not.
+//! PutObject, DeleteObject and DeleteObjects of buckets that are written back, and reads of what their
+//! origins have not.
 //!
-//! Always: a success means that the write is durable here, and seen by whoever asks then. What a condition decides, or what has no record of its
-//! own here, goes through to the origin, after everything that was acknowledged before.
+//! Always: a success means that the write is durable here, and seen by whoever asks then. What a condition
+//! decides, or what has no record of its own here, goes through to the origin, after everything that was
+//! acknowledged before.
 
 use super::Fronted;
 use super::write::{CONDITIONS, delete_one, many};
@@ -33,7 +35,8 @@ use std::time::Duration;
 
 /// How long what goes through waits for what goes before it. Clients give up after a minute.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a record is looked for that has just gone, and how long to wait between: until it is forgotten in memory, too.
+/// How often a record is looked for that has just gone, and how long to wait between: until it is forgotten
+/// in memory, too.
 const LOOKS: usize = 1000;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -139,8 +142,9 @@ async fn put(
     commit(fronted, queue, new, None, durable).await.map(drop)
 }
 
-/// Makes a write durable and known. Both is done although its client goes away: a record that nobody knows would be found by the next start
-/// only, and come after what was written meanwhile. `turn` is the key's, if it was taken before.
+/// Makes a write durable and known. Both is done although its client goes away: a record that nobody knows
+/// would be found by the next start only, and come after what was written meanwhile. `turn` is the key's, if
+/// it was taken before.
 pub(super) async fn commit(
     fronted: &Fronted,
     queue: &Arc<Queue>,
@@ -250,11 +254,13 @@ pub(super) async fn turn_of_conditions(queue: &Queue, key: &ObjectKey) -> Result
     })
 }
 
-/// Waits until what goes through may go: the origin has everything that was acknowledged before. Nothing is waited for where an answer
-/// shows nothing of the namespace and changes nothing of it. Returns what is to be held until that is done.
+/// Waits until what goes through may go: the origin has everything that was acknowledged before. Nothing is
+/// waited for where an answer shows nothing of the namespace and changes nothing of it. Returns what is to be
+/// held until that is done.
 ///
 /// # Errors
-/// `ServiceUnavailable` when that takes too long; `OperationAborted` while somebody has to decide about the key.
+/// `ServiceUnavailable` when that takes too long; `OperationAborted` while somebody has to decide about the
+/// key.
 pub(super) async fn through(
     request: &Request<'_>,
     operation: Operation,

@@ -1,11 +1,13 @@
-//! Uploads in parts to buckets that are written back: their parts are here, as those of uploads to our own buckets are, and a completed one is a
-//! write like any other, sent with the boundaries that its client chose.
+//! Uploads in parts to buckets that are written back: their parts are here, as those of uploads to our own
+//! buckets are, and a completed one is a write like any other, sent with the boundaries that its client
+//! chose.
 //!
-//! The record of an upload has the name that the write will have; its key is among its headers. An upload that is not known here was begun at
-//! the origin, before the bucket was written back, and goes on there.
+//! The record of an upload has the name that the write will have; its key is among its headers. An upload
+//! that is not known here was begun at the origin, before the bucket was written back, and goes on there.
 //!
-//! Always: what a condition of a complete decided is still so when it is acknowledged, among everything that is written through this node. Power
-//! failure leaves an upload with its parts, or a write that is acknowledged or may be sent again.
+//! Always: what a condition of a complete decided is still so when it is acknowledged, among everything that
+//! is written through this node. Power failure leaves an upload with its parts, or a write that is
+//! acknowledged or may be sent again.
 
 use super::back::{self, check_with_mark, commit};
 use super::{Fronted, told};
@@ -199,7 +201,8 @@ pub(super) async fn completed(
     Ok(object.map(|object| xml(result(&fronted.bucket, key, &object))))
 }
 
-/// ListMultipartUploads: those that are here. All of the bucket's are looked at for a page, of which that many are in memory.
+/// ListMultipartUploads: those that are here. All of the bucket's are looked at for a page, of which that
+/// many are in memory.
 ///
 /// # Errors
 /// Those of S3.

@@ -1,7 +1,8 @@
 //! CopyObject and UploadPartCopy to buckets that are written through.
 //!
-//! Where the source is at the same upstream the origin copies by itself, and the conditions of both sides are its own to decide. What is here,
-//! not there yet, or at another upstream is read through this server, and sent as a PUT is; conditions on the source are decided here then.
+//! Where the source is at the same upstream the origin copies by itself, and the conditions of both sides are
+//! its own to decide. What is here, not there yet, or at another upstream is read through this server, and
+//! sent as a PUT is; conditions on the source are decided here then.
 
 use super::multipart::{upload_id, write_checksums};
 use super::shown::{IF_MATCH, keep_description, pass_conditions};
@@ -70,7 +71,8 @@ pub(super) async fn copy_object(
     .await
 }
 
-/// Has the origin copy an object. One that `keeps` its description does not keep its mark, and is of the version that was looked at for that.
+/// Has the origin copy an object. One that `keeps` its description does not keep its mark, and is of the
+/// version that was looked at for that.
 async fn copy_there(
     fronted: &Fronted,
     key: &ObjectKey,

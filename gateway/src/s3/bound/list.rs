@@ -1,6 +1,8 @@
-//! ListObjects and ListObjectsV2 of bound buckets: the origin's own pages, into which is merged what it has not yet.
+//! ListObjects and ListObjectsV2 of bound buckets: the origin's own pages, into which is merged what it has
+//! not yet.
 //!
-//! A page has a validator, the hash of its document: who has it, says so in `If-None-Match`, and is told when it is still the same.
+//! A page has a validator, the hash of its document: who has it, says so in `If-None-Match`, and is told when
+//! it is still the same.
 
 use super::onward::{LAST_CHARACTER, Onward};
 use super::{Fronted, merge, told};

@@ -1,7 +1,9 @@
-//! Pages of buckets that are written back: what the origin has, with what was written here laid over it, in byte order.
+//! Pages of buckets that are written back: what the origin has, with what was written here laid over it, in
+//! byte order.
 //!
-//! What is dirty is looked at before the origin is asked: what became clean meanwhile is there then, and nothing is missed. Pages go on behind
-//! the last name that was shown, for a token of the origin knows nothing of names here.
+//! What is dirty is looked at before the origin is asked: what became clean meanwhile is there then, and
+//! nothing is missed. Pages go on behind the last name that was shown, for a token of the origin knows
+//! nothing of names here.
 //!
 //! A page is full unless it is the last: where deletes remove lines from the origin's pages, further pages
 //! are requested.

@@ -1,4 +1,5 @@
-//! Uploads in parts to buckets that are written through. Their ids are the origin's own, and nothing of them is kept here.
+//! Uploads in parts to buckets that are written through. Their ids are the origin's own, and nothing of them
+//! is kept here.
 
 use super::send::{To, send};
 use super::shown::pass_conditions;
@@ -57,7 +58,8 @@ pub(super) async fn upload_part(request: &Request<'_>, fronted: &Fronted, upload
     Ok(response)
 }
 
-/// CompleteMultipartUpload. The client's document passes as it is: which parts there are only the origin knows.
+/// CompleteMultipartUpload. The client's document passes as it is: which parts there are only the origin
+/// knows.
 ///
 /// # Errors
 /// Those of S3.

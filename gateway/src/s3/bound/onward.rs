@@ -1,6 +1,7 @@
 //! Where a listing of a bound bucket goes on: what a continuation token says there. Pure.
 //!
-//! Always: what is told is understood again. A client may send anything; what is none of ours is the origin's own word, who judges it.
+//! Always: what is told is understood again. A client may send anything; what is none of ours is the origin's
+//! own word, who judges it.
 
 use mlgw_metadata::schema::Binding;
 use mlgw_tiering::origin::ListLine;
@@ -9,7 +10,8 @@ use serde::{Deserialize, Serialize};
 /// What no key that belongs to a group comes behind.
 pub(super) const LAST_CHARACTER: char = '\u{10FFFF}';
 
-/// Where a listing goes on: the origin's own word for it, and the name behind which it does where the bucket was bound elsewhere meanwhile.
+/// Where a listing goes on: the origin's own word for it, and the name behind which it does where the bucket
+/// was bound elsewhere meanwhile.
 #[derive(Deserialize, Serialize)]
 pub(super) struct Onward {
     #[serde(rename = "u")]

@@ -4,7 +4,7 @@ use super::write::pass;
 use super::{Fronted, told};
 use crate::s3::Gateway;
 use crate::s3::error::{Code, S3Error};
-use crate::s3::get::{Answer, answer_head, carried, part_number};
+use crate::s3::get::{Answer, answer_head, attached, part_number};
 use crate::s3::noted::{About, caller, identity, may_wait};
 use crate::s3::object_headers::override_headers;
 use crate::s3::request::Request;
@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::{LOOK_AGAIN_MAX, SMALL_BODY_BYTES};
 use mlgw_objects::Shortage;
-use mlgw_objects::memory::{Held, blocks_of};
+use mlgw_objects::memory::{MemoryGrant, blocks_of};
 use mlgw_objects::reader::PIECE_BYTES;
 use mlgw_tiering::bound::{BoundReader, CacheState, Opened};
 use mlgw_tiering::origin::{OriginError, Part};
@@ -35,7 +35,8 @@ pub(super) async fn get_object(gateway: &Gateway, request: &Request<'_>, fronted
     answer(request, fronted, Some(gateway)).await
 }
 
-/// Answers, with a body if there is a gateway to read it; again when the object was replaced at the origin meanwhile.
+/// Answers, with a body if there is a gateway to read it; again when the object was replaced at the origin
+/// meanwhile.
 async fn answer(request: &Request<'_>, fronted: &Fronted, body: Option<&Gateway>) -> S3Result {
     let mut looks = 1;
     loop {
@@ -108,11 +109,11 @@ async fn get_once(
         None
     } else {
         let many = blocks_of(length.min(2 * PIECE_BYTES));
-        Some(Arc::new(request.memory.hold_some(many, many.min(2)).await?))
+        Some(Arc::new(request.memory.reserve_some(many, many.min(2)).await?))
     };
     let Some(first) = reader.next().await? else { return Ok(response) };
     let whole = first.len() as u64 == length;
-    let first = carried(first, &memory);
+    let first = attached(first, &memory);
     *response.body_mut() = if whole {
         ResponseBody::full(first)
     } else {
@@ -271,11 +272,11 @@ fn say_age(opened: &Opened, headers: &mut HeaderMap) {
 /// What is left of a body, piece by piece.
 fn pieces(
     reader: BoundReader,
-    memory: Option<Arc<Held>>,
+    memory: Option<Arc<MemoryGrant>>,
 ) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
     stream::try_unfold((reader, memory), |(mut reader, memory)| async {
         match reader.next().await {
-            Ok(Some(bytes)) => Ok(Some((carried(bytes, &memory), (reader, memory)))),
+            Ok(Some(bytes)) => Ok(Some((attached(bytes, &memory), (reader, memory)))),
             Ok(None) => Ok(None),
             Err(error) => {
                 tracing::warn!(%error, "a download from an origin was cut off");

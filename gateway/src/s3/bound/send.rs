@@ -1,8 +1,9 @@
 //! The body of a request on its way to an origin.
 //!
-//! Always: an origin has not all of a body before its length, signatures and checksums turned out right. Of a short body nothing is
-//! sent before that; of a long one its last piece is held back, and when something is wrong the connection is closed instead, so that
-//! the origin discards what it has. A short body is in memory and can be sent again; of a long one a few pieces are, at either side.
+//! Always: an origin has not all of a body before its length, signatures and checksums turned out right. Of a
+//! short body nothing is sent before that; of a long one its last piece is held back, and when something is
+//! wrong the connection is closed instead, so that the origin discards what it has. A short body is in memory
+//! and can be sent again; of a long one a few pieces are, at either side.
 
 use super::write::pass;
 use super::{Fronted, told_of_write};
@@ -21,7 +22,7 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderName};
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, SMALL_BODY_BYTES};
-use mlgw_objects::ingest::CONNECTION_BLOCKS;
+use mlgw_objects::CONNECTION_BLOCKS;
 use mlgw_objects::memory::blocks_of;
 use mlgw_tiering::origin::{Content, OriginError, Streamed, Trailer, Written};
 use std::pin::pin;
@@ -29,8 +30,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// MD5 only where the client sends one: the ETag is the origin's.
 const TERMS: Terms = Terms { md5: false, md5_apart: false, ..Terms::object(None) };
-/// What of a long body is here: the piece that is held back, the one behind it, and what the connection to the origin buffers, which is at
-/// most 16 pieces and some 400 KiB.
+/// What of a long body is here: the piece that is held back, the one behind it, and what the connection to
+/// the origin buffers, which is at most 16 pieces and some 400 KiB.
 const STREAM_BLOCKS: u32 = CONNECTION_BLOCKS + 2 + 7;
 
 /// What a body becomes.
@@ -86,7 +87,7 @@ async fn send_whole(
 ) -> Result<Written, S3Error> {
     let _memory = match bytes <= SMALL_BODY_BYTES as u64 {
         true => None,
-        false => Some(request.memory.hold(blocks_of(bytes) + CONNECTION_BLOCKS).await?),
+        false => Some(request.memory.reserve(blocks_of(bytes) + CONNECTION_BLOCKS).await?),
     };
     let first = body.next().await?.unwrap_or_default();
     let whole = if first.len() as u64 == bytes {
@@ -118,7 +119,7 @@ async fn send_stream(
     to: To<'_>,
     mut headers: HeaderMap,
 ) -> Result<Written, S3Error> {
-    let _memory = request.memory.hold(STREAM_BLOCKS).await?;
+    let _memory = request.memory.reserve(STREAM_BLOCKS).await?;
     let (pieces, mut queue) = mpsc::channel(1);
     let (told, value) = oneshot::channel();
     let mut trailer = None;
@@ -173,7 +174,8 @@ async fn pump(
     Ok(())
 }
 
-/// Hands a piece on. Where nobody takes it any more there is nothing to be done here: why is known at the other side.
+/// Hands a piece on. Where nobody takes it any more there is nothing to be done here: why is known at the
+/// other side.
 async fn hand_on(pieces: &mpsc::Sender<Result<Bytes, OriginError>>, piece: Bytes) {
     if pieces.send(Ok(piece)).await.is_err() {
         std::future::pending::<()>().await;

@@ -1,8 +1,9 @@
 //! What clients were shown of an object that carries a mark, and what its origin calls it.
 //!
-//! An object that was written back, or moved here from another upstream, is shown with the ETag that its writer or its first readers were told. The
-//! origin may have another one. Always: a condition that names the ETag that was shown reaches the origin with its own, and a copy that keeps a
-//! description does not keep the mark, which speaks of the object that was copied.
+//! An object that was written back, or moved here from another upstream, is shown with the ETag that its
+//! writer or its first readers were told. The origin may have another one. Always: a condition that names the
+//! ETag that was shown reaches the origin with its own, and a copy that keeps a description does not keep the
+//! mark, which speaks of the object that was copied.
 
 use super::Fronted;
 use super::write::pass;
@@ -61,7 +62,8 @@ fn translated<'t>(text: &'t str, object: &ObjectVersion) -> Cow<'t, str> {
     Cow::Owned(text.split(',').map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// Has a copy at the origin that is to keep the description of `object` keep all of it but the mark, and be of this version.
+/// Has a copy at the origin that is to keep the description of `object` keep all of it but the mark, and be
+/// of this version.
 pub(super) fn keep_description(object: &ObjectVersion, to: &Fronted, headers: &mut HeaderMap) {
     let mark = to.queue.as_ref().map(|queue| Mark::of_through(&to.bucket, queue.timelines()));
     describe_kept(object, mark, headers);
@@ -76,7 +78,8 @@ fn describe_kept(object: &ObjectVersion, mark: Option<Mark>, headers: &mut Heade
         mark.put(headers);
     }
     headers.insert("x-amz-metadata-directive", header_value("REPLACE"));
-    // What the client asks for is narrowed to this version, or does not hold of it, which the origin finds, too.
+    // What the client asks for is narrowed to this version, or does not hold of it, which the origin finds,
+    // too.
     let asked = headers.get(IF_MATCH).and_then(|asked| asked.to_str().ok());
     if asked.is_none_or(|asked| names(asked, &object.etag)) {
         headers.insert(IF_MATCH, header_value(&format!("\"{}\"", object.etag)));

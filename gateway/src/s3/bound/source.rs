@@ -11,7 +11,7 @@ use crate::writeback::record::unmarked;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_metadata::schema::{ObjectVersion, Pair};
-use mlgw_objects::memory::{Account, Held, blocks_of};
+use mlgw_objects::memory::{Account, MemoryGrant, blocks_of};
 use mlgw_objects::reader::PIECE_BYTES;
 use mlgw_policies::Caller;
 use mlgw_tiering::bound::{BoundReader, Opened};
@@ -83,7 +83,7 @@ impl FromBound {
         &self,
         memory: &Account,
         range: Range<u64>,
-    ) -> Result<(BoundReader, Option<Arc<Held>>), S3Error> {
+    ) -> Result<(BoundReader, Option<Arc<MemoryGrant>>), S3Error> {
         let bytes = range.end - range.start;
         // First: what is being fetched for it waits for what it says.
         let reader =
@@ -92,7 +92,7 @@ impl FromBound {
             None
         } else {
             let many = blocks_of(bytes.min(2 * PIECE_BYTES));
-            Some(Arc::new(memory.hold_some(many, many.min(2)).await?))
+            Some(Arc::new(memory.reserve_some(many, many.min(2)).await?))
         };
         Ok((reader, held))
     }

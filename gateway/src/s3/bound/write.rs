@@ -1,7 +1,8 @@
-//! PutObject, DeleteObject and DeleteObjects of buckets that are written through, and what of a request passes to an origin.
+//! PutObject, DeleteObject and DeleteObjects of buckets that are written through, and what of a request
+//! passes to an origin.
 //!
-//! Conditions pass as they are: only the origin knows what is there at the moment of the write. Always: 200 means that the origin
-//! has it.
+//! Conditions pass as they are: only the origin knows what is there at the moment of the write. Always: 200
+//! means that the origin has it.
 
 use super::send::{To, send};
 use super::shown::{at_origin, pass_conditions};
@@ -24,7 +25,8 @@ use std::collections::BTreeMap;
 pub(super) const CONDITIONS: &[&str] = &["if-match", "if-none-match"];
 /// Those of a delete.
 const OF_DELETE: &[&str] = &["if-match", "x-amz-if-match-size", "x-amz-if-match-last-modified-time"];
-/// Keys of one DeleteObjects that are deleted at once: an origin that takes 20 ms deletes a thousand in a second.
+/// Keys of one DeleteObjects that are deleted at once: an origin that takes 20 ms deletes a thousand in a
+/// second.
 const DELETES_AT_ONCE: usize = 32;
 
 /// PutObject.
@@ -55,7 +57,8 @@ pub(super) async fn delete_object(request: &Request<'_>, fronted: &Fronted) -> S
     Ok(response)
 }
 
-/// DeleteObjects, one by one: each key is checked and ordered by itself, and not every origin has the operation.
+/// DeleteObjects, one by one: each key is checked and ordered by itself, and not every origin has the
+/// operation.
 ///
 /// # Errors
 /// Those of S3; what goes wrong with one key is in the answer's document.
@@ -73,7 +76,8 @@ pub(super) async fn delete_objects(
     document.answer(gateway, request, results)
 }
 
-/// Deletes many keys at once, and what is said of one key in its order. Returns what came of each, in the document's order.
+/// Deletes many keys at once, and what is said of one key in its order. Returns what came of each, in the
+/// document's order.
 pub(super) async fn many(
     document: &DeleteDocument,
     deletes: Vec<impl Future<Output = Result<(), S3Error>>>,
@@ -119,7 +123,8 @@ pub(super) async fn delete_one(
     deleted.map(drop).map_err(|error| told_of_write(error, fronted))
 }
 
-/// What a request says that the object is like that it makes, as headers. Where others are written back it is marked as ours, as those are.
+/// What a request says that the object is like that it makes, as headers. Where others are written back it is
+/// marked as ours, as those are.
 ///
 /// # Errors
 /// Those of [`object_headers::description`].

@@ -1,4 +1,5 @@
-//! Runs in folders of all kinds, with steps in folders of all kinds, and in those files of all kinds: what is deleted of them, and what is not.
+//! Runs in folders of all kinds, with steps in folders of all kinds, and in those files of all kinds: what is
+//! deleted of them, and what is not.
 
 use super::{MINUTE_US, NEWEST, new};
 use crate::checkpoints::{Checkpoints, GroupId, MustStay};
@@ -182,7 +183,8 @@ fn of_every_run_the_newest_stays_and_no_group_is_of_two() {
         let torn: Vec<_> =
             keys.iter().filter(|key| steps.contains(&(key.0, key.1)) && !left.contains(key)).collect();
         assert!(torn.is_empty(), "{torn:?} of {first}");
-        // Of runs that got differently far, as ranks of one do when one of them dies, what they have in common stays.
+        // Of runs that got differently far, as ranks of one do when one of them dies, what they have in
+        // common stays.
         if how != How::Growing {
             all += 1;
             cleaned += usize::from(steps.len() == 3);

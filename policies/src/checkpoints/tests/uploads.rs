@@ -1,4 +1,5 @@
-//! Checkpoints of all layouts that come in any order, in part, or once more: whole ones count, and torn ones let nothing older go.
+//! Checkpoints of all layouts that come in any order, in part, or once more: whole ones count, and torn ones
+//! let nothing older go.
 
 use super::{MINUTE_US, new};
 use crate::checkpoints::{Checkpoints, Lack, MustStay};
@@ -244,7 +245,8 @@ fn orders(keys: &[String]) -> Vec<Vec<String>> {
     [keys.to_vec(), by_name, backwards].into_iter().chain(shuffled).collect()
 }
 
-/// Heard of as these are written, and found by a listing afterwards; ten minutes later. Sizes say nothing: what is older has the smaller files.
+/// Heard of as these are written, and found by a listing afterwards; ten minutes later. Sizes say nothing:
+/// what is older has the smaller files.
 fn known(old: &[String], new: &[String]) -> [Checkpoints; 2] {
     let written: Vec<(&String, u64, u64)> =
         (old.iter().map(|key| (key, 1)).chain(new.iter().map(|key| (key, 100))))

@@ -1,10 +1,10 @@
-//! The trail of a stream: which objects it reads on in, whether it goes through them in the order of their numbers, and how far ahead of it pays.
+//! The trail of a stream: which objects it reads on in, whether it goes through them in the order of their
+//! numbers, and how far ahead of it pays.
 //!
-//! Numbers are looked at within one name: `train-00017-of-01024.tar` is the 17th of `train-#-of-01024.tar`. Who deals objects out to ranks leaves a step
-//! between them, which is the greatest common divisor of what lies between the last ones. A number that
-//! turned out not to be there ends the row, counts as waste, and says how long the next folder's row will
-//! be.
-//! Bounded: some dozen objects and numbers.
+//! Numbers are looked at within one name: `train-00017-of-01024.tar` is the 17th of `train-#-of-01024.tar`.
+//! Who deals objects out to ranks leaves a step between them, which is the greatest common divisor of what
+//! lies between the last ones. A number that turned out not to be there ends the row, counts as waste, and
+//! says how long the next folder's row will be. Bounded: some dozen objects and numbers.
 
 use super::{Ahead, Outcome};
 use crate::access::Access;
@@ -33,7 +33,8 @@ const LARGEST_STAYS: f64 = 0.98;
 const FORGET_EVERY: u32 = 32;
 /// First it is read so many requests ahead.
 const REQUESTS_AHEAD: f64 = 2.0;
-/// Waste that is too much, of so many blocks at least; and for how many requests nothing is said then, twice as many each time.
+/// Waste that is too much, of so many blocks at least; and for how many requests nothing is said then, twice
+/// as many each time.
 const WASTE_SHARE: f64 = 0.05;
 const WASTE_BLOCKS: f64 = 16.0;
 const SILENT_REQUESTS: u32 = 64;
@@ -246,7 +247,8 @@ impl Trail {
         Some(differences.fold(0, greatest_divisor)).filter(|step| *step > 0)
     }
 
-    /// The next number and key of the row that `name` is in, of which not all was said; nothing when there is no such row, or it has ended.
+    /// The next number and key of the row that `name` is in, of which not all was said; nothing when there is
+    /// no such row, or it has ended.
     pub(super) fn successor(&self, name: &Numbered<'_>) -> Option<(u64, String)> {
         if self.near < ROW_MIN || name.row() != self.row {
             return None;
@@ -284,7 +286,8 @@ impl Trail {
         open.is_some_and(|open| open.next >= open.size || self.is_read_on(open))
     }
 
-    /// Bytes for which there is depth behind the objects that are read, and of which nothing has been said yet.
+    /// Bytes for which there is depth behind the objects that are read, and of which nothing has been said
+    /// yet.
     pub(super) fn left_bytes(&self, block_bytes: u64) -> f64 {
         let behind = |open: &Open| (self.depth_bytes - open.size.saturating_sub(open.next) as f64).max(0.0);
         let open = self.open.iter().filter(|open| self.is_read_on(open) || open.next >= open.size);

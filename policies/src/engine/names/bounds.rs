@@ -1,7 +1,8 @@
-//! How much is remembered of where keys belong, and what is forgotten of it: first what is found again otherwise.
+//! How much is remembered of where keys belong, and what is forgotten of it: first what is found again
+//! otherwise.
 //!
-//! Always: what is left leads where it led, and each dataset that was found by a place is found by one. How many children a folder has may be counted anew then: it becomes one
-//! dataset later, if at all.
+//! Always: what is left leads where it led, and each dataset that was found by a place is found by one. How
+//! many children a folder has may be counted anew then: it becomes one dataset later, if at all.
 
 use super::super::table::DATASETS_MAX;
 use super::{Folder, Hashed, Names, OTHERS, Place};
@@ -44,7 +45,8 @@ impl Names {
         let roots: Vec<u16> = (0..self.names.len() as u16).map(|number| self.root(number)).collect();
         let is_found: Vec<bool> = roots.iter().map(|root| self.is_found_without_place(*root)).collect();
         self.retain_places(|_, place| !is_found[place.number as usize]);
-        // What has many places, as those who read it went from one to the next, keeps some of them, and goes on from those.
+        // What has many places, as those who read it went from one to the next, keeps some of them, and goes
+        // on from those.
         let mut least = vec![u64::MAX; roots.len()];
         for (id, place) in &self.places {
             let least = &mut least[roots[place.number as usize] as usize];

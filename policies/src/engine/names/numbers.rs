@@ -1,8 +1,9 @@
 //! Numbers of datasets: an entry of the table has room for few, so that they are given back and given again.
 //!
-//! Those of parts of other datasets come first, as nothing is lost with them; which others, the engine says ([`Names::give_up`]). What is
-//! given again is of another generation, so that nobody who remembers a dataset takes the next one of its number for it. Always: until then the number leads
-//! to what its dataset became part of, or to [`OTHERS`]; no map leads to a number that is free.
+//! Those of parts of other datasets come first, as nothing is lost with them; which others, the engine says
+//! ([`Names::give_up`]). What is given again is of another generation, so that nobody who remembers a dataset
+//! takes the next one of its number for it. Always: until then the number leads to what its dataset became
+//! part of, or to [`OTHERS`]; no map leads to a number that is free.
 
 use super::{DatasetName, Folder, Names, OTHERS};
 
@@ -76,7 +77,8 @@ impl Names {
         (1..self.names.len() as u16).filter(|number| self.within[*number as usize] == *number)
     }
 
-    /// How many datasets are to be given up, so that with the parts of others a batch of numbers can be given back.
+    /// How many datasets are to be given up, so that with the parts of others a batch of numbers can be given
+    /// back.
     pub(in crate::engine) fn missing(&self) -> usize {
         let parts = self.names.len() - 1 - self.roots().count() - self.free.len();
         (self.numbers_max / BATCH_SHARE).max(NEEDED_MAX).saturating_sub(parts)

@@ -101,7 +101,8 @@ impl Bounded {
         }
     }
 
-    /// Whoever remembers the dataset of a key remembers what the key belongs to now, or nobody; unless all of a folder became one meanwhile.
+    /// Whoever remembers the dataset of a key remembers what the key belongs to now, or nobody; unless all of
+    /// a folder became one meanwhile.
     fn check(&self, bucket: u64, key: &str, id: DatasetId) {
         let Some(number) = self.names.now(id).filter(|number| *number != OTHERS) else { return };
         let found = self.names.find(bucket, key);

@@ -1,8 +1,10 @@
 //! Who follows a plan: how far it is, how fast it goes, and whether it does what the plan says.
 //!
-//! A read fits when its key's next place is within a window around where the job is: workers overtake each other, ranks are not in step, a few
-//! keys are passed over. Always: without trust a plan counts for nothing. Trust comes with reads that fit, goes with those that do not, and can come back. A job
-//! that is elsewhere in its plan (it was begun anew, or nobody looked for a while) is found by trying one epoch after the other.
+//! A read fits when its key's next place is within a window around where the job is: workers overtake each
+//! other, ranks are not in step, a few keys are passed over. Always: without trust a plan counts for nothing.
+//! Trust comes with reads that fit, goes with those that do not, and can come back. A job that is elsewhere
+//! in its plan (it was begun anew, or nobody looked for a while) is found by trying one epoch after the
+//! other.
 
 use super::lap::Lap;
 use super::{Followed, NEVER, Who};
@@ -10,7 +12,8 @@ use crate::access::Caller;
 use crate::plan::{Epochs, Plan};
 use std::ops::Range;
 
-/// The window to both sides, as a share of an epoch, and its bounds: loaders have hundreds of reads under way.
+/// The window to both sides, as a share of an epoch, and its bounds: loaders have hundreds of reads under
+/// way.
 const WINDOW_SHARE: u32 = 50;
 const WINDOW_MIN: u32 = 16;
 const WINDOW_MAX: u32 = 1024;
@@ -24,7 +27,8 @@ const TRUST_LOW: f64 = 0.6;
 const JUDGED_READS: u32 = 32;
 /// So many reads in a row beside each other elsewhere: the job has gone there.
 const ELSEWHERE_READS: u32 = 8;
-/// Another epoch is tried after so many reads that do not fit, or after this part of an epoch: drawing an order takes its time.
+/// Another epoch is tried after so many reads that do not fit, or after this part of an epoch: drawing an
+/// order takes its time.
 const TRY_READS: u32 = 64;
 const TRY_SHARE: u32 = 64;
 /// Keys that were read last: they are sent again, or read on.
@@ -294,7 +298,8 @@ impl Follower {
         from..to
     }
 
-    /// What it reads behind where it is, in order, but not before `from`: counts of reads and keys. Counts go on from epoch to epoch.
+    /// What it reads behind where it is, in order, but not before `from`: counts of reads and keys. Counts go
+    /// on from epoch to epoch.
     pub(in crate::engine) fn ahead(&self, from: u64) -> impl Iterator<Item = (u64, u32)> + '_ {
         let length = self.now.len();
         let from = from.saturating_sub(self.passed).max(u64::from(self.at));

@@ -1,5 +1,5 @@
-//! Kept blocks by when they will be asked for: a binary heap whose entries know their blocks, and the other way round, so that each can be
-//! moved or taken out.
+//! Kept blocks by when they will be asked for: a binary heap whose entries know their blocks, and the other
+//! way round, so that each can be moved or taken out.
 
 use crate::engine::table::{Slot, Table};
 

@@ -103,7 +103,8 @@ fn a_job_without_a_plan_is_served_beside_those_that_have_one() {
     }
 }
 
-/// Reads of a job: each rank goes at its own speed, workers overtake each other, some keys are left out and some are sent again.
+/// Reads of a job: each rank goes at its own speed, workers overtake each other, some keys are left out and
+/// some are sent again.
 fn disordered(order: &[u32], ranks: usize, random: &mut fastrand::Rng) -> Vec<u32> {
     let mut at: Vec<(f64, u32)> = Vec::new();
     for (place, key) in order.iter().enumerate() {
@@ -129,7 +130,8 @@ fn sampled(epochs: u32) -> Plan {
     Plan::new(keys.iter().map(String::as_str), reading).unwrap()
 }
 
-/// An engine that is told of a plan, and what reads of these keys make of it: each look says how it is followed.
+/// An engine that is told of a plan, and what reads of these keys make of it: each look says how it is
+/// followed.
 struct Played {
     engine: Engine,
     at_us: u64,

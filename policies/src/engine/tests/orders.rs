@@ -84,7 +84,8 @@ fn shards_of_a_small_dataset_stay_shards() {
                 let names: [&dyn Fn(usize, usize) -> Request; 3] = [&by_key, &in_folders, &in_parts];
                 // Of a few large objects two in a row are often neighbours.
                 let told = if shards < 20 { 2 } else { 3 };
-                // And long runs of numbers, without anything that says where a shard begins, are in order for most of the time.
+                // And long runs of numbers, without anything that says where a shard begins, are in order for
+                // most of the time.
                 let untold = usize::from(samples > 20);
                 for (at, name) in names.into_iter().enumerate().take(told).skip(untold) {
                     let passes = (0..6).map(|_| {

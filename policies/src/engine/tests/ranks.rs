@@ -24,7 +24,8 @@ fn evenly(caller: u64, begin_us: u64, share: f64, order: Vec<usize>) -> impl Ite
     order.into_iter().enumerate().map(move |(at, object)| (at_us(at), caller, object))
 }
 
-/// As a sampler deals it out: ranks that get one too few read one again, or all of them leave out what fills no batch; then they pause.
+/// As a sampler deals it out: ranks that get one too few read one again, or all of them leave out what fills
+/// no batch; then they pause.
 fn dealt(ranks: usize, objects: usize, batch: usize, epochs: u64, seed: u64) -> Vec<Read> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut reads = Vec::new();
@@ -42,7 +43,8 @@ fn dealt(ranks: usize, objects: usize, batch: usize, epochs: u64, seed: u64) -> 
     reads
 }
 
-/// Jobs of their own, called alike: each reads everything in an order of its own, and begins some time after the first.
+/// Jobs of their own, called alike: each reads everything in an order of its own, and begins some time after
+/// the first.
 fn independent(lags: &[f64], objects: usize, epochs: u64, seed: u64) -> Vec<Read> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut reads = Vec::new();

@@ -90,7 +90,8 @@ proptest! {
     }
 }
 
-/// A loop that does not fit and reads of some much more often than of others, in turns: the share of hits of each, once caches are full.
+/// A loop that does not fit and reads of some much more often than of others, in turns: the share of hits of
+/// each, once caches are full.
 fn loop_and_skewed(blocks: u64, keeping: [Keeping; 2]) -> [f64; 2] {
     let mut reader = Reader::new(blocks);
     let (mut hits, mut reads) = ([0; 2], 0);

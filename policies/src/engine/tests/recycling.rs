@@ -56,7 +56,8 @@ impl Bench {
         self.engine.passes(seen).unwrap()
     }
 
-    /// A job of its own reads a dataset of its own twice, and the other goes on meanwhile: who it is, and hits of both.
+    /// A job of its own reads a dataset of its own twice, and the other goes on meanwhile: who it is, and
+    /// hits of both.
     fn small_job(&mut self, number: u64) -> (Seen, [u64; 2]) {
         let mut hits = [0; 2];
         let mut last = None;

@@ -1,4 +1,5 @@
-//! What it decides hangs on what is asked for, not on how things are called, how large they are or how fast it goes.
+//! What it decides hangs on what is asked for, not on how things are called, how large they are or how fast
+//! it goes.
 
 use super::kept::race;
 use crate::access::{Access, Caller, Op};

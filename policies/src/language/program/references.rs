@@ -52,7 +52,8 @@ impl Compiler<'_> {
         self.check_framework(file, name, (line, column), path);
     }
 
-    /// Frameworks that are named by what is no rule of its own: there is another one of its id, or none can be read.
+    /// Frameworks that are named by what is no rule of its own: there is another one of its id, or none can
+    /// be read.
     pub(super) fn check_stray(&mut self) {
         let of_files = self.layers.custom.iter().map(|file| (&file.file, &file.notes));
         let of_plugins = self.layers.frameworks.iter().map(|one| (&one.file, &one.notes));
@@ -86,8 +87,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Entries that switch off what is nowhere else do nothing, so they are slips: of a built-in rule or one of a plugin, or of another
-    /// part of the policy.
+    /// Entries that switch off what is nowhere else do nothing, so they are slips: of a built-in rule or one
+    /// of a plugin, or of another part of the policy.
     pub(super) fn check_switches(&mut self, parts: &[Part<'_>]) {
         const EXPECTED: &str = "the id of a rule that is built in, of a plugin that is given with it, or of another part of the policy";
         let known = self.ids(parts);

@@ -34,7 +34,8 @@ impl PartialEq for Settings {
 }
 
 impl Settings {
-    /// Of layers, strongest first. What is said for one phase holds against what the same or a weaker layer says for all.
+    /// Of layers, strongest first. What is said for one phase holds against what the same or a weaker layer
+    /// says for all.
     pub(super) fn of<'a>(layers: impl Iterator<Item = (Layer, &'a Arc<str>, &'a [Given])> + Clone) -> Self {
         let first = |setting, member| {
             layers.clone().enumerate().find_map(|(rank, (layer, file, given))| {

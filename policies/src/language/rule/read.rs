@@ -403,7 +403,8 @@ fn note_deletion(what: Parameter, value: &Value, place: &Place<'_>, findings: &m
     }
 }
 
-/// Of a dataset none are retained. Where that is stored, none goes either: all are the last ones, and no weaker rule is heard in its place.
+/// Of a dataset none are retained. Where that is stored, none goes either: all are the last ones, and no
+/// weaker rule is heard in its place.
 fn retain_of_dataset(place: &Place<'_>, findings: &mut Findings) -> Option<Vec<(Parameter, Value)>> {
     if findings.notes.is_stored {
         return Some(vec![(Parameter::KeepLast, Value::Number(u32::MAX.into()))]);

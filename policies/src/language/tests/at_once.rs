@@ -1,4 +1,5 @@
-//! What the reader finds and what only all layers together show is told at once, and nothing that only follows from something else.
+//! What the reader finds and what only all layers together show is told at once, and nothing that only
+//! follows from something else.
 
 use super::{above, built_in, layers};
 use crate::language::limits::{DIAGNOSTICS_MAX, RULES_MAX};

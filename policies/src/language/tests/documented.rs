@@ -1,4 +1,5 @@
-//! Every policy, plugin and access plan that the documentation shows is right, and what it shows of a wrong one is what is told.
+//! Every policy, plugin and access plan that the documentation shows is right, and what it shows of a wrong
+//! one is what is told.
 
 use super::built_in;
 use crate::language::diagnostic::Findings;
@@ -110,7 +111,8 @@ fn the_test_knows_what_is_wrong_and_what_is_none_of_these() {
     assert!(std::panic::catch_unwind(|| form("- {type: pin}")).is_err());
 }
 
-/// A policy in a block without a language is there to be refused; what is told of it stands in the document to the letter.
+/// A policy in a block without a language is there to be refused; what is told of it stands in the document
+/// to the letter.
 #[test]
 fn what_the_documentation_shows_of_a_wrong_policy_is_what_is_told() {
     let blocks = blocks();

@@ -1,4 +1,5 @@
-//! The schema and the reader are of one mind: what the one refuses the other refuses, but for what a schema cannot say.
+//! The schema and the reader are of one mind: what the one refuses the other refuses, but for what a schema
+//! cannot say.
 
 use super::{above, built_in, parse};
 use crate::language::{
@@ -201,8 +202,9 @@ fn what_the_schema_refuses_the_reader_refuses() {
     }
 }
 
-/// What only several values show together, what only the compiler of patterns knows, how large a text with a unit is, and what rules of
-/// a template come to when its parameters are filled in: of this alone a schema cannot say that it is wrong.
+/// What only several values show together, what only the compiler of patterns knows, how large a text with a
+/// unit is, and what rules of a template come to when its parameters are filled in: of this alone a schema
+/// cannot say that it is wrong.
 const UNSAID: &[&str] = &[
     "stands here twice",
     "is no pair",

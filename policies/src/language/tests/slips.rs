@@ -1,4 +1,5 @@
-//! Slips of every kind, alone, in pairs and all in one file: each is told once, at its place, and none hides another.
+//! Slips of every kind, alone, in pairs and all in one file: each is told once, at its place, and none hides
+//! another.
 
 use super::built_in;
 use crate::language::{Diagnostic, NoFacts, Texts};

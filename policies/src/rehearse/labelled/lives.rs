@@ -1,8 +1,9 @@
 //! Whole lives of workloads, each request with the phase that it belongs to in truth.
 //!
-//! A trainer reads a model or an index, trains in passes with pauses between batches, validates, writes checkpoints and is tested in the end;
-//! others evaluate a model, serve it to replicas that come up, or search for parameters. How many ranks, how large, how often
-//! and in which order is drawn from the seed. A life's length scales with `time_scale`, and names with the naming.
+//! A trainer reads a model or an index, trains in passes with pauses between batches, validates, writes
+//! checkpoints and is tested in the end; others evaluate a model, serve it to replicas that come up, or
+//! search for parameters. How many ranks, how large, how often and in which order is drawn from the seed. A
+//! life's length scales with `time_scale`, and names with the naming.
 
 use crate::access::Op;
 use crate::language::Phase;

@@ -63,7 +63,8 @@ impl Reader {
         }
     }
 
-    /// What one rank of `ranks` asks for. All ranks have one order, of which each takes every so manyth group.
+    /// What one rank of `ranks` asks for. All ranks have one order, of which each takes every so manyth
+    /// group.
     pub(super) fn requests(self, caller: u16, rank: usize, ranks: usize, seed: u64) -> Source {
         let mut orders = fastrand::Rng::with_seed(self.order_seed);
         let mut random = fastrand::Rng::with_seed(seed);
@@ -98,7 +99,8 @@ impl Reader {
         if self.shuffled {
             orders.shuffle(&mut order);
         }
-        // A sampler begins again with the first when ranks would not get as many objects each. Shards are not read twice for that.
+        // A sampler begins again with the first when ranks would not get as many objects each. Shards are not
+        // read twice for that.
         let each = if self.is_of_objects { order.len().div_ceil(ranks) * ranks } else { order.len() };
         let mine = order.iter().cycle().take(each).skip(rank).step_by(ranks).copied().collect();
         let mut items = self.interleaved(&self.groups, mine, self.stream, random);

@@ -33,7 +33,8 @@ fn who_reads_on_in_shards_or_in_the_order_of_keys_does_not_wait() {
     for (profile, objects) in [(Profile::Resnet50, 64), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)] {
         for order in [Order::Sequential, Order::ShardShuffled] {
             let found = waits(profile, &settings(order, objects, 1), &SETUP, false);
-            // Where a shard is one object its first request is not known before; where it is a folder, few are.
+            // Where a shard is one object its first request is not known before; where it is a folder, few
+            // are.
             let prompt = if profile == Profile::Resnet50 { found.prompt_within() } else { found.prompt() };
             assert!(prompt >= 0.95 && found.wasted() <= 0.05, "{profile:?} {order:?}: {prompt} {found:?}");
             let setup = Setup { ahead: None, ..SETUP };

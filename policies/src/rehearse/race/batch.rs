@@ -1,7 +1,8 @@
 //! Accesses that are gone through together.
 //!
-//! Each access looks its object up in tables of millions, and waits for memory. Lookups that stand together wait together; so what is looked up of
-//! a few dozen accesses is touched first, and then they are taken one after the other, in their order, as if they came so.
+//! Each access looks its object up in tables of millions, and waits for memory. Lookups that stand together
+//! wait together; so what is looked up of a few dozen accesses is touched first, and then they are taken one
+//! after the other, in their order, as if they came so.
 
 use crate::access::{Access, Caller, Op};
 use std::ops::Range;

@@ -99,7 +99,8 @@ impl Course {
         bytes.into_iter().map(u64::from).sum()
     }
 
-    /// What a reference reaches with a cache of so many bytes; nothing for our engine, which is told of more than blocks.
+    /// What a reference reaches with a cache of so many bytes; nothing for our engine, which is told of more
+    /// than blocks.
     #[must_use]
     pub fn score(&self, racer: Racer, capacity_bytes: u64) -> Option<Score> {
         match racer {

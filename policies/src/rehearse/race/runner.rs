@@ -53,7 +53,8 @@ impl Mind {
 const BLOCKS_MIN: usize = 1 << 16;
 
 impl Runner {
-    /// An engine that knows nothing, with room for so many bytes, which remembers this many blocks and some more.
+    /// An engine that knows nothing, with room for so many bytes, which remembers this many blocks and some
+    /// more.
     #[must_use]
     pub fn new(capacity_bytes: u64, block_bytes: u32, blocks: usize) -> Self {
         let engine = Engine::new(options(capacity_bytes, block_bytes, blocks));

@@ -1,10 +1,12 @@
-//! EPOCH-HAZARD: for several jobs that each read every block of one dataset once per epoch. It is told what it would have to find out.
+//! EPOCH-HAZARD: for several jobs that each read every block of one dataset once per epoch. It is told what
+//! it would have to find out.
 //!
-//! A block is worth the sum, over all jobs, of the rate at which the job is expected to ask for it next: 1/r for a job that has not read
-//! it in its epoch, where r is how many reads are left in that epoch, and 1/(r + N/2) for one that has, as it is half an epoch away on
-//! average once the next one begins. Blocks that the same jobs have read are worth the same, so that a victim is looked for among
-//! at most 2ᵏ groups. What is worth least is evicted, or not admitted. All blocks weigh 1. It is here to compare with, and a
-//! measure of what can be reached without knowing the jobs' seeds.
+//! A block is worth the sum, over all jobs, of the rate at which the job is expected to ask for it next: 1/r
+//! for a job that has not read it in its epoch, where r is how many reads are left in that epoch, and 1/(r +
+//! N/2) for one that has, as it is half an epoch away on average once the next one begins. Blocks that the
+//! same jobs have read are worth the same, so that a victim is looked for among at most 2ᵏ groups. What is
+//! worth least is evicted, or not admitted. All blocks weigh 1. It is here to compare with, and a measure of
+//! what can be reached without knowing the jobs' seeds.
 
 use super::links::{Links, NONE, Queue};
 
@@ -30,7 +32,8 @@ impl EpochHazard {
     /// More jobs than these would make too many groups.
     pub const JOBS_MAX: usize = 12;
 
-    /// A cache of `capacity` blocks of a dataset of `blocks`, which are numbered from 0, that `jobs` jobs read.
+    /// A cache of `capacity` blocks of a dataset of `blocks`, which are numbered from 0, that `jobs` jobs
+    /// read.
     ///
     /// # Panics
     /// For more than [`Self::JOBS_MAX`] jobs.

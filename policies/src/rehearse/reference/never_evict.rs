@@ -1,7 +1,8 @@
 //! Never-evict: what came first stays.
 //!
-//! For one job that reads everything once per epoch this is the optimum: its hit ratio is the cache's share of the dataset. Mohan et
-//! al., "Analyzing and Mitigating Data Stalls in DNN Training" (VLDB 2021), call it MinIO.
+//! For one job that reads everything once per epoch this is the optimum: its hit ratio is the cache's share
+//! of the dataset. Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training" (VLDB 2021), call it
+//! MinIO.
 
 use super::{Reference, weight};
 

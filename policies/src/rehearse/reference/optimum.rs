@@ -1,11 +1,13 @@
 //! The offline optimum: what a cache could reach that knows all accesses to come.
 //!
-//! Belady, "A study of replacement algorithms for a virtual-storage computer" (1966): evict what is read again last, and do not admit
-//! what is read again later than everything that is held (bypass). For blocks of one weight nothing reaches more hits. For different
-//! weights the exact optimum is NP-hard (Chrobak et al., "Caching is hard — even in the fault model", 2012), and this greedy choice is
-//! an approximation: another cache may reach a little more, in hits or in bytes.
+//! Belady, "A study of replacement algorithms for a virtual-storage computer" (1966): evict what is read
+//! again last, and do not admit what is read again later than everything that is held (bypass). For blocks of
+//! one weight nothing reaches more hits. For different weights the exact optimum is NP-hard (Chrobak et al.,
+//! "Caching is hard — even in the fault model", 2012), and this greedy choice is an approximation: another
+//! cache may reach a little more, in hits or in bytes.
 //!
-//! Only reads count. A write may admit its block; a copy from before a write is of no use, as it is not what is read after it.
+//! Only reads count. A write may admit its block; a copy from before a write is of no use, as it is not what
+//! is read after it.
 
 use super::weight;
 use std::collections::BinaryHeap;
@@ -36,8 +38,8 @@ pub enum Outcome {
 /// The block is never read again.
 const NEVER: u32 = u32::MAX;
 
-/// What becomes of each event in a cache of `capacity` bytes that knows them all. Bytes are written to flash for reads that are
-/// [`Outcome::Admitted`].
+/// What becomes of each event in a cache of `capacity` bytes that knows them all. Bytes are written to flash
+/// for reads that are [`Outcome::Admitted`].
 ///
 /// Takes 5 bytes of memory for each event, 16 for each block and 8 for twice as many as are held at once.
 ///

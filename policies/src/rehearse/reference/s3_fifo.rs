@@ -1,9 +1,11 @@
-//! S3-FIFO: a small queue that new blocks must prove themselves in, a main one, and a memory of what was let go.
+//! S3-FIFO: a small queue that new blocks must prove themselves in, a main one, and a memory of what was let
+//! go.
 //!
-//! Yang et al., "FIFO Queues are All You Need for Cache Eviction" (SOSP 2023): the small queue has a tenth of the bytes. What leaves it
-//! with more than one hit goes on to the main queue; the rest leaves the cache, and its numbers are remembered in a ghost queue that
-//! covers as many bytes as the main one. A block that comes back while it is remembered goes to the main queue at once. The main queue
-//! gives each block as many more rounds as it had hits, at most three.
+//! Yang et al., "FIFO Queues are All You Need for Cache Eviction" (SOSP 2023): the small queue has a tenth of
+//! the bytes. What leaves it with more than one hit goes on to the main queue; the rest leaves the cache, and
+//! its numbers are remembered in a ghost queue that covers as many bytes as the main one. A block that comes
+//! back while it is remembered goes to the main queue at once. The main queue gives each block as many more
+//! rounds as it had hits, at most three.
 
 use super::links::{Links, NONE, Queue};
 use super::{Reference, weight};

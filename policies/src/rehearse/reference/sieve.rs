@@ -1,7 +1,8 @@
 //! SIEVE: a queue and a hand that passes over what was used since it last came by.
 //!
-//! Zhang et al., "SIEVE is Simpler than LRU: an Efficient Turn-Key Eviction Algorithm for Web Caches" (NSDI 2024). A hit marks a block
-//! and moves nothing; the hand goes from old to new, unmarks what it finds marked and evicts the first that is not.
+//! Zhang et al., "SIEVE is Simpler than LRU: an Efficient Turn-Key Eviction Algorithm for Web Caches" (NSDI
+//! 2024). A hit marks a block and moves nothing; the hand goes from old to new, unmarks what it finds marked
+//! and evicts the first that is not.
 
 use super::links::{Links, NONE, Queue};
 use super::{Reference, weight};

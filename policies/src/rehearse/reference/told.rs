@@ -1,9 +1,10 @@
 //! A cache that is told the class of every block: what classes are worth, apart from finding them out.
 //!
-//! It knows nothing of the future. Scans are not admitted; of checkpoints only the newest is kept; what is read again and again (a
-//! validation set, a model) stays; what trainers in lock-step share leaves after the last of them; training sets fill what is left
-//! and are never evicted for their own sake. A training set gives way to any of the others, newest first, and one that is no longer
-//! read gives way to its successor. It is the measure for an engine that infers the classes.
+//! It knows nothing of the future. Scans are not admitted; of checkpoints only the newest is kept; what is
+//! read again and again (a validation set, a model) stays; what trainers in lock-step share leaves after the
+//! last of them; training sets fill what is left and are never evicted for their own sake. A training set
+//! gives way to any of the others, newest first, and one that is no longer read gives way to its successor.
+//! It is the measure for an engine that infers the classes.
 
 use super::weight;
 
@@ -54,7 +55,8 @@ pub struct Told {
     /// The training set that is read, and reads of another one since.
     dataset: Option<u16>,
     strangers: u32,
-    /// Blocks of training sets, those of the one that is read and those of the ones before, in the order of admission.
+    /// Blocks of training sets, those of the one that is read and those of the ones before, in the order of
+    /// admission.
     training: Vec<u32>,
     retired: Vec<u32>,
 }
@@ -76,8 +78,8 @@ impl Told {
         }
     }
 
-    /// Takes an access, read or write, to a block of this class that weighs `bytes`, and says whether the cache held it. A block keeps
-    /// its weight and its class.
+    /// Takes an access, read or write, to a block of this class that weighs `bytes`, and says whether the
+    /// cache held it. A block keeps its weight and its class.
     pub fn access(&mut self, block: u32, bytes: u32, class: Class) -> bool {
         if block as usize >= self.held.len() {
             self.held.resize(block as usize + 1, Held::default());

@@ -1,7 +1,7 @@
 //! Requests of several sources in the order of time.
 //!
-//! A source is not asked for anything before its first request is due, so that what it needs to remember (a permutation of a dataset)
-//! is not there earlier; and it is dropped when it is empty.
+//! A source is not asked for anything before its first request is due, so that what it needs to remember (a
+//! permutation of a dataset) is not there earlier; and it is dropped when it is empty.
 
 use super::Request;
 use std::cmp::Reverse;

@@ -76,7 +76,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Its requests. Each is at a random moment of the time that it has, so that jobs of the same pace do not drift apart.
+    /// Its requests. Each is at a random moment of the time that it has, so that jobs of the same pace do not
+    /// drift apart.
     pub(super) fn requests(self) -> Source {
         let Self { phases, epochs, caller, start_us, order_seed, pace_seed } = self;
         let mut orders = fastrand::Rng::with_seed(order_seed);

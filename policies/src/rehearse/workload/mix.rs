@@ -1,10 +1,12 @@
-//! A day of a cluster in small: training, validation, checkpoints, a scan, a model that replicas load, and a hyperparameter search.
+//! A day of a cluster in small: training, validation, checkpoints, a scan, a model that replicas load, and a
+//! hyperparameter search.
 //!
-//! Two training jobs follow each other, each on a set of its own that is read in six shuffled epochs with a validation set after each
-//! of them. A pipeline passes over a data lake once at half their rate. Every 800 steps a checkpoint is written, every eighth
-//! is read back by another process. Replicas come up at random and load a model. Trainers of a hyperparameter search read a
-//! fourth dataset in lock-step. An object is one block, so that hits of objects and of bytes are the same. With another number of
-//! objects everything keeps its proportion to the training set.
+//! Two training jobs follow each other, each on a set of its own that is read in six shuffled epochs with a
+//! validation set after each of them. A pipeline passes over a data lake once at half their rate. Every 800
+//! steps a checkpoint is written, every eighth is read back by another process. Replicas come up at random
+//! and load a model. Trainers of a hyperparameter search read a fourth dataset in lock-step. An object is one
+//! block, so that hits of objects and of bytes are the same. With another number of objects everything keeps
+//! its proportion to the training set.
 
 use super::jobs::shards;
 use super::{Dataset, Job, Order, Phase, Settings, Workload};
@@ -29,7 +31,8 @@ const RESTORED_ONE_IN: u32 = 8;
 const RESTORE_STEPS: f64 = 300.0;
 /// Steps between two replicas that load the model, on average.
 const REPLICA_STEPS: f64 = 900.0;
-/// When the search begins, how long it takes for an object, and how far each trainer is behind the one before.
+/// When the search begins, how long it takes for an object, and how far each trainer is behind the one
+/// before.
 const SEARCH_BEGIN_STEPS: f64 = 6000.0;
 const SEARCH_STEPS: f64 = 1.5;
 const SEARCH_LAG_STEPS: f64 = 60.0;

@@ -146,7 +146,8 @@ fn jobs_share_a_dataset_as_told() {
     }
 }
 
-/// Hit ratios of LRU, the optimum and the cache that is told classes in the mixed workload; all objects are one block.
+/// Hit ratios of LRU, the optimum and the cache that is told classes in the mixed workload; all objects are
+/// one block.
 fn mixed(settings: &Settings, blocks: u64) -> [f64; 3] {
     let Workload { scene, requests } = make(Profile::Mix, settings);
     let bytes = scene.keys.size(0);
@@ -188,7 +189,8 @@ fn the_mix_gives_the_hits_of_the_published_one() {
     }
 }
 
-/// The published ratios to the optimum of the cache that is told jobs, .735 and .846, are means over seeds as here.
+/// The published ratios to the optimum of the cache that is told jobs, .735 and .846, are means over seeds as
+/// here.
 #[test]
 fn several_jobs_give_the_hits_of_the_published_ones() {
     for (blocks, expected) in [(400, [0.138, 0.359, 0.488]), (800, [0.295, 0.575, 0.680])] {
@@ -216,7 +218,8 @@ fn several_jobs_give_the_hits_of_the_published_ones() {
     }
 }
 
-/// What this traffic is there for: a scan-resistant cache does better than LRU, and the optimum better than that.
+/// What this traffic is there for: a scan-resistant cache does better than LRU, and the optimum better than
+/// that.
 #[test]
 fn off_training_the_references_differ() {
     for alpha in [0.7, 1.0, 1.2] {

@@ -1,7 +1,8 @@
 //! Jobs on one dataset: those of MLPerf Storage, and plain ones.
 //!
-//! Numbers of files, samples, bytes and seconds are those of the MLPerf Storage benchmark (closed division, H100; RetinaNet: B200).
-//! Where a dataset has more than 10,000 files a 64th of them is generated unless settings say otherwise.
+//! Numbers of files, samples, bytes and seconds are those of the MLPerf Storage benchmark (closed division,
+//! H100; RetinaNet: B200). Where a dataset has more than 10,000 files a 64th of them is generated unless
+//! settings say otherwise.
 
 use super::jobs::shards;
 use super::{Dataset, Job, Order, Phase, Profile, Settings, Sharing, Workload};

@@ -1,9 +1,12 @@
-//! No training at all: few objects are read often, popularity drifts, new objects come, and now and then everything is scanned.
+//! No training at all: few objects are read often, popularity drifts, new objects come, and now and then
+//! everything is scanned.
 //!
-//! Ranks are drawn from a Zipf distribution by rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates
-//! from monotone discrete distributions", 1996). Each rank stands for an object. Every hundredth request a new object takes a random
-//! rank, and what had it is not read again, and an object changes places with one of a tenth of its rank, so that what is popular is
-//! so for about ten requests per object. Every five requests per object another caller reads as many objects of its own as a fifth.
+//! Ranks are drawn from a Zipf distribution by rejection-inversion (Hörmann and Derflinger,
+//! "Rejection-inversion to generate variates from monotone discrete distributions", 1996). Each rank stands
+//! for an object. Every hundredth request a new object takes a random rank, and what had it is not read
+//! again, and an object changes places with one of a tenth of its rank, so that what is popular is so for
+//! about ten requests per object. Every five requests per object another caller reads as many objects of its
+//! own as a fifth.
 
 use super::{Settings, Workload};
 use crate::access::Op;

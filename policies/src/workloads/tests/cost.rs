@@ -1,4 +1,5 @@
-//! What noting an access costs, by hand: `cargo test --release -p mlgw-policies note_cost -- --ignored --nocapture`.
+//! What noting an access costs, by hand: `cargo test --release -p mlgw-policies note_cost -- --ignored
+//! --nocapture`.
 
 use crate::engine::{Engine, Options};
 use crate::rehearse::workload::{Profile, Settings, workload};

@@ -56,7 +56,8 @@ fn replay_until(lives: Lives, program: &Program, phase: Option<Phase>) -> Replay
     Replay { told, found, known, engine }
 }
 
-/// Of each life: requests, those that were right, changes of phase, those that were found, and changes that were said.
+/// Of each life: requests, those that were right, changes of phase, those that were found, and changes that
+/// were said.
 type Scores = BTreeMap<&'static str, [usize; 5]>;
 
 /// A stretch of so few reads is not asked for.

@@ -1,4 +1,5 @@
-//! What is read again and again without passes has no epochs, and who reads it serves; passes stay passes, however they look.
+//! What is read again and again without passes has no epochs, and who reads it serves; passes stay passes,
+//! however they look.
 
 use super::told::program;
 use crate::access::{Access, Caller, Op};

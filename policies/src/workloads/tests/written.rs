@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 const OBJECTS: usize = 200;
 
-/// Has all objects written by one and read by another, shuffled; what is thought of the reader after each pass.
+/// Has all objects written by one and read by another, shuffled; what is thought of the reader after each
+/// pass.
 fn trained_on_what_was_written(
     name: impl Fn(usize) -> String,
 ) -> Vec<(Role, Option<Phase>, Option<Pattern>)> {

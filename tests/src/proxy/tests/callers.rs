@@ -1,5 +1,5 @@
-//! Clients: one by hand, which sees every byte up to where a connection breaks, and one of hyper's, which uses its
-//! connection again.
+//! Clients: one by hand, which sees every byte up to where a connection breaks, and one of hyper's, which
+//! uses its connection again.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,5 @@
-//! Origins: one of hyper's that serves bodies of any size, and one that says a fixed text whatever it is asked.
+//! Origins: one of hyper's that serves bodies of any size, and one that says a fixed text whatever it is
+//! asked.
 //!
 //! `GET /sized/N` and `GET /chunked/N` answer with the body of N bytes, `GET /held` when it is told to and
 //! `GET /nothing` with 204; everything else reads its body whole, notes it and answers 200.
@@ -159,8 +160,8 @@ impl Drop for AtWork<'_> {
     }
 }
 
-/// An origin for one connection that answers a head with this text and closes when the other side does, or at once;
-/// what it was sent comes out of the channel.
+/// An origin for one connection that answers a head with this text and closes when the other side does, or at
+/// once; what it was sent comes out of the channel.
 pub(super) fn scripted(answer: &'static str, closes: bool) -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let addr = listener.local_addr().expect("bound");

@@ -1,5 +1,5 @@
-//! Delay and rates. Nothing is ever faster than it may be, which no busy machine can spoil; that it is not much
-//! slower has a generous bound.
+//! Delay and rates. Nothing is ever faster than it may be, which no busy machine can spoil; that it is not
+//! much slower has a generous bound.
 
 use std::time::{Duration, Instant};
 

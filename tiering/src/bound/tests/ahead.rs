@@ -1,4 +1,5 @@
-//! Reading ahead: what comes next is on its way before it is asked for, once, and nothing of what is decided changes.
+//! Reading ahead: what comes next is on its way before it is asked for, once, and nothing of what is decided
+//! changes.
 
 use super::keeping::CALLER;
 use super::{BLOCK, Bench, CacheState, MIB, Part, key};

@@ -1,4 +1,5 @@
-//! The policy engine decides what is kept: what is here is what it says, and readers get what the origin has whatever it decides.
+//! The policy engine decides what is kept: what is here is what it says, and readers get what the origin has
+//! whatever it decides.
 
 use super::{BLOCK, Bench, CacheState, Fault, MIB, Part, key, leave_open, open};
 use crate::copies::{KeptPage, PinnedCopies};
@@ -86,7 +87,8 @@ impl Bench {
         }
     }
 
-    /// Waits until what was decided is done, and checks that no block is here but those that the engine keeps.
+    /// Waits until what was decided is done, and checks that no block is here but those that the engine
+    /// keeps.
     pub(super) async fn settled(&self) {
         self.quiet().await;
         let mut looks = 0;

@@ -1,4 +1,5 @@
-//! Blocks that are let go of while they are read: whoever reads them has them fetched again, and never reads a hole.
+//! Blocks that are let go of while they are read: whoever reads them has them fetched again, and never reads
+//! a hole.
 
 use super::{BLOCK, Bench, CacheState, Part, key};
 use crate::block_id;

@@ -1,4 +1,5 @@
-//! What a bucket that is moved needs: whatever is written is heard of, nothing is written while it is frozen, and what was known is asked for again.
+//! What a bucket that is moved needs: whatever is written is heard of, nothing is written while it is frozen,
+//! and what was known is asked for again.
 
 use super::writing::bucket;
 use super::{Bench, CacheState, key};

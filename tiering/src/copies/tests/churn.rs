@@ -1,4 +1,5 @@
-//! What letting go of blocks at random costs where nearly all of the room lives: bytes moved for each that is kept.
+//! What letting go of blocks at random costs where nearly all of the room lives: bytes moved for each that is
+//! kept.
 
 use super::{Bench, MIB, id};
 use fastrand::Rng;

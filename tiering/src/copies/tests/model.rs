@@ -1,5 +1,5 @@
-//! Random schedules against books and a map: every read gives the right bytes or says that there is no copy, whatever came before, and what
-//! is said to be used is what the disk says.
+//! Random schedules against books and a map: every read gives the right bytes or says that there is no copy,
+//! whatever came before, and what is said to be used is what the disk says.
 
 use super::{BLOCK, Bench, MIB, all, copy_dir, id, key};
 use crate::copies::tests::BUCKET;

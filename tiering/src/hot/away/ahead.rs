@@ -1,9 +1,10 @@
 //! Records of segments in upstreams that are read whole, and ahead of who reads them.
 //!
-//! Bodies are sent to clients in pieces, several to a record; a request for each piece would wait for an upstream each time. So a
-//! record of which much is wanted is fetched whole, once for all who want it, and kept until its last piece was
-//! handed out, or for [`KEPT`]. Who knows what he reads next says so, and it is fetched meanwhile. All that is kept is at most
-//! [`AHEAD_BYTES_MAX`]: when that is full, only what is wanted is fetched.
+//! Bodies are sent to clients in pieces, several to a record; a request for each piece would wait for an
+//! upstream each time. So a record of which much is wanted is fetched whole, once for all who want it, and
+//! kept until its last piece was handed out, or for [`KEPT`]. Who knows what he reads next says so, and it is
+//! fetched meanwhile. All that is kept is at most [`AHEAD_BYTES_MAX`]: when that is full, only what is wanted
+//! is fetched.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -57,7 +58,8 @@ impl Records {
 }
 
 impl Ahead {
-    /// The record at `range` of a segment's file, to be fetched by the first who asks for it; nothing when there is no room.
+    /// The record at `range` of a segment's file, to be fetched by the first who asks for it; nothing when
+    /// there is no room.
     fn record(&self, segment: SegmentId, range: &Range<u64>, now: Instant) -> Option<Shared> {
         let (key, bytes) = ((segment, range.start), range.end - range.start);
         let mut records = self.0.lock();
@@ -84,8 +86,8 @@ impl Ahead {
 }
 
 impl Away {
-    /// The whole record at `range`, from what is kept, or fetched for all who want it; nothing when there is no room to keep it.
-    /// `last` when nothing more of it will be asked for.
+    /// The whole record at `range`, from what is kept, or fetched for all who want it; nothing when there is
+    /// no room to keep it. `last` when nothing more of it will be asked for.
     ///
     /// # Errors
     /// Those of [`Away::read`].
@@ -105,7 +107,8 @@ impl Away {
         read.map(Some)
     }
 
-    /// Begins to fetch the record at `range`: it will be read next. Whether it arrives is for who reads it to see.
+    /// Begins to fetch the record at `range`: it will be read next. Whether it arrives is for who reads it to
+    /// see.
     pub(in crate::hot) fn read_ahead(self: &Arc<Self>, remote: Arc<Remote>, range: Range<u64>) {
         let Some(record) = self.ahead.record(remote.id.segment, &range, Instant::now()) else { return };
         // Somebody fetches it, or has.

@@ -1,10 +1,12 @@
 //! Objects in upstreams that no record may name: a file of this node that lists them until they are gone.
 //!
-//! Whatever is about to be stored, or to be named no more, is noted here first, synced. A round later each noted object that
-//! no record names is removed, and whatever is named or removed is struck off. So when power fails, nothing is left in an
-//! upstream that nobody knows of. The list is as long as moves are under way, plus what could not be removed while an upstream was unreachable.
+//! Whatever is about to be stored, or to be named no more, is noted here first, synced. A round later each
+//! noted object that no record names is removed, and whatever is named or removed is struck off. So when
+//! power fails, nothing is left in an upstream that nobody knows of. The list is as long as moves are under
+//! way, plus what could not be removed while an upstream was unreachable.
 //!
-//! An upload that something cut short is noted with its object, and left for a day: who stores the segment again goes on with it.
+//! An upload that something cut short is noted with its object, and left for a day: who stores the segment
+//! again goes on with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -146,7 +148,8 @@ impl Leftovers {
         self.write()
     }
 
-    /// The object of a segment whose upload may be gone on with: of the same bytes, and encrypted or not as is asked for.
+    /// The object of a segment whose upload may be gone on with: of the same bytes, and encrypted or not as
+    /// is asked for.
     pub(in crate::hot) fn unfinished(
         &self,
         upstream: &str,
@@ -177,9 +180,9 @@ impl Leftovers {
         self.noted.len()
     }
 
-    /// Removes every listed object that no record names, as far as upstreams can be reached, and strikes off what is gone or
-    /// named. Objects of segments that `is_in_use` are left as they are. What records say must survive power
-    /// loss.
+    /// Removes every listed object that no record names, as far as upstreams can be reached, and strikes off
+    /// what is gone or named. Objects of segments that `is_in_use` are left as they are. What records say
+    /// must survive power loss.
     ///
     /// # Errors
     /// When the catalogue cannot be read or the list not be written.

@@ -55,8 +55,8 @@ impl Away {
     /// Reads a range of a segment's file. What it is must still be verified, as if it came from a disk.
     ///
     /// # Errors
-    /// [`ReadError::Gone`] when the object is not there: the segment is elsewhere by now. [`ReadError::Unreachable`] when the
-    /// upstream does not answer, or refuses.
+    /// [`ReadError::Gone`] when the object is not there: the segment is elsewhere by now.
+    /// [`ReadError::Unreachable`] when the upstream does not answer, or refuses.
     pub(in crate::hot) async fn read(&self, remote: &Remote, range: Range<u64>) -> Result<Bytes, ReadError> {
         let segment = remote.segment();
         let upstream = self.upstream(&remote.upstream).map_err(|source| ReadError::Io { segment, source })?;

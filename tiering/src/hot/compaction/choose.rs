@@ -69,7 +69,8 @@ pub(in crate::hot) struct Aim {
 }
 
 impl Aim {
-    /// Whether enough of a segment is dead. One in an upstream is not emptied there: when enough of it is dead it is promoted first.
+    /// Whether enough of a segment is dead. One in an upstream is not emptied there: when enough of it is
+    /// dead it is promoted first.
     fn is_enough(self, segment: &SegmentFacts) -> bool {
         match segment.tier {
             HOT => segment.is_worth(self.dead_percent),

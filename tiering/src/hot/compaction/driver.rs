@@ -31,7 +31,8 @@ const TURN: Duration = Duration::from_secs(5);
 const SEAL_CHECK: Duration = Duration::from_millis(10);
 const SEAL_CHECKS_MAX: usize = 200;
 
-/// Segments without room for what lives in them, or without a budget for it, that are recorded in a round: more would only say the same.
+/// Segments without room for what lives in them, or without a budget for it, that are recorded in a round:
+/// more would only say the same.
 const NO_ROOM_NOTED_MAX: usize = 8;
 
 /// Compacts until the tier stops or is dropped.

@@ -140,8 +140,8 @@ pub(in crate::hot) enum To {
     Leaving,
 }
 
-/// Moves what is referred to in `segment` and `wanted`. Of what is not wanted little more
-/// is read than the heads of its records: the whole segment is about to be read once more, and copied, at the same rate.
+/// Moves what is referred to in `segment` and `wanted`. Of what is not wanted little more is read than the
+/// heads of its records: the whole segment is about to be read once more, and copied, at the same rate.
 pub(in crate::hot) async fn pick_out(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,

@@ -69,9 +69,10 @@ impl Fill {
     }
 }
 
-/// The segments to be moved, in this order: what was asked for; or else, when a tier is too full, those of it that are
-/// read least for their length, to the tier below, until enough is chosen, the oldest of equals first; then what is mostly dead in
-/// upstreams, as far as there is room for it, so that compaction can empty it.
+/// The segments to be moved, in this order: what was asked for; or else, when a tier is too full, those of it
+/// that are read least for their length, to the tier below, until enough is chosen, the oldest of equals
+/// first; then what is mostly dead in upstreams, as far as there is room for it, so that compaction can empty
+/// it.
 pub(in crate::hot) fn choose(
     facts: &[PlacedFacts],
     order: Option<&Order>,

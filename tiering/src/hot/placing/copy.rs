@@ -1,9 +1,9 @@
 //! Copies the file of a sealed segment into another directory, and proves the copy.
 //!
-//! The copy is synced piece by piece, so that the kernel never has much of it to write at once, and each piece is read back and
-//! compared by checksum before the copy gets its name. It is the same byte for byte, damage included: a copy
-//! neither hides nor spreads it, and reads of the same ranges fail as before. What is copied is taken out of the page cache, which is for what is
-//! read.
+//! The copy is synced piece by piece, so that the kernel never has much of it to write at once, and each
+//! piece is read back and compared by checksum before the copy gets its name. It is the same byte for byte,
+//! damage included: a copy neither hides nor spreads it, and reads of the same ranges fail as before. What is
+//! copied is taken out of the page cache, which is for what is read.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -30,8 +30,8 @@ pub(super) struct Turns<'t> {
     pub(super) write: &'t Fair,
 }
 
-/// Copies `length` bytes of `from` into a file for `segment` in `to`; durable and under its name when it returns.
-/// `before` is called before so many bytes are read; it waits, or ends the copy with an error.
+/// Copies `length` bytes of `from` into a file for `segment` in `to`; durable and under its name when it
+/// returns. `before` is called before so many bytes are read; it waits, or ends the copy with an error.
 ///
 /// # Errors
 /// When either disk fails, or the copy is not what was read; then there is no copy.

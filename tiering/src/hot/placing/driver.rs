@@ -1,7 +1,7 @@
 //! Carries moves out: chooses, and brings one segment after the other to its new place.
 //!
-//! A move that fails is given up and chosen again with a later round, as every step may be repeated. One whose old
-//! file is being copied is parked. A segment that compaction has claimed is left for a later pass.
+//! A move that fails is given up and chosen again with a later round, as every step may be repeated. One
+//! whose old file is being copied is parked. A segment that compaction has claimed is left for a later pass.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -42,14 +42,15 @@ use crate::upstream::ObjectId;
 pub(super) const TURN: Duration = Duration::from_secs(5);
 /// How soon a wait ends when the tier stops.
 pub(super) const STOP_CHECK: Duration = Duration::from_millis(50);
-/// How many segments are tried with an upstream that takes or gives none, before all others are given up without a try.
+/// How many segments are tried with an upstream that takes or gives none, before all others are given up
+/// without a try.
 const REFUSALS_MAX: u32 = 3;
 /// How long an upstream is left alone after a segment could not be stored there.
 const REST: Duration = Duration::from_secs(10);
 /// How often it is tried to remove objects that were left in upstreams.
 const SWEEP_EVERY: Duration = Duration::from_mins(1);
-/// Percent of a segment in an upstream that must be dead before it is fetched to be emptied: all of it comes down for what
-/// lives in it, and what is dead costs a store's price and not a disk's room.
+/// Percent of a segment in an upstream that must be dead before it is fetched to be emptied: all of it comes
+/// down for what lives in it, and what is dead costs a store's price and not a disk's room.
 const UPSTREAM_DEAD_PERCENT: u64 = 70;
 
 /// Segments that wait for the flash budget that are recorded in a round.
@@ -266,7 +267,8 @@ impl Placer {
         choose(&placed, order, aim)
     }
 
-    /// Brings a job as far as it comes now; says whether it is done, or only waits. One that fails is given up.
+    /// Brings a job as far as it comes now; says whether it is done, or only waits. One that fails is given
+    /// up.
     async fn run_job(
         &mut self,
         inner: &Arc<Inner>,
@@ -401,7 +403,8 @@ fn hot(inner: &Inner) -> Option<(Wanted, Why)> {
     Some((Arc::new(wanted), Reason::Heat.into()))
 }
 
-/// Why a segment goes that nobody ordered: what comes down does so because its tier is too full, what comes up to be emptied.
+/// Why a segment goes that nobody ordered: what comes down does so because its tier is too full, what comes
+/// up to be emptied.
 fn why(way: Way) -> Why {
     if way.to == HOT { Reason::Compaction.into() } else { Reason::Watermark.into() }
 }

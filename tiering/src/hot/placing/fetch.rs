@@ -1,7 +1,8 @@
 //! Fetches a segment from an upstream into the hot tier.
 //!
-//! Parts of it are fetched side by side and written in their order, synced now and then so that the kernel never has much to write at
-//! once. What is there then is read through: every record must be intact, as it was when the segment left.
+//! Parts of it are fetched side by side and written in their order, synced now and then so that the kernel
+//! never has much to write at once. What is there then is read through: every record must be intact, as it
+//! was when the segment left.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -31,7 +32,8 @@ const PARTS_AT_ONCE: usize = 4;
 /// Bytes that are synced at a time.
 const PIECE_BYTES: u64 = 32 * MIB;
 
-/// Fetches the segment of `record` into the hot tier, where it is durable and under its name then; gives `pace` back.
+/// Fetches the segment of `record` into the hot tier, where it is durable and under its name then; gives
+/// `pace` back.
 pub(super) async fn fetch(inner: &Arc<Inner>, record: &SegmentRecord, pace: Pace) -> Result<Pace, StepError> {
     let room = Room::take(&inner.shared.space, "hot", record)?;
     let copy = Copy::begin(inner, record)?;

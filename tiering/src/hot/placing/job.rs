@@ -1,7 +1,8 @@
 //! The move of one segment, step by step: a pure decision.
 //!
-//! The order is what keeps the only copy: nothing is named before it is proven, nothing goes before the new name
-//! survives power loss. Every step may be repeated, so a job that was interrupted, by a crash too, begins anew.
+//! The order is what keeps the only copy: nothing is named before it is proven, nothing goes before the new
+//! name survives power loss. Every step may be repeated, so a job that was interrupted, by a crash too,
+//! begins anew.
 
 use mlgw_common::ids::SegmentId;
 

@@ -1,8 +1,9 @@
 //! What leaves the hot tier because a rule says so, and shares its segments with what stays.
 //!
-//! Open segments are sealed first. Then either what stays is appended elsewhere while the segment is spilled, or what leaves is gathered in segments of
-//! its own, which a later order spills. Always: nothing has left its old place before the catalogue names the new one, chunk by chunk, by compare and
-//! set. When power fails some chunks are moved and others are not; whoever ordered it looks again and orders the rest.
+//! Open segments are sealed first. Then either what stays is appended elsewhere while the segment is spilled,
+//! or what leaves is gathered in segments of its own, which a later order spills. Always: nothing has left
+//! its old place before the catalogue names the new one, chunk by chunk, by compare and set. When power fails
+//! some chunks are moved and others are not; whoever ordered it looks again and orders the rest.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,7 +39,8 @@ impl Leaving {
 }
 
 impl Placer {
-    /// Has those of an order's segments sealed that are open, once. Says whether there were any: then they have to be looked at anew.
+    /// Has those of an order's segments sealed that are open, once. Says whether there were any: then they
+    /// have to be looked at anew.
     pub(super) async fn seal_open(
         &mut self,
         inner: &Inner,

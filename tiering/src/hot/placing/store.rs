@@ -1,7 +1,8 @@
 //! Stores a segment in an upstream.
 //!
-//! Only what is whole leaves: the file is read through first, and a segment with bytes that belong to no intact record stays where
-//! scrub and salvage have it at hand. So what comes back must be whole, too. The object is noted before anything of it is sent.
+//! Only what is whole leaves: the file is read through first, and a segment with bytes that belong to no
+//! intact record stays where scrub and salvage have it at hand. So what comes back must be whole, too. The
+//! object is noted before anything of it is sent.
 
 use std::fs::File;
 use std::io;

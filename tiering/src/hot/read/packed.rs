@@ -1,8 +1,10 @@
-//! Reads of compressed chunks: the head says where the blocks lie that are wanted; those are read, verified as they are stored, and decompressed.
+//! Reads of compressed chunks: the head says where the blocks lie that are wanted; those are read, verified
+//! as they are stored, and decompressed.
 //!
-//! One block that the page cache has is decompressed where its request runs. All else is done in one go by a thread of the blocking pool, within the
-//! place that the read takes at the disk: so places bound the memory and the threads that decompression takes, and lanes share it as they share
-//! the disk. Nothing is written, so there is nothing that power failure could leave.
+//! One block that the page cache has is decompressed where its request runs. All else is done in one go by a
+//! thread of the blocking pool, within the place that the read takes at the disk: so places bound the memory
+//! and the threads that decompression takes, and lanes share it as they share the disk. Nothing is written,
+//! so there is nothing that power failure could leave.
 
 use std::io;
 use std::ops::Range;
@@ -135,7 +137,8 @@ impl Plan {
         self.unpack(place, head, wanted.ok_or_else(|| self.corrupt(self.location.offset, Fault::Truncated))?)
     }
 
-    /// What is wanted, given the record's head and the stored blocks that hold it: verified, then decompressed.
+    /// What is wanted, given the record's head and the stored blocks that hold it: verified, then
+    /// decompressed.
     fn unpack(&self, place: Place, head: &[u8], payload: &[u8]) -> Result<Bytes, ReadError> {
         let record = self.verify(place, head, payload)?;
         let (begin, first) = (self.stored_blocks(&record).start, self.blocks.start * BLOCK);

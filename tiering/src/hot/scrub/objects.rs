@@ -1,8 +1,9 @@
 //! The second half of a pass: some objects are compared whole with the checksums of the catalogue.
 //!
-//! A pass takes those whose body falls into its share of [`SHARES`], by a hash, so that each object is compared
-//! once in as many passes, and a pass reads that part of all bytes. What differed before is compared in every pass.
-//! The place in the walk is in the file of the scrub, so that a pass goes on with it after a restart.
+//! A pass takes those whose body falls into its share of [`SHARES`], by a hash, so that each object is
+//! compared once in as many passes, and a pass reads that part of all bytes. What differed before is compared
+//! in every pass. The place in the walk is in the file of the scrub, so that a pass goes on with it after a
+//! restart.
 
 use std::io;
 use std::ops::Bound;
@@ -17,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::quarantine::BadBlock;
 use super::{GLANCE, Shared};
 
-/// An object is compared in one of so many passes: two of a hundred in each, and at least one of a hundred however
-/// they fall.
+/// An object is compared in one of so many passes: two of a hundred in each, and at least one of a hundred
+/// however they fall.
 pub const SHARES: u64 = 50;
 /// Keys that are looked at between two writes of the file.
 const STEP_KEYS: usize = 10_000;
@@ -60,7 +61,8 @@ pub(super) struct ObjectPlace {
 
 /// Whether a body belongs to a pass.
 fn is_due(body: u64, pass: u64) -> bool {
-    // The last step of splitmix64: ids are given in turn, and those of small objects and of parts may alternate.
+    // The last step of splitmix64: ids are given in turn, and those of small objects and of parts may
+    // alternate.
     let mut mixed = body;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -68,7 +70,8 @@ fn is_due(body: u64, pass: u64) -> bool {
 }
 
 impl Shared {
-    /// Compares objects behind the place of the pass, for a while. Returns where it is then; nothing at the end.
+    /// Compares objects behind the place of the pass, for a while. Returns where it is then; nothing at the
+    /// end.
     pub(super) fn compare_some(&self, place: &ObjectPlace) -> io::Result<Option<ObjectPlace>> {
         let Some(proofs) = &self.options.proofs else { return Ok(None) };
         let (pass, listed) = {

@@ -1,4 +1,5 @@
-//! What leaves the hot tier because a rule says so: whole segments, and what shares its segments with what stays.
+//! What leaves the hot tier because a rule says so: whole segments, and what shares its segments with what
+//! stays.
 
 use super::bench::{Bench, Tuned};
 use super::placing::{carried_out, filled, reads_back};

@@ -1,11 +1,12 @@
 //! Moves between tiers against crashes, in memory, a seed for every schedule.
 //!
-//! The steps are the real ones ([`Job`]), and so is what a start does about files ([`fate`]). The world is one segment: its
-//! files, of which a removed one may come back while its removal is not synced; objects of it in an upstream, and the list of those
-//! that nothing may name; its record, which is what is left of a log whose end may be lost; somebody who copies segments now and then;
-//! and crashes anywhere. The segment can always be read, and once all is quiet there is one file or object, where the record says.
-//! Without the step that makes the record durable before the old one goes, a schedule must show that the segment is lost; without the list, one that
-//! an object is left behind.
+//! The steps are the real ones ([`Job`]), and so is what a start does about files ([`fate`]). The world is
+//! one segment: its files, of which a removed one may come back while its removal is not synced; objects of
+//! it in an upstream, and the list of those that nothing may name; its record, which is what is left of a log
+//! whose end may be lost; somebody who copies segments now and then; and crashes anywhere. The segment can
+//! always be read, and once all is quiet there is one file or object, where the record says. Without the step
+//! that makes the record durable before the old one goes, a schedule must show that the segment is lost;
+//! without the list, one that an object is left behind.
 
 use std::collections::BTreeSet;
 

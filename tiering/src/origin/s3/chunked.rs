@@ -1,5 +1,5 @@
-//! aws-chunked framing with a checksum behind the bytes, as clients send it whose checksum is known only at the end: pure but for the
-//! stream that it frames.
+//! aws-chunked framing with a checksum behind the bytes, as clients send it whose checksum is known only at
+//! the end: pure but for the stream that it frames.
 
 use crate::origin::{Body, OriginError, Trailer};
 use bytes::{Bytes, BytesMut};

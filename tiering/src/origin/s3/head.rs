@@ -101,7 +101,8 @@ pub(super) fn size_beyond(headers: &HeaderMap) -> Option<u64> {
     text(headers, "content-range")?.strip_prefix("bytes */")?.parse().ok()
 }
 
-/// What clients know of an answer to a write: the ETag, checksums, the version and the like, but nothing of how the answer travelled.
+/// What clients know of an answer to a write: the ETag, checksums, the version and the like, but nothing of
+/// how the answer travelled.
 pub(super) fn known(headers: &HeaderMap) -> HeaderMap {
     let is_known = |name: &str| {
         matches!(

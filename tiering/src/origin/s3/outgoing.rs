@@ -1,7 +1,8 @@
 //! What is sent to an S3 origin, and whose turn it is while it is sent.
 //!
-//! Always: a body of a stream has as many bytes as were promised or ends with an error, and then the connection is closed and the origin
-//! has nothing. Time in which the client here is waited for is not the origin's.
+//! Always: a body of a stream has as many bytes as were promised or ends with an error, and then the
+//! connection is closed and the origin has nothing. Time in which the client here is waited for is not the
+//! origin's.
 
 use super::chunked;
 use crate::origin::{Body, OriginError, Streamed};
@@ -81,7 +82,8 @@ impl Outgoing {
     }
 }
 
-/// Adds the headers of a body to those of its object. The encoding of the transfer stands before the object's own.
+/// Adds the headers of a body to those of its object. The encoding of the transfer stands before the object's
+/// own.
 pub(super) fn add(headers: HeaderMap, to: &mut HeaderMap) {
     for (name, value) in headers {
         let Some(name) = name else { continue };

@@ -22,7 +22,8 @@ pub(super) struct Signer {
 }
 
 impl Signer {
-    /// Signs a request as of `now`. Its body is not covered: it is a stream, and what protects it is TLS and its checksum.
+    /// Signs a request as of `now`. Its body is not covered: it is a stream, and what protects it is TLS and
+    /// its checksum.
     pub(super) async fn sign<B>(
         &self,
         request: &mut Request<B>,

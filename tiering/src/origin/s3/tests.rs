@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// Answers its connections' requests one after the other with `answers`, and keeps the requests' heads and as much of their bodies as came.
+/// Answers its connections' requests one after the other with `answers`, and keeps the requests' heads and as
+/// much of their bodies as came.
 struct Server {
     endpoint: String,
     heads: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,5 @@
-//! Connections to an S3 origin: kept alive, with or without TLS, through a proxy if one is configured; and how long anything may take.
+//! Connections to an S3 origin: kept alive, with or without TLS, through a proxy if one is configured; and
+//! how long anything may take.
 
 use super::outgoing::{Sent, Turn};
 use crate::origin::rate::LeastRate;
@@ -25,7 +26,8 @@ use std::time::{Duration, Instant};
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an origin may take to copy an object or to put one together: gigabytes at some tens of megabytes a second.
+/// How long an origin may take to copy an object or to put one together: gigabytes at some tens of megabytes
+/// a second.
 const LONG_TIMEOUT: Duration = Duration::from_mins(5);
 /// How long a connection that nobody uses is kept; origins close theirs after some tens of seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -68,8 +70,8 @@ impl Transport {
         Ok(Self { client, timeout: settings.timeout })
     }
 
-    /// Sends a request; the head of its answer. The origin may take so long as its upstream's settings say whenever it is its turn, or longer
-    /// for what takes `long`.
+    /// Sends a request; the head of its answer. The origin may take so long as its upstream's settings say
+    /// whenever it is its turn, or longer for what takes `long`.
     pub(super) async fn send(
         &self,
         request: Request<Sent>,

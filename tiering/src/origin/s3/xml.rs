@@ -7,7 +7,8 @@ use mlgw_metadata::schema::ObjectVersion;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-/// Longest document that is read: a page of 1,000 keys of 1,024 bytes each, every byte encoded, is below 4 MiB.
+/// Longest document that is read: a page of 1,000 keys of 1,024 bytes each, every byte encoded, is below 4
+/// MiB.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Deserialize)]

@@ -1,4 +1,5 @@
-//! An upstream that is a real server: mlgw itself, over HTTP, and over HTTPS with an authority of its own behind a proxy.
+//! An upstream that is a real server: mlgw itself, over HTTP, and over HTTPS with an authority of its own
+//! behind a proxy.
 //!
 //! The server is the binary that `MLGW_BIN` names; where it was not built yet there is nothing to ask.
 

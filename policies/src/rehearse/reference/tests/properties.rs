@@ -19,7 +19,8 @@ fn events(weights: impl Strategy<Value = u32>) -> impl Strategy<Value = Vec<Even
     prop::collection::vec(event, 0..600)
 }
 
-/// Hits of the best cache for blocks of weight 1 by trying, for each moment, all that could be held: a shortest path over sets.
+/// Hits of the best cache for blocks of weight 1 by trying, for each moment, all that could be held: a
+/// shortest path over sets.
 fn hits_by_search(events: &[Event], capacity: usize) -> u32 {
     let mut states = HashMap::from([(0_u32, 0_u32)]);
     for event in events {
@@ -72,8 +73,9 @@ proptest! {
         prop_assert_eq!(hits as u32, hits_by_search(&events, capacity as usize));
     }
 
-    /// A block is hit only if it came before with the same weight and was not forgotten; it is held from then on at most as long as
-    /// all that is held fits: replaying the hits of distinct blocks never needs more than the capacity.
+    /// A block is hit only if it came before with the same weight and was not forgotten; it is held from then
+    /// on at most as long as all that is held fits: replaying the hits of distinct blocks never needs more
+    /// than the capacity.
     #[test]
     fn hits_are_of_what_was_there(events in events(0..50_u32), capacity in 0..400_u64, forget in 1..20_usize) {
         for (name, mut cache) in all(capacity) {
@@ -111,7 +113,8 @@ proptest! {
     }
 }
 
-/// Three blocks of different weights: the large one is read later, so it gives way, and comes back when there is room.
+/// Three blocks of different weights: the large one is read later, so it gives way, and comes back when there
+/// is room.
 #[test]
 fn the_optimum_weighs_bytes() {
     let read = |block, bytes| Event { block, bytes, is_read: true };

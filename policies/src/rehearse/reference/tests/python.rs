@@ -1,4 +1,5 @@
-//! The random numbers of Python's `random.Random`, so that traces are the same, event for event, as those behind the table.
+//! The random numbers of Python's `random.Random`, so that traces are the same, event for event, as those
+//! behind the table.
 //!
 //! Matsumoto and Nishimura, "Mersenne Twister" (1998), and what CPython makes of it.
 

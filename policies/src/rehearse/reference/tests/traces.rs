@@ -1,4 +1,5 @@
-//! The traces of the table: epochs in three orders, several jobs on one dataset, and the mixed workload MIX-1.
+//! The traces of the table: epochs in three orders, several jobs on one dataset, and the mixed workload
+//! MIX-1.
 
 use super::python::Random;
 use crate::rehearse::reference::{Class, Event};

@@ -82,7 +82,8 @@ async fn a_stream_is_sent_once_and_an_origin_whose_client_gave_up_has_not_all_of
     assert!(matches!(error, OriginError::Broken(_)) && !error.is_undone(), "{error:?}");
     assert_eq!((server.heads().len(), server.bodies(1).await), (1, vec![b"hello".to_vec()]));
     let server = Server::start(&[DONE]).await;
-    // What is sent at once with the end would not be sent at all: the client gives up when the server has some of it.
+    // What is sent at once with the end would not be sent at all: the client gives up when the server has
+    // some of it.
     let heads = server.heads.clone();
     let given_up = stream::unfold(Some(heads), |heads| async move {
         let heads = heads?;

@@ -1,38 +1,39 @@
-//! Who is hashed when, and with whom: decisions without bytes or threads.
+//! Decides which chunks are hashed together and when. It has no bytes, threads or clock.
 //!
-//! The more streams go in lockstep the less each of them costs, so a batch waits until every open stream has something
-//! for it. It does not wait long. It begins at once when somebody waits for its result, when it is as large as
-//! it can be, and when much lies here; and a stream that a batch began without is not waited for again until it
-//! has brought something. No time is looked at. Of each stream a batch takes the oldest chunk, so chunks of a stream are
-//! hashed in their order; who is waited for goes first, then what lies longest. All of it is in memory.
+//! The more streams a batch has, the less each of them costs, so a batch waits until every open stream has a
+//! chunk. It begins at once when a caller waits for its result, when it is full, and when the waiting chunks
+//! are large. A stream that had no chunk when a batch began is not waited for until it brings one. A batch
+//! takes the oldest chunk of each stream, so the chunks of a stream are hashed in order. Streams whose
+//! callers wait go first, then those with the oldest chunks. All of it is in memory, so a power failure
+//! changes nothing.
 
 use mlgw_common::limits::{LOCKSTEP_LANES_MAX, UNHASHED_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Names a stream.
+/// The id of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StreamId(u64);
 
-/// The place of a stream among those that are ready. In this order they are taken.
+/// A stream that has a chunk to hash. The order is the one in which batches take them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    /// Nobody waits for its next chunk.
-    calm: bool,
-    /// When its next chunk came, among all chunks.
+struct ReadyStream {
+    /// No caller waits for its next chunk.
+    is_relaxed: bool,
+    /// The number of its next chunk among all chunks.
     came: u64,
     id: StreamId,
 }
 
-/// All open streams, with the chunks (`C`) of each that are to be hashed.
+/// All open streams with their waiting chunks (`C`).
 pub(super) struct Schedule<C> {
     streams: BTreeMap<StreamId, Stream<C>>,
-    /// Streams with a chunk that may be taken.
-    ready: BTreeSet<Place>,
-    /// Streams without a chunk that are waited for.
+    /// Streams with a chunk that a batch may take.
+    ready: BTreeSet<ReadyStream>,
+    /// Streams without a chunk that a batch waits for.
     awaited: BTreeSet<StreamId>,
-    /// Streams in batches.
+    /// Streams in running batches.
     running: usize,
-    /// Bytes of all chunks here.
+    /// Bytes of all waiting chunks.
     bytes: usize,
     opened: u64,
     pushed: u64,
@@ -40,10 +41,10 @@ pub(super) struct Schedule<C> {
 
 struct Stream<C> {
     queue: VecDeque<Queued<C>>,
-    /// Chunks that were taken so far.
+    /// Chunks that batches have taken so far.
     taken: u64,
-    /// As many chunks, from the first, are waited for.
-    hurried: u64,
+    /// The number of chunks, from the first, that the caller waits for.
+    expedited: u64,
     running: bool,
 }
 
@@ -54,10 +55,10 @@ struct Queued<C> {
 }
 
 impl<C> Stream<C> {
-    /// Its place, when it has a chunk that may be taken.
-    fn place(&self, id: StreamId) -> Option<Place> {
+    /// Returns its place in the order if it has a chunk that a batch may take.
+    fn place(&self, id: StreamId) -> Option<ReadyStream> {
         let next = self.queue.front().filter(|_| !self.running)?;
-        Some(Place { calm: self.hurried <= self.taken, came: next.came, id })
+        Some(ReadyStream { is_relaxed: self.expedited <= self.taken, came: next.came, id })
     }
 }
 
@@ -74,16 +75,16 @@ impl<C> Schedule<C> {
         }
     }
 
-    /// Opens a stream, which others wait for.
+    /// Opens a stream. Batches wait for it.
     pub(super) fn open(&mut self) -> StreamId {
         let id = StreamId(self.opened);
         self.opened += 1;
-        self.streams.insert(id, Stream { queue: VecDeque::new(), taken: 0, hurried: 0, running: false });
+        self.streams.insert(id, Stream { queue: VecDeque::new(), taken: 0, expedited: 0, running: false });
         self.awaited.insert(id);
         id
     }
 
-    /// Forgets a stream and returns what it still had here.
+    /// Closes a stream and returns its waiting chunks.
     pub(super) fn close(&mut self, id: StreamId) -> Vec<C> {
         let Some(stream) = self.streams.remove(&id) else { return Vec::new() };
         self.awaited.remove(&id);
@@ -105,18 +106,18 @@ impl<C> Schedule<C> {
         self.ready.extend(stream.place(id));
     }
 
-    /// Says that the owner of a stream waits for its first `chunks`, counted from its beginning.
-    pub(super) fn hurry(&mut self, id: StreamId, chunks: u64) {
+    /// Declares that the caller of a stream waits for its first `chunks`.
+    pub(super) fn expedite(&mut self, id: StreamId, chunks: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream
             .place(id)
             .iter()
             .for_each(|place| assert!(self.ready.remove(place), "who may be taken is ready"));
-        stream.hurried = stream.hurried.max(chunks);
+        stream.expedited = stream.expedited.max(chunks);
         self.ready.extend(stream.place(id));
     }
 
-    /// The next batch, if one is to begin: of each stream one chunk. It runs until [`Schedule::end`].
+    /// Returns the next batch if one is due: one chunk of each stream. It runs until [`Schedule::end`].
     pub(super) fn begin(&mut self) -> Vec<(StreamId, C)> {
         if !self.is_due() {
             return Vec::new();
@@ -124,7 +125,7 @@ impl<C> Schedule<C> {
         self.awaited.clear();
         let mut batch = Vec::new();
         while batch.len() < LOCKSTEP_LANES_MAX
-            && let Some(Place { id, .. }) = self.ready.pop_first()
+            && let Some(ReadyStream { id, .. }) = self.ready.pop_first()
             && let Some(stream) = self.streams.get_mut(&id)
             && let Some(next) = stream.queue.pop_front()
         {
@@ -137,7 +138,7 @@ impl<C> Schedule<C> {
         batch
     }
 
-    /// Bytes of all chunks that were not yet taken.
+    /// Returns the bytes of all waiting chunks.
     #[cfg(test)]
     pub(super) fn waiting_bytes(&self) -> usize {
         self.bytes
@@ -146,14 +147,17 @@ impl<C> Schedule<C> {
     fn is_due(&self) -> bool {
         let Some(first) = self.ready.first() else { return false };
         let complete = self.awaited.is_empty() && self.running == 0;
-        complete || !first.calm || self.ready.len() >= LOCKSTEP_LANES_MAX || self.bytes >= UNHASHED_BYTES_MAX
+        complete
+            || !first.is_relaxed
+            || self.ready.len() >= LOCKSTEP_LANES_MAX
+            || self.bytes >= UNHASHED_BYTES_MAX
     }
 
-    /// Says that a batch was hashed.
+    /// Ends a batch.
     pub(super) fn end(&mut self, batch: impl IntoIterator<Item = StreamId>) {
         for id in batch {
             self.running -= 1;
-            // A stream may have been closed meanwhile.
+            // The stream may have been closed meanwhile.
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             stream.running = false;
             match stream.place(id) {

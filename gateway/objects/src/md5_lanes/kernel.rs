@@ -1,22 +1,22 @@
 //! The compression function of MD5 (RFC 1321, 3.4) over several streams at once, one in each lane.
 //!
-//! Every step of MD5 needs the one before, so a stream by itself keeps a processor waiting; several side by side do
-//! not. It is written once, over vectors of any number of lanes, and compiled for each instruction set; [`Level`] says which of
-//! them this processor has. It is a pure function.
+//! Every step of MD5 depends on the one before, so a single stream leaves most of a processor idle. The
+//! function is written once, over vectors of any number of lanes, and compiled for each instruction set.
+//! [`Level`] selects the one of this processor. Pure.
 
 use fearless_simd::{Level, Simd, SimdInt, dispatch, u32x4, u32x8};
 use std::array::from_fn;
 
-/// What is compressed at a time.
+/// The unit of compression.
 pub(super) type Block = [u8; 64];
 
-/// The state of a stream that nothing was compressed of.
+/// The state before the first block.
 pub(super) const INITIAL: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
-/// Bits that the steps of each round rotate by, over and over.
+/// Rotations of the steps of each round, repeated.
 const ROTATIONS: [[u32; 4]; 4] = [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 23], [6, 10, 15, 21]];
 
-/// What each step of each round adds: 2^32 times the absolute sine of its number.
+/// The constant of each step of each round: 2^32 times the absolute sine of its number.
 const SINES: [[u32; 16]; 4] = [
     [
         0xd76a_a478,
@@ -92,7 +92,7 @@ const SINES: [[u32; 16]; 4] = [
     ],
 ];
 
-/// Compresses the blocks of four lanes, each into its state. The lanes have as many as each other.
+/// Compresses the blocks of four lanes, each into its state. All lanes have the same number of blocks.
 pub(super) fn compress_4(level: Level, states: &mut [[u32; 4]; 4], lanes: [&[Block]; 4]) {
     dispatch!(level, simd => compress_with::<_, u32x4<_>, 4>(simd, states, lanes));
 }
@@ -102,7 +102,8 @@ pub(super) fn compress_8(level: Level, states: &mut [[u32; 4]; 8], lanes: [&[Blo
     dispatch!(level, simd => compress_with::<_, u32x8<_>, 8>(simd, states, lanes));
 }
 
-/// Is compiled for each instruction set by being part of what is called with it; so must be all that it calls.
+/// Compiled for each instruction set because it is inlined into the call. Everything that it calls must be
+/// inlined, too.
 #[inline(always)]
 fn compress_with<S, V, const L: usize>(simd: S, states: &mut [[u32; 4]; L], lanes: [&[Block]; L])
 where
@@ -133,7 +134,7 @@ fn compress_block<S: Simd, V: SimdInt<S, Element = u32>>(state: &mut [V; 4], blo
     state.iter_mut().zip(before).for_each(|(word, before)| *word += before);
 }
 
-/// Sixteen steps, each with a word of the block and the function of the round.
+/// Runs sixteen steps, each with a word of the block and the function of the round.
 #[inline(always)]
 fn round<const ROUND: usize, S: Simd, V: SimdInt<S, Element = u32>>(
     state: &mut [V; 4],
@@ -142,7 +143,7 @@ fn round<const ROUND: usize, S: Simd, V: SimdInt<S, Element = u32>>(
 ) {
     let [mut a, mut b, mut c, mut d] = *state;
     for step in 0..16 {
-        // The last step's result is `b`: what does not need it is added beforehand.
+        // `b` is the result of the step before. Everything that does not depend on it is added first.
         let sum = (a + SINES[ROUND][step] + block(step)) + mix(b, c, d);
         let bits = ROTATIONS[ROUND][step % 4];
         let next = ((sum << bits) | (sum >> (32 - bits))) + b;

@@ -1,6 +1,6 @@
 //! The schedule against its rules, said once more without any of its bookkeeping.
 
-use crate::lockstep::schedule::{Schedule, StreamId};
+use crate::md5_lanes::schedule::{Schedule, StreamId};
 use mlgw_common::limits::{LOCKSTEP_LANES_MAX, UNHASHED_BYTES_MAX};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 enum Event {
     Open,
     Push(usize, usize),
-    Hurry(usize, u64),
+    Expedite(usize, u64),
     Close(usize),
     Begin,
     End(usize),
@@ -22,7 +22,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         2 => Just(Event::Open),
         6 => (any::<usize>(), bytes).prop_map(|(at, bytes)| Event::Push(at, bytes)),
-        1 => (any::<usize>(), 0..4u64).prop_map(|(at, chunks)| Event::Hurry(at, chunks)),
+        1 => (any::<usize>(), 0..4u64).prop_map(|(at, chunks)| Event::Expedite(at, chunks)),
         1 => any::<usize>().prop_map(Event::Close),
         4 => Just(Event::Begin),
         3 => any::<usize>().prop_map(Event::End),
@@ -34,7 +34,7 @@ struct Stream {
     id: StreamId,
     queue: VecDeque<(u64, usize)>,
     /// Chunks from the head of the queue that are waited for.
-    hurried: u64,
+    expedited: u64,
     /// A batch began without it since it last had something.
     passed: bool,
     running: bool,
@@ -52,7 +52,7 @@ struct Model {
 impl Model {
     fn ready(&self) -> Vec<&Stream> {
         let mut ready: Vec<_> = self.streams.iter().filter(|s| !s.running && !s.queue.is_empty()).collect();
-        ready.sort_by_key(|stream| (stream.hurried == 0, stream.queue[0].0));
+        ready.sort_by_key(|stream| (stream.expedited == 0, stream.queue[0].0));
         ready
     }
 
@@ -63,7 +63,7 @@ impl Model {
         let nobody_is_awaited = self.batches.is_empty()
             && self.streams.iter().all(|stream| !stream.queue.is_empty() || stream.passed);
         let due = nobody_is_awaited
-            || ready.iter().any(|stream| stream.hurried > 0)
+            || ready.iter().any(|stream| stream.expedited > 0)
             || ready.len() >= LOCKSTEP_LANES_MAX
             || bytes >= UNHASHED_BYTES_MAX;
         let taken = if due { LOCKSTEP_LANES_MAX } else { 0 };
@@ -78,7 +78,7 @@ impl Model {
             stream.passed |= stream.queue.is_empty() && !stream.running;
             if batch.iter().any(|(id, _)| *id == stream.id) {
                 stream.queue.pop_front();
-                stream.hurried = stream.hurried.saturating_sub(1);
+                stream.expedited = stream.expedited.saturating_sub(1);
                 stream.taken += 1;
                 stream.running = true;
             }
@@ -100,7 +100,7 @@ fn happen(event: &Event, model: &mut Model, schedule: &mut Schedule<u64>) -> Res
         Event::Open => {
             let id = schedule.open();
             let queue = VecDeque::new();
-            model.streams.push(Stream { id, queue, hurried: 0, passed: false, running: false, taken: 0 });
+            model.streams.push(Stream { id, queue, expedited: 0, passed: false, running: false, taken: 0 });
         }
         Event::Begin => {
             let wanted = model.wanted();
@@ -118,11 +118,11 @@ fn happen(event: &Event, model: &mut Model, schedule: &mut Schedule<u64>) -> Res
             schedule.push(stream.id, *bytes, model.chunks);
             model.chunks += 1;
         }
-        Event::Hurry(at, chunks) if count > 0 => {
+        Event::Expedite(at, chunks) if count > 0 => {
             let stream = &mut model.streams[at % count];
             let chunks = (*chunks).min(stream.queue.len() as u64);
-            stream.hurried = stream.hurried.max(chunks);
-            schedule.hurry(stream.id, stream.taken + chunks);
+            stream.expedited = stream.expedited.max(chunks);
+            schedule.expedite(stream.id, stream.taken + chunks);
         }
         Event::Close(at) if count > 0 => {
             let stream = model.streams.remove(at % count);
@@ -143,7 +143,7 @@ proptest! {
         }
         // Whoever is waited for is hashed in the end, whatever others do.
         for at in 0..model.streams.len() {
-            happen(&Event::Hurry(at, u64::MAX), &mut model, &mut schedule)?;
+            happen(&Event::Expedite(at, u64::MAX), &mut model, &mut schedule)?;
         }
         while model.streams.iter().any(|stream| !stream.queue.is_empty()) {
             happen(&Event::Begin, &mut model, &mut schedule)?;
@@ -170,7 +170,7 @@ fn a_stream_waits_for_the_others_once() {
     assert_eq!(taken(&mut schedule), ["1a", "2a"]);
     schedule.push(one, 1, "1b");
     assert_eq!(taken(&mut schedule), [""; 0]);
-    schedule.hurry(one, 2);
+    schedule.expedite(one, 2);
     assert_eq!(taken(&mut schedule), ["1b"], "somebody waits");
     schedule.push(one, 1, "1c");
     assert_eq!(taken(&mut schedule), ["1c"], "the other was waited for");

@@ -1,20 +1,18 @@
-//! MD5 of several bodies at once.
+//! Computes the MD5s of several bodies side by side, in the lanes of vector instructions.
 //!
-//! MD5 cannot be spread within a body, and takes longer than all else that is done with a large one. But several bodies
-//! can be hashed side by side, in the lanes of vector instructions, for little more than the price of one. So
-//! their chunks come together here: [`schedule`] decides which of them go in lockstep and when, a few threads of the
-//! runtime carry it out, and [`kernel`] is what they compute. [`small`] bodies are not worth a thread's hop: they are
-//! hashed by those who bring them, but also together.
+//! One MD5 cannot be parallelised, and takes longer than all other work on a large body. Eight of them side
+//! by side cost little more than one. So the chunks of all bodies meet here. [`schedule`] decides which of
+//! them are hashed together and when, a few blocking threads run the batches, and [`kernel`] is the
+//! computation. [`small`] bodies are not worth a switch of threads: the callers hash them, also together.
 //!
-//! How much waits here is for those to bound who bring it: their chunks hold memory until they are hashed. A stream
-//! that is dropped takes what it had here with it, and nobody waits for it any more. The digest is that of
-//! the bytes in the order in which they were pushed. All of it is in memory, and of bodies that nobody has acknowledged: power
-//! failure leaves nothing behind.
+//! Always: a digest is that of the bytes in the order in which they were pushed. The callers bound the chunks
+//! that wait here, because a chunk keeps its memory until it is hashed. Dropping a stream drops its chunks.
+//! Nothing is stored, so a power failure changes nothing.
 
 mod kernel;
-mod running;
 mod schedule;
 mod small;
+mod state;
 
 #[cfg(test)]
 mod tests;
@@ -22,77 +20,84 @@ mod tests;
 use bytes::Bytes;
 use fearless_simd::Level;
 use parking_lot::Mutex;
-use running::{Running, update_all};
 use schedule::{Schedule, StreamId};
-pub use small::Left;
-use small::Lying;
+use small::PendingBodies;
+pub use small::PendingMd5;
+use state::{Md5State, update_all};
 use std::sync::Arc;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Of so many processors one may compute MD5s in lockstep, but one at least.
+/// One worker for this many processors, and at least one.
 const PROCESSORS_PER_WORKER: usize = 4;
 
 /// The hasher of a server. Clones share it.
 #[derive(Clone)]
-pub struct Hasher(Arc<Shared>);
+pub struct Md5Hasher(Arc<Shared>);
 
 struct Shared {
     runtime: Handle,
     level: Level,
     workers_max: usize,
     work: Mutex<Work>,
-    lying: Lying,
+    pending: PendingBodies,
 }
 
 struct Work {
     schedule: Schedule<Chunk>,
-    /// Each worker has a clone: one that ends badly gives up its seat, too.
+    /// Each worker has a clone. A worker that panics drops its clone, too.
     seats: Arc<()>,
 }
 
-/// Bytes of a stream that are to be hashed.
+/// A chunk of a stream.
 struct Chunk {
-    md5: Arc<Mutex<Running>>,
+    md5: Arc<Mutex<Md5State>>,
     bytes: Bytes,
-    /// Told that they were.
+    /// Completes when the chunk is hashed.
     hashed: oneshot::Sender<()>,
 }
 
-/// The server stops: what was not yet hashed never will be.
+/// The server is stopping, so the chunk was not hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the server stops")]
 pub struct Stopped;
 
-impl Hasher {
-    /// A hasher that computes on blocking threads of `runtime`: a quarter of the processors at once.
+impl Md5Hasher {
+    /// Returns a hasher that computes on blocking threads of `runtime`, one for four processors.
     #[must_use]
     pub fn new(runtime: Handle) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let workers_max = (processors / PROCESSORS_PER_WORKER).max(1);
         let work = Mutex::new(Work { schedule: Schedule::new(), seats: Arc::default() });
-        Self(Arc::new(Shared { runtime, level: Level::new(), workers_max, work, lying: Lying::default() }))
+        Self(Arc::new(Shared {
+            runtime,
+            level: Level::new(),
+            workers_max,
+            work,
+            pending: PendingBodies::default(),
+        }))
     }
 
-    /// Begins the MD5 of a body.
+    /// Opens a stream for a body.
     #[must_use]
-    pub fn open(&self) -> Stream {
+    pub fn open(&self) -> Md5Stream {
         let id = self.0.work.lock().schedule.open();
-        Stream { shared: Arc::clone(&self.0), id, md5: Arc::new(Mutex::new(Running::new())), pushed: 0 }
+        Md5Stream { shared: Arc::clone(&self.0), id, md5: Arc::new(Mutex::new(Md5State::new())), pushed: 0 }
     }
 }
 
-/// The MD5 of a body that comes chunk by chunk.
-pub struct Stream {
+/// The MD5 of a body that arrives in chunks.
+pub struct Md5Stream {
     shared: Arc<Shared>,
     id: StreamId,
-    md5: Arc<Mutex<Running>>,
+    md5: Arc<Mutex<Md5State>>,
     pushed: u64,
 }
 
-impl Stream {
-    /// Adds the next chunk of the body. What is returned waits until it was hashed, for as long as the stream lives.
+impl Md5Stream {
+    /// Adds the next chunk of the body. The returned future completes when the chunk is hashed, as long as
+    /// the stream lives.
     pub fn push(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Stopped>> + use<> {
         let (hashed, waits) = oneshot::channel();
         let length = bytes.len();
@@ -102,30 +107,30 @@ impl Stream {
         async { waits.await.map_err(|_| Stopped) }
     }
 
-    /// Says that the first `chunks` of the body are waited for, so they shall not wait for others.
-    pub fn hurry(&self, chunks: u64) {
-        self.shared.change(|schedule| schedule.hurry(self.id, chunks));
+    /// Declares that the caller waits for the first `chunks` of the body. Their batches begin at once.
+    pub fn expedite(&self, chunks: u64) {
+        self.shared.change(|schedule| schedule.expedite(self.id, chunks));
     }
 
-    /// As [`Stream::hurry`], for all chunks so far.
-    pub fn hurry_all(&self) {
-        self.hurry(self.pushed);
+    /// As [`Md5Stream::expedite`], for all chunks so far.
+    pub fn expedite_all(&self) {
+        self.expedite(self.pushed);
     }
 
-    /// The MD5 of the body, of which `last` is the last chunk.
+    /// Returns the MD5 of the body, given its last chunk.
     ///
     /// # Errors
-    /// When the server stops meanwhile.
+    /// When the server is stopping.
     pub async fn finish(mut self, last: Bytes) -> Result<[u8; 16], Stopped> {
         let hashed = self.push(last);
-        self.hurry_all();
+        self.expedite_all();
         hashed.await?;
-        let md5 = std::mem::replace(&mut *self.md5.lock(), Running::new());
+        let md5 = std::mem::replace(&mut *self.md5.lock(), Md5State::new());
         Ok(md5.finish())
     }
 }
 
-impl Drop for Stream {
+impl Drop for Md5Stream {
     fn drop(&mut self) {
         let left = self.shared.change(|schedule| schedule.close(self.id));
         drop(left);
@@ -133,11 +138,11 @@ impl Drop for Stream {
 }
 
 impl Shared {
-    /// Changes the schedule, and has a batch computed if that made one due.
+    /// Changes the schedule, and starts a batch if one is due.
     fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut Schedule<Chunk>) -> T) -> T {
         let mut work = self.work.lock();
         let changed = change(&mut work.schedule);
-        // One of them is the list's own.
+        // One clone is the list's own.
         if Arc::strong_count(&work.seats) <= self.workers_max {
             let batch = work.schedule.begin();
             if !batch.is_empty() {
@@ -149,7 +154,7 @@ impl Shared {
         changed
     }
 
-    /// Computes this batch and all that are due after it.
+    /// Computes this batch and all that become due meanwhile.
     fn compute(&self, mut batch: Vec<(StreamId, Chunk)>, seat: Arc<()>) {
         loop {
             {
@@ -159,14 +164,14 @@ impl Shared {
             }
             let ids: Vec<_> = batch.iter().map(|(id, _)| *id).collect();
             for (_, chunk) in batch {
-                // Nobody waits any more where the client is gone.
+                // The receiver is gone if the client is.
                 let _ = chunk.hashed.send(());
             }
             let mut work = self.work.lock();
             work.schedule.end(ids);
             batch = work.schedule.begin();
             if batch.is_empty() {
-                // Before anybody else looks: what is pushed from now on finds the seat free.
+                // Dropped under the lock: a push that follows finds the seat free.
                 drop(seat);
                 return;
             }

@@ -1,7 +1,7 @@
-//! MD5s in the course of their computation, one by one or several at once.
+//! The state of an MD5, and its update for one stream or several at once.
 //!
-//! What a stream was given so far is in its state but for less than a block, which waits for the bytes after it. How
-//! the bytes are cut into pieces, and who goes along with whom, changes nothing of the digests.
+//! Always: the digest does not depend on how the bytes are cut into pieces or which streams are updated
+//! together. The state has all bytes but an incomplete block, which waits for the bytes after it. Pure.
 
 use super::kernel::{Block, INITIAL, compress_4, compress_8};
 use fearless_simd::Level;
@@ -9,20 +9,20 @@ use md5::block_api::compress;
 use std::array::from_fn;
 
 /// The MD5 of a stream of bytes.
-pub(super) struct Running {
+pub(super) struct Md5State {
     state: [u32; 4],
     bytes: u64,
-    /// The bytes after the last whole block, at the head of it.
+    /// The incomplete block, from its front.
     rest: Block,
 }
 
-impl Running {
-    /// Of no bytes yet.
+impl Md5State {
+    /// Returns the state before the first byte.
     pub(super) fn new() -> Self {
         Self { state: INITIAL, bytes: 0, rest: [0; 64] }
     }
 
-    /// The digest of all bytes (RFC 1321, 3.1 and 3.2: a one, zeros, and the length in bits).
+    /// Returns the digest of all bytes (RFC 1321, 3.1 and 3.2: a one, zeros, and the length in bits).
     pub(super) fn finish(mut self) -> [u8; 16] {
         let rest = self.rest_bytes();
         let mut end = [0; 128];
@@ -45,8 +45,8 @@ impl Running {
         (self.bytes % 64) as usize
     }
 
-    /// Takes what is not whole blocks of `bytes` at either end, and returns the blocks between, which are to be
-    /// compressed next.
+    /// Takes what is not a whole block at either end of `bytes`, and returns the blocks between. The caller
+    /// compresses them next.
     fn take_ends<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [Block] {
         let rest = self.rest_bytes();
         self.bytes += bytes.len() as u64;
@@ -64,8 +64,8 @@ impl Running {
     }
 }
 
-/// Takes the next bytes of each stream, in lockstep as long as several have some.
-pub(super) fn update_all<'a>(level: Level, streams: impl Iterator<Item = (&'a mut Running, &'a [u8])>) {
+/// Takes the next bytes of each stream, side by side as long as several have some.
+pub(super) fn update_all<'a>(level: Level, streams: impl Iterator<Item = (&'a mut Md5State, &'a [u8])>) {
     let lanes = streams.map(|(running, bytes)| {
         let blocks = running.take_ends(bytes);
         Lane { state: &mut running.state, blocks }
@@ -82,14 +82,14 @@ pub(super) fn update_all<'a>(level: Level, streams: impl Iterator<Item = (&'a mu
     }
 }
 
-/// What is to be compressed of a stream.
+/// The blocks to compress of a stream.
 struct Lane<'a> {
     state: &'a mut [u32; 4],
     blocks: &'a [Block],
 }
 
-/// Compresses as many blocks of the first `L` lanes as each of them has. Where there are fewer, the last one is
-/// computed more than once: it costs nothing.
+/// Compresses as many blocks of the first `L` lanes as each of them has. If there are fewer lanes, the last
+/// one is computed several times, which costs nothing.
 fn in_lockstep<const L: usize>(lanes: &mut [Lane<'_>], compress: impl Fn(&mut [[u32; 4]; L], [&[Block]; L])) {
     let used = lanes.len().min(L);
     let lanes = &mut lanes[..used];

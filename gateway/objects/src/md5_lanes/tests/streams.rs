@@ -1,6 +1,6 @@
 //! The whole hasher with its threads: many bodies at once, slow ones and dropped ones among them.
 
-use crate::lockstep::{Hasher, Stopped};
+use crate::md5_lanes::{Md5Hasher, Stopped};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use md5::{Digest as _, Md5};
@@ -27,7 +27,7 @@ fn bytes_of(length: usize, seed: usize) -> Bytes {
 }
 
 /// Hashes `body` as its owner would, chunk by chunk; given up half-way when it is so long as `given_up` says.
-async fn hash(hasher: Hasher, body: Bytes, seed: u64, given_up: Option<usize>) -> Option<[u8; 16]> {
+async fn hash(hasher: Md5Hasher, body: Bytes, seed: u64, given_up: Option<usize>) -> Option<[u8; 16]> {
     let (mut numbers, mut stream) = (Numbers(seed), hasher.open());
     let (mut rest, mut waiting, mut hashed) = (body.clone(), VecDeque::new(), 0);
     while rest.len() > 70_000 {
@@ -35,7 +35,7 @@ async fn hash(hasher: Hasher, body: Bytes, seed: u64, given_up: Option<usize>) -
             return None;
         }
         if waiting.len() == IN_FLIGHT_MAX {
-            stream.hurry(hashed + 1);
+            stream.expedite(hashed + 1);
             assert_eq!(waiting.pop_front().unwrap().await, Ok(()));
             hashed += 1;
         }
@@ -49,7 +49,7 @@ async fn hash(hasher: Hasher, body: Bytes, seed: u64, given_up: Option<usize>) -
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn many_bodies_at_once_have_their_digests_whoever_is_slow_or_goes_away() {
-    let hasher = Hasher::new(Handle::current());
+    let hasher = Md5Hasher::new(Handle::current());
     let mut numbers = Numbers(1);
     // Open all the time, and never with anything: others wait for them, but not for ever.
     let _slow = [hasher.open(), hasher.open()];
@@ -72,7 +72,7 @@ async fn many_bodies_at_once_have_their_digests_whoever_is_slow_or_goes_away() {
 
 #[tokio::test]
 async fn who_waits_for_a_stream_that_is_gone_is_told() {
-    let hasher = Hasher::new(Handle::current());
+    let hasher = Md5Hasher::new(Handle::current());
     let (_other, mut stream) = (hasher.open(), hasher.open());
     let (dropped, bytes) = oneshot::channel::<()>();
     let carried = Bytes::from_owner(Carrying { _dropped: dropped });
@@ -95,13 +95,13 @@ impl AsRef<[u8]> for Carrying {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_ends_badly_gives_up_its_seat() {
-    let hasher = Hasher::new(Handle::current());
+    let hasher = Md5Hasher::new(Handle::current());
     let seats = Arc::clone(&hasher.0.work.lock().seats);
     let taken: Vec<_> = (0..hasher.0.workers_max).map(|_| Arc::clone(&seats)).collect();
     drop(seats);
     let (mut stream, first) = (hasher.open(), bytes_of(100, 1));
     let hashed = stream.push(first.clone());
-    stream.hurry_all();
+    stream.expedite_all();
     assert_eq!(hasher.0.work.lock().schedule.waiting_bytes(), 100, "nobody has a seat for it");
     let worker = std::thread::spawn(move || {
         let _taken = taken;

@@ -1,6 +1,6 @@
 //! Whatever lengths and pieces, alone or side by side, with every instruction set that this processor has.
 
-use crate::lockstep::running::{Running, update_all};
+use crate::md5_lanes::state::{Md5State, update_all};
 use fearless_simd::{Level, Simd as _};
 use md5::{Digest as _, Md5};
 use proptest::collection::vec;
@@ -37,7 +37,7 @@ proptest! {
     #[test]
     fn streams_side_by_side_have_the_digests_that_each_has_alone(streams in vec(stream(), 1..=8)) {
         for level in levels() {
-            let mut md5s: Vec<_> = streams.iter().map(|_| Running::new()).collect();
+            let mut md5s: Vec<_> = streams.iter().map(|_| Md5State::new()).collect();
             let pieces: Vec<_> = streams.iter().map(pieces).collect();
             for turn in 0..pieces.iter().map(Vec::len).max().unwrap() {
                 let lanes = md5s.iter_mut().zip(&pieces);
@@ -54,7 +54,7 @@ proptest! {
 fn every_length_around_the_end_of_a_block_is_padded_right() {
     let bytes: Vec<u8> = (0..=200).collect();
     for length in 0..=200 {
-        let mut md5 = Running::new();
+        let mut md5 = Md5State::new();
         update_all(Level::new(), [(&mut md5, &bytes[..length])].into_iter());
         assert_eq!(md5.finish(), <[u8; 16]>::from(Md5::digest(&bytes[..length])), "{length} bytes");
     }

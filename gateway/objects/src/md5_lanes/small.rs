@@ -1,60 +1,61 @@
-//! MD5 of small bodies, by those who bring them.
+//! MD5s of small bodies, computed by their callers.
 //!
-//! A small body is whole when it comes, and its MD5 is wanted only after its append, for which it waits longer than any hashing
-//! takes. So it is left here meanwhile. Who brings the last one that goes into a batch, or wants a digest
-//! that is not there yet, computes all that lie here. No thread is woken and nobody waits: a digest that somebody
-//! else is just computing is computed once more.
+//! A small body is complete when it arrives, and its MD5 is needed only after its append, which takes longer
+//! than hashing. So the body is submitted here. The caller that submits the last body of a batch, or needs a
+//! digest that is not there yet, computes all that are pending. No thread is woken and no caller waits: a
+//! digest that another caller is computing is computed twice. Nothing is stored, so a power failure changes
+//! nothing.
 
-use super::Hasher;
-use super::running::{Running, update_all};
+use super::Md5Hasher;
+use super::state::{Md5State, update_all};
 use bytes::Bytes;
 use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
 use std::mem::take;
 use std::sync::{Arc, OnceLock};
 
-/// As many as there are lanes.
+/// The number of lanes.
 const BATCH: usize = 8;
 
-/// Bodies that lie here; less than a batch.
-pub(super) type Lying = Mutex<Vec<Arc<Small>>>;
+/// Bodies that are pending, fewer than a batch.
+pub(super) type PendingBodies = Mutex<Vec<Arc<Small>>>;
 
 pub(super) struct Small {
     bytes: Bytes,
     md5: OnceLock<[u8; 16]>,
 }
 
-/// A body that was left to be hashed. When it is dropped, nobody hashes it any more.
-pub struct Left {
-    hasher: Hasher,
+/// A submitted body. Dropping it withdraws the body.
+pub struct PendingMd5 {
+    hasher: Md5Hasher,
     small: Arc<Small>,
 }
 
-impl Hasher {
-    /// Leaves a whole body here, to be hashed with others before its digest is asked for.
+impl Md5Hasher {
+    /// Submits a whole body. It is hashed with others, at the latest when its digest is requested.
     #[must_use]
-    pub fn leave(&self, bytes: Bytes) -> Left {
+    pub fn submit(&self, bytes: Bytes) -> PendingMd5 {
         let small = Arc::new(Small { bytes, md5: OnceLock::new() });
-        let mut lying = self.0.lying.lock();
-        lying.push(Arc::clone(&small));
-        let batch = if lying.len() == BATCH { take(&mut *lying) } else { Vec::new() };
-        drop(lying);
+        let mut pending = self.0.pending.lock();
+        pending.push(Arc::clone(&small));
+        let batch = if pending.len() == BATCH { take(&mut *pending) } else { Vec::new() };
+        drop(pending);
         self.compute(batch);
-        Left { hasher: self.clone(), small }
+        PendingMd5 { hasher: self.clone(), small }
     }
 
     fn compute(&self, batch: Vec<Arc<Small>>) {
-        let mut md5s: Vec<_> = batch.iter().map(|_| Running::new()).collect();
+        let mut md5s: Vec<_> = batch.iter().map(|_| Md5State::new()).collect();
         update_all(self.0.level, md5s.iter_mut().zip(batch.iter().map(|small| &small.bytes[..])));
         for (small, md5) in batch.iter().zip(md5s) {
-            // Whoever was faster found the same.
+            // Another caller may have set the same value.
             let _ = small.md5.set(md5.finish());
         }
     }
 }
 
-impl Left {
-    /// Its MD5.
+impl PendingMd5 {
+    /// Returns the MD5.
     #[must_use]
     pub fn digest(self) -> [u8; 16] {
         if self.small.md5.get().is_none() {
@@ -64,18 +65,18 @@ impl Left {
         *self.small.md5.get_or_init(|| Md5::digest(&self.small.bytes).into())
     }
 
-    /// Those that lie here, if this one is among them.
+    /// Takes all pending bodies if this one is among them.
     fn take_all(&self) -> Vec<Arc<Small>> {
-        let mut lying = self.hasher.0.lying.lock();
-        let lies = lying.iter().any(|small| Arc::ptr_eq(small, &self.small));
-        if lies { take(&mut *lying) } else { Vec::new() }
+        let mut pending = self.hasher.0.pending.lock();
+        let lies = pending.iter().any(|small| Arc::ptr_eq(small, &self.small));
+        if lies { take(&mut *pending) } else { Vec::new() }
     }
 }
 
-impl Drop for Left {
+impl Drop for PendingMd5 {
     fn drop(&mut self) {
         if self.small.md5.get().is_none() {
-            self.hasher.0.lying.lock().retain(|small| !Arc::ptr_eq(small, &self.small));
+            self.hasher.0.pending.lock().retain(|small| !Arc::ptr_eq(small, &self.small));
         }
     }
 }
@@ -84,7 +85,7 @@ impl Drop for Left {
 mod tests {
     //! Small bodies get their own digests, whoever computes them.
 
-    use super::{Hasher, Left};
+    use super::{Md5Hasher, PendingMd5};
     use bytes::Bytes;
     use md5::{Digest as _, Md5};
     use tokio::runtime::Handle;
@@ -97,21 +98,21 @@ mod tests {
         Md5::digest(bytes).into()
     }
 
-    /// How many lie there, and how many of these are hashed.
-    fn counts(hasher: &Hasher, left: &[Left]) -> (usize, usize) {
+    /// The number of pending bodies, and of these that are hashed.
+    fn counts(hasher: &Md5Hasher, left: &[PendingMd5]) -> (usize, usize) {
         let hashed = left.iter().filter(|left| left.small.md5.get().is_some());
-        (hasher.0.lying.lock().len(), hashed.count())
+        (hasher.0.pending.lock().len(), hashed.count())
     }
 
     #[tokio::test]
     async fn the_eighth_has_all_of_them_hashed_and_so_has_who_asks_first() {
-        let hasher = Hasher::new(Handle::current());
+        let hasher = Md5Hasher::new(Handle::current());
         let bodies: Vec<Bytes> = (0..11).map(|length| body(length * 100)).collect();
-        let mut left: Vec<Left> = bodies[..7].iter().map(|body| hasher.leave(body.clone())).collect();
+        let mut left: Vec<PendingMd5> = bodies[..7].iter().map(|body| hasher.submit(body.clone())).collect();
         assert_eq!(counts(&hasher, &left), (7, 0));
-        left.push(hasher.leave(bodies[7].clone()));
+        left.push(hasher.submit(bodies[7].clone()));
         assert_eq!(counts(&hasher, &left), (0, 8));
-        left.extend(bodies[8..].iter().map(|body| hasher.leave(body.clone())));
+        left.extend(bodies[8..].iter().map(|body| hasher.submit(body.clone())));
         assert_eq!(counts(&hasher, &left), (3, 8));
         assert_eq!(left.pop().unwrap().digest(), md5(&bodies[10]));
         assert_eq!(counts(&hasher, &left), (0, 10));
@@ -122,8 +123,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_gives_up_takes_his_body_away() {
-        let hasher = Hasher::new(Handle::current());
-        let (one, other) = (hasher.leave(body(10)), hasher.leave(body(20)));
+        let hasher = Md5Hasher::new(Handle::current());
+        let (one, other) = (hasher.submit(body(10)), hasher.submit(body(20)));
         drop(one);
         assert_eq!(counts(&hasher, &[]), (1, 0));
         assert_eq!(other.digest(), md5(&body(20)));
@@ -132,22 +133,23 @@ mod tests {
 
     #[tokio::test]
     async fn what_somebody_else_has_taken_is_computed_all_the_same() {
-        let hasher = Hasher::new(Handle::current());
-        let left = hasher.leave(body(33));
-        hasher.0.lying.lock().clear();
+        let hasher = Md5Hasher::new(Handle::current());
+        let left = hasher.submit(body(33));
+        hasher.0.pending.lock().clear();
         assert_eq!(left.digest(), md5(&body(33)));
     }
 
     #[tokio::test]
     async fn many_threads_get_each_their_own() {
-        let hasher = Hasher::new(Handle::current());
+        let hasher = Md5Hasher::new(Handle::current());
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let hasher = &hasher;
                 scope.spawn(move || {
                     for round in 0..500 {
                         let bodies: Vec<Bytes> = (0..3).map(|i| body(thread + 4 * round + i)).collect();
-                        let left: Vec<Left> = bodies.iter().map(|body| hasher.leave(body.clone())).collect();
+                        let left: Vec<PendingMd5> =
+                            bodies.iter().map(|body| hasher.submit(body.clone())).collect();
                         for (left, body) in left.into_iter().zip(&bodies) {
                             assert_eq!(left.digest(), md5(body));
                         }
