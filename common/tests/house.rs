@@ -13,13 +13,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-policies", &["mlgw-common"]),
     ("mlgw-tiering", &["mlgw-common", "mlgw-metadata", "mlgw-policies"]),
     ("mlgw-objects", &["mlgw-common", "mlgw-metadata", "mlgw-tiering"]),
-    ("mlgw-gateway", &["mlgw-common", "mlgw-metadata", "mlgw-policies", "mlgw-tiering", "mlgw-objects"]),
+    ("mlgw-api", &[]),
+    (
+        "mlgw-gateway",
+        &["mlgw-api", "mlgw-common", "mlgw-metadata", "mlgw-policies", "mlgw-tiering", "mlgw-objects"],
+    ),
     ("mlgw", &["mlgw-gateway"]),
     ("mlgw-tests", &["mlgw-common"]),
 ];
 
 /// Crates that know no protocol: they depend on no crate of HTTP.
-const WITHOUT_HTTP: &[&str] = &["mlgw-common", "mlgw-metadata", "mlgw-objects", "mlgw-policies"];
+const WITHOUT_HTTP: &[&str] = &["mlgw-api", "mlgw-common", "mlgw-metadata", "mlgw-objects", "mlgw-policies"];
 
 /// Crates that only some folders may name.
 const NAMED_ONLY_IN: &[(&str, &[&str])] = &[

@@ -51,10 +51,9 @@ pub use datasets::{
 pub use decisions::{DecisionInfo, DecisionList};
 pub use dirty::{DirtyInfo, Discarded};
 pub use drain::MovesInfo;
-pub use error::{ApiError, ErrorDocument};
+pub use error::ApiError;
 pub use health::{Finding, Health};
 pub use jobs::{JobInfo, JobList, JobRequest};
-pub use keys::{CreatedKey, KeyList};
 pub use migrations::MigrateRequest;
 pub use objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 pub use policy::{
@@ -72,7 +71,6 @@ pub use policy_plan::{
     SuperfluousInfo,
 };
 pub use policy_trials::{SimulateRequest, TestRequest, ValidateRequest};
-pub use settings::{SettingInfo, SettingList};
 pub use status::{
     CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
     SyncStatus, TierStatus,
@@ -102,6 +100,7 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, Request, Version, header};
+use mlgw_api::SERVICE;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_objects::compressor::Compressor;
@@ -112,9 +111,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Mutex;
 use tower::ServiceExt as _;
-
-/// The service that signatures of the admin API are made for.
-pub const SERVICE: &str = "mlgw";
 
 /// Everything the admin API may use.
 pub struct Admin {

@@ -5,13 +5,14 @@ use super::extract::{Path, Query};
 use super::signed::Caller;
 use super::{Admin, ApiError, BindingInfo};
 use crate::credentials::OWNER;
-use crate::quota::{QuotaInfo, QuotaRequest, UsedInfo};
+use crate::quota::{parse_request, tell_quota, tell_used};
 use crate::s3::error::{Code, S3Error};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
+use mlgw_api::{QuotaInfo, QuotaRequest, UsedInfo};
 use mlgw_common::{BucketName, Timestamp};
 use mlgw_metadata::schema::Bucket;
 use mlgw_metadata::{Catalogue, NewBucket};
@@ -144,7 +145,7 @@ pub(super) async fn change_quota(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: QuotaRequest = parse(&body)?;
-    let change = request.parse().map_err(ApiError::invalid)?;
+    let change = parse_request(&request).map_err(ApiError::invalid)?;
     let asked = Asked { action: "bucket.quota", resource: name.clone(), status: StatusCode::OK };
     let catalogue = admin.catalogue.clone();
     let work = async move {
@@ -180,7 +181,7 @@ pub(super) fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo,
         uploads: usage.uploads,
         upload_bytes: usage.upload_bytes,
         binding: bucket.binding.as_ref().map(BindingInfo::from),
-        quota: bucket.quota.into(),
-        used: UsedInfo::from(&usage),
+        quota: tell_quota(bucket.quota),
+        used: tell_used(&usage),
     })
 }

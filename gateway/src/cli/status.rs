@@ -4,9 +4,10 @@ use super::client::Client;
 use super::figures::{age, findings, operations, syncs, tiers, time};
 use super::output::{Out, pairs};
 use super::{CliError, Global, discover};
-use crate::admin::{Health, SettingList, Status};
+use crate::admin::{Health, Status};
 use crate::config::ByteSize;
 use http::Method;
+use mlgw_api::SettingList;
 
 pub(super) async fn run(metrics: bool, global: &Global, out: Out) -> Result<(), CliError> {
     let target = discover::target(global)?;

@@ -3,15 +3,16 @@
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
     AtOrigin, BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo,
-    CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionInfo, DecisionList,
-    DirtyInfo, Discarded, ErrorDocument, ExtentInfo, Finding, Health, InTier, JobInfo, JobList, JobRequest,
-    KeyList, MigrateRequest, MovesInfo, NewBackup, NewBucketRequest, NewDataset, ObjectInfo, PROBES,
-    PinRequest, ROUTES, RefreshRequest, Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest, SettingInfo,
-    SettingList, SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList,
-    UpstreamInfo, UpstreamList, tests_status,
+    CompactRequest, CompactionInfo, DatasetInfo, DatasetList, DecisionInfo, DecisionList, DirtyInfo,
+    Discarded, ExtentInfo, Finding, Health, InTier, JobInfo, JobList, JobRequest, MigrateRequest, MovesInfo,
+    NewBackup, NewBucketRequest, NewDataset, ObjectInfo, PROBES, PinRequest, ROUTES, RefreshRequest,
+    Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest, SourceInfo, TierDetail, TierInfo, TierList,
+    TraceFileInfo, TraceInfo, TraceList, UpstreamInfo, UpstreamList, tests_status,
 };
-use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
-use crate::quota::{QuotaInfo, QuotaRequest, UsedInfo};
+use mlgw_api::{
+    CreatedKey, ErrorDocument, KeyChange, KeyInfo, KeyList, NewKey, QuotaInfo, QuotaRequest, Role,
+    SettingInfo, SettingList, UsedInfo,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
