@@ -42,20 +42,9 @@ mod upstreams;
 mod workload_plans;
 mod workloads;
 
-pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
-pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
-pub use datasets::{
-    DatasetInfo, DatasetList, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo, ScheduleRequest,
-    SourceInfo,
-};
-pub use decisions::{DecisionInfo, DecisionList};
-pub use dirty::{DirtyInfo, Discarded};
 pub use drain::MovesInfo;
 pub use error::ApiError;
 pub use health::{Finding, Health};
-pub use jobs::{JobInfo, JobList, JobRequest};
-pub use migrations::MigrateRequest;
-pub use objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 pub use policy::{
     ApplyRequest, EffectivePolicy, FreezeRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
     PolicyVersionInfo, RollbackRequest,

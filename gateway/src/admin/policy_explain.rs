@@ -1,7 +1,7 @@
 //! `/v1/policy/explain?bucket=…&key=…`: what the running policy makes of one object, and why.
 
 use super::extract::Query;
-use super::objects::{ObjectInfo, find, object_key};
+use super::objects::{find, object_key};
 use super::policy_plan::DeletionInfo;
 use super::{Admin, ApiError};
 use crate::config::Value as _;
@@ -9,6 +9,7 @@ use crate::policies::facts::{ObjectFacts, dataset_of};
 use crate::s3::error::{Code, S3Error};
 use axum::Json;
 use axum::extract::State;
+use mlgw_api::ObjectInfo;
 use mlgw_metadata::schema::ObjectVersion;
 use mlgw_policies::KNOWN_AT_REST;
 use mlgw_policies::at_rest::{Area, Claim, Unheld, is_unheld};

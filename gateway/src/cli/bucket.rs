@@ -3,15 +3,14 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover, job, path_segment};
-use crate::admin::{
-    BindRequest, BucketInfo, BucketPage, DirtyInfo, Discarded, JobInfo, MigrateRequest, NewBucketRequest,
-    RefreshRequest, Refreshed,
-};
 use crate::config::ByteSize;
 use crate::quota::describe;
 use clap::Subcommand;
 use http::Method;
-use mlgw_api::QuotaRequest;
+use mlgw_api::{
+    BindRequest, BucketInfo, BucketPage, DirtyInfo, Discarded, JobInfo, MigrateRequest, NewBucketRequest,
+    QuotaRequest, RefreshRequest, Refreshed,
+};
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]

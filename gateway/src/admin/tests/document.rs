@@ -2,16 +2,16 @@
 
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
-    AtOrigin, BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo,
-    CompactRequest, CompactionInfo, DatasetInfo, DatasetList, DecisionInfo, DecisionList, DirtyInfo,
-    Discarded, ExtentInfo, Finding, Health, InTier, JobInfo, JobList, JobRequest, MigrateRequest, MovesInfo,
-    NewBackup, NewBucketRequest, NewDataset, ObjectInfo, PROBES, PinRequest, ROUTES, RefreshRequest,
-    Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest, SourceInfo, TierDetail, TierInfo, TierList,
-    TraceFileInfo, TraceInfo, TraceList, UpstreamInfo, UpstreamList, tests_status,
+    BackupStatus, BadRange, CheckInfo, CompactRequest, CompactionInfo, Finding, Health, MovesInfo, NewBackup,
+    PROBES, ROUTES, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamInfo,
+    UpstreamList, tests_status,
 };
 use mlgw_api::{
-    CreatedKey, ErrorDocument, KeyChange, KeyInfo, KeyList, NewKey, QuotaInfo, QuotaRequest, Role,
-    SettingInfo, SettingList, UsedInfo,
+    AtOrigin, BindRequest, BindingInfo, BucketInfo, BucketPage, CreatedKey, DatasetInfo, DatasetList,
+    DecisionInfo, DecisionList, DirtyInfo, Discarded, ErrorDocument, ExtentInfo, InTier, JobInfo, JobList,
+    JobRequest, KeyChange, KeyInfo, KeyList, MigrateRequest, NewBucketRequest, NewDataset, NewKey,
+    ObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest, Refreshed, ResidencyInfo, Role,
+    ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo, UsedInfo,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,11 +1,12 @@
 //! `mlgw policy explain`
 
-use crate::admin::{ActionInfo, Explanation, ExtentInfo, KeptInfo, RuleTried};
+use crate::admin::{ActionInfo, Explanation, KeptInfo, RuleTried};
 use crate::cli::client::Client;
 use crate::cli::object::Location;
 use crate::cli::output::{Out, columns, pairs};
 use crate::cli::{CliError, Global, discover, path_segment};
 use crate::config::ByteSize;
+use mlgw_api::ExtentInfo;
 
 pub(super) async fn run(object: &Location, global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;

@@ -8,8 +8,9 @@ use super::super::figures::{age, byte_rate, findings, operations, rate, tiers, t
 use super::super::job::in_short;
 use super::super::status::headline;
 use super::Look as TwoStatuses;
-use crate::admin::{Health, JobInfo, OperationStatus, Status};
+use crate::admin::{Health, OperationStatus, Status};
 use crate::config::ByteSize;
+use mlgw_api::JobInfo;
 use mlgw_common::histogram::{BUCKETS, Durations};
 
 /// How a row looks.
