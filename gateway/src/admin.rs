@@ -42,9 +42,7 @@ mod upstreams;
 mod workload_plans;
 mod workloads;
 
-pub use drain::MovesInfo;
 pub use error::ApiError;
-pub use health::{Finding, Health};
 pub use policy::{
     ApplyRequest, EffectivePolicy, FreezeRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
     PolicyVersionInfo, RollbackRequest,
@@ -53,21 +51,13 @@ pub use policy_explain::{
     ActionInfo, BelongingInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction,
     RecommendationInfo, RuleTried,
 };
-pub use policy_figures::PolicyStatus;
 pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
 pub use policy_plan::{
     DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, PolicyPlans, SettingPlanned,
     SuperfluousInfo,
 };
 pub use policy_trials::{SimulateRequest, TestRequest, ValidateRequest};
-pub use status::{
-    CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
-    SyncStatus, TierStatus,
-};
-pub use store::{BackupStatus, Backups, NewBackup};
-pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
-pub use traces::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
-pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList};
+pub use store::Backups;
 pub use workload_plans::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
 pub use workloads::{PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
 
@@ -316,10 +306,6 @@ fn last(mut answer: Response, version: Version) -> Response {
     }
     answer
 }
-
-/// Statuses for tests of what shows them.
-#[cfg(test)]
-pub(crate) use status::tests as tests_status;
 
 #[cfg(test)]
 mod tests;

@@ -9,13 +9,22 @@ mod buckets;
 mod datasets;
 mod decisions;
 mod dirty;
+mod drain;
 mod error;
+mod health;
 mod jobs;
 mod keys;
 mod migrations;
 mod objects;
+mod policy_figures;
 mod quota;
 mod settings;
+mod status;
+mod store;
+pub mod tier_names;
+mod tiers;
+mod traces;
+mod upstreams;
 
 pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
@@ -25,13 +34,24 @@ pub use datasets::{
 };
 pub use decisions::{DecisionInfo, DecisionList};
 pub use dirty::{DirtyInfo, Discarded};
+pub use drain::MovesInfo;
 pub use error::ErrorDocument;
+pub use health::{Finding, Health};
 pub use jobs::{JobInfo, JobList, JobRequest};
 pub use keys::{CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, Role};
 pub use migrations::MigrateRequest;
 pub use objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
+pub use policy_figures::PolicyStatus;
 pub use quota::{QuotaInfo, QuotaRequest, UsedInfo};
 pub use settings::{SettingInfo, SettingList};
+pub use status::{
+    CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
+    SyncStatus, TierStatus,
+};
+pub use store::{BackupStatus, NewBackup};
+pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
+pub use traces::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
+pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList};
 
 /// The service that signatures of the admin API are made for.
 pub const SERVICE: &str = "mlgw";

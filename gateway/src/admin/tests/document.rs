@@ -1,17 +1,16 @@
 //! docs/openapi.json says exactly what the code does: its routes, and the fields of its documents.
 
 use crate::admin::openapi::DOCUMENT;
-use crate::admin::{
-    BackupStatus, BadRange, CheckInfo, CompactRequest, CompactionInfo, Finding, Health, MovesInfo, NewBackup,
-    PROBES, ROUTES, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamInfo,
-    UpstreamList, tests_status,
-};
+use crate::admin::{PROBES, ROUTES};
+use crate::sample_status;
 use mlgw_api::{
-    AtOrigin, BindRequest, BindingInfo, BucketInfo, BucketPage, CreatedKey, DatasetInfo, DatasetList,
-    DecisionInfo, DecisionList, DirtyInfo, Discarded, ErrorDocument, ExtentInfo, InTier, JobInfo, JobList,
-    JobRequest, KeyChange, KeyInfo, KeyList, MigrateRequest, NewBucketRequest, NewDataset, NewKey,
+    AtOrigin, BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo,
+    CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionInfo, DecisionList,
+    DirtyInfo, Discarded, ErrorDocument, ExtentInfo, Finding, Health, InTier, JobInfo, JobList, JobRequest,
+    KeyChange, KeyInfo, KeyList, MigrateRequest, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewKey,
     ObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest, Refreshed, ResidencyInfo, Role,
-    ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo, UsedInfo,
+    ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList,
+    TraceFileInfo, TraceInfo, TraceList, UpstreamInfo, UpstreamList, UsedInfo,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -196,7 +195,7 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
     let setting =
         SettingInfo { key: "k".into(), value: "v".into(), derived: Some(1), origin: "o".into(), live: true };
     assert_schema_of("SettingList", &SettingList { settings: vec![setting] });
-    let mut status = tests_status::healthy();
+    let mut status = sample_status::healthy();
     assert_schema_of("Status", &status);
     status.findings = vec![Finding { severity: Health::Critical, what: "w".into(), advice: "a".into() }];
     status.recent.sync_p99_seconds = None;
