@@ -43,23 +43,9 @@ mod workload_plans;
 mod workloads;
 
 pub use error::ApiError;
-pub use policy::{
-    ApplyRequest, EffectivePolicy, FreezeRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
-    PolicyVersionInfo, RollbackRequest,
-};
-pub use policy_explain::{
-    ActionInfo, BelongingInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction,
-    RecommendationInfo, RuleTried,
-};
-pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
-pub use policy_plan::{
-    DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, PolicyPlans, SettingPlanned,
-    SuperfluousInfo,
-};
+pub use policy_plan::PolicyPlans;
 pub use policy_trials::{SimulateRequest, TestRequest, ValidateRequest};
 pub use store::Backups;
-pub use workload_plans::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
-pub use workloads::{PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
 
 use crate::access_plans::AccessPlans;
 use crate::access_traces::AccessTraces;

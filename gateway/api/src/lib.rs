@@ -16,7 +16,11 @@ mod jobs;
 mod keys;
 mod migrations;
 mod objects;
+mod policy;
+mod policy_explain;
 mod policy_figures;
+mod policy_outcomes;
+mod policy_plan;
 mod quota;
 mod settings;
 mod status;
@@ -25,6 +29,8 @@ pub mod tier_names;
 mod tiers;
 mod traces;
 mod upstreams;
+mod workload_plans;
+mod workloads;
 
 pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
@@ -41,7 +47,19 @@ pub use jobs::{JobInfo, JobList, JobRequest};
 pub use keys::{CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, Role};
 pub use migrations::MigrateRequest;
 pub use objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
+pub use policy::{
+    ApplyRequest, EffectivePolicy, FreezeRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
+    PolicyVersionInfo, RollbackRequest,
+};
+pub use policy_explain::{
+    ActionInfo, BelongingInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction,
+    RecommendationInfo, RuleTried,
+};
 pub use policy_figures::PolicyStatus;
+pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
+pub use policy_plan::{
+    DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, SettingPlanned, SuperfluousInfo,
+};
 pub use quota::{QuotaInfo, QuotaRequest, UsedInfo};
 pub use settings::{SettingInfo, SettingList};
 pub use status::{
@@ -52,6 +70,8 @@ pub use store::{BackupStatus, NewBackup};
 pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
 pub use traces::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
 pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList};
+pub use workload_plans::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
+pub use workloads::{PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
 
 /// The service that signatures of the admin API are made for.
 pub const SERVICE: &str = "mlgw";

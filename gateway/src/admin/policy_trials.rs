@@ -2,7 +2,7 @@
 
 use super::change::parse;
 use super::extract::Query;
-use super::policy::{PolicyText, files, refused};
+use super::policy::{files, refused};
 use super::{Admin, ApiError};
 use crate::policies::{Files, PolicyError};
 use crate::rehearsal::RehearsalError;
@@ -16,6 +16,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use http::StatusCode;
+use mlgw_api::PolicyText;
 use mlgw_common::limits::{
     SIMULATED_BLOCKS_MAX, SIMULATED_CACHES_MAX, SIMULATED_READS_MAX, TRIED_KEYS_MAX, TRIED_KEYS_SHOWN_MAX,
 };
