@@ -126,6 +126,14 @@ fn what_is_behind_a_seam_is_named_only_there() {
     }
 }
 
+/// The command line asks a server by the types of the admin API, whoever handles them.
+#[test]
+fn the_command_line_names_no_handler() {
+    for (path, text) in sources().iter().filter(|(path, _)| path.starts_with("gateway/src/cli")) {
+        assert!(!text.contains("crate::admin"), "{path} names a handler of the admin API");
+    }
+}
+
 /// Largest corpus that is kept for one fuzz target.
 const CORPUS_BYTES_MAX: u64 = 100 << 10;
 

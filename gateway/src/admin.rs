@@ -44,7 +44,6 @@ mod workloads;
 
 pub use error::ApiError;
 pub use policy_plan::PolicyPlans;
-pub use policy_trials::{SimulateRequest, TestRequest, ValidateRequest};
 pub use store::Backups;
 
 use crate::access_plans::AccessPlans;

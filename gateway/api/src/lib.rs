@@ -21,6 +21,7 @@ mod policy_explain;
 mod policy_figures;
 mod policy_outcomes;
 mod policy_plan;
+mod policy_trials;
 mod quota;
 mod settings;
 mod status;
@@ -59,6 +60,10 @@ pub use policy_figures::PolicyStatus;
 pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
 pub use policy_plan::{
     DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, SettingPlanned, SuperfluousInfo,
+};
+pub use policy_trials::{
+    DiagnosticInfo, Examined, KeyExamined, OrderWord, RuleExamined, RuleMatched, RuleOpen, SimulateRequest,
+    Simulated, TestRequest, ValidateRequest, Validated,
 };
 pub use quota::{QuotaInfo, QuotaRequest, UsedInfo};
 pub use settings::{SettingInfo, SettingList};
