@@ -1,6 +1,7 @@
 //! Buckets and what they hold.
 //!
-//! Names and order of fields are a promise to programs. Nothing is stored here: power failure changes nothing.
+//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
+//! nothing.
 
 use crate::{BindingInfo, QuotaInfo, UsedInfo};
 use serde::{Deserialize, Serialize};

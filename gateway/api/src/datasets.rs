@@ -1,6 +1,7 @@
 //! Datasets: names for some of a bucket, where their bytes are, and what is done with them by the clock.
 //!
-//! Names and order of fields are a promise to programs. Nothing is stored here: power failure changes nothing.
+//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
+//! nothing.
 
 use crate::JobInfo;
 use serde::{Deserialize, Serialize};

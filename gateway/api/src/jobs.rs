@@ -1,6 +1,7 @@
 //! Jobs: what is being done with datasets, and what was.
 //!
-//! Names and order of fields are a promise to programs. Nothing is stored here: power failure changes nothing.
+//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
+//! nothing.
 
 use crate::MigrateRequest;
 use serde::{Deserialize, Serialize};

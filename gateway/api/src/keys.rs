@@ -1,6 +1,7 @@
 //! Access keys: who may sign requests, and for what.
 //!
-//! Names and order of fields are a promise to programs. Nothing is stored here: power failure changes nothing.
+//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
+//! nothing.
 
 use crate::{QuotaInfo, QuotaRequest, UsedInfo};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! The requests and answers of the admin API as types, which its handlers, the command line and tests share.
 //!
-//! The package knows serde alone: no HTTP, no engine. Whoever has an engine's type makes an answer of it where
-//! that type is at home. What always holds: docs/openapi.json describes every type, and tests of the handlers
-//! hold them to it. Nothing is stored here: power failure changes nothing.
+//! The package knows serde alone: no protocol, no engine. What makes an answer of an engine's type stands
+//! with the handlers. Always: docs/openapi.json describes every type, and tests of the handlers compare them
+//! with it. Nothing is stored, so a power failure changes nothing.
 
 mod bindings;
 mod buckets;

@@ -1,6 +1,7 @@
 //! What the running policy makes of one object, and why.
 //!
-//! Names and order of fields are a promise to programs. Nothing is stored here: power failure changes nothing.
+//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
+//! nothing.
 
 use crate::{DeletionInfo, ObjectInfo};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! What other policies would do with what is stored.
 //!
-//! Names and order of fields are a promise to programs. Nothing is stored here: power failure changes nothing.
+//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
+//! nothing.
 
 use crate::PolicyText;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! Trials of policies before they run: what is tried, and what came of it.
 //!
-//! Names and order of fields are a promise to programs. Nothing is stored here: power failure changes nothing.
+//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
+//! nothing.
 
 use crate::PolicyText;
 use serde::{Deserialize, Serialize};
@@ -231,7 +232,10 @@ mod tests {
             flash_bytes_written: 0,
             decisions_hash: None,
         };
-        let expected = r#"[{"profile":"epochs","seed":3,"cache_fraction":0.5,"policy":"mlgw","object_hit_ratio":0.25,"byte_hit_ratio":0.5,"upstream_bytes":3145728,"flash_bytes_written":0}]"#;
+        let expected = concat!(
+            r#"[{"profile":"epochs","seed":3,"cache_fraction":0.5,"policy":"mlgw","object_hit_ratio":0.25,"#,
+            r#""byte_hit_ratio":0.5,"upstream_bytes":3145728,"flash_bytes_written":0}]"#,
+        );
         assert_eq!(serde_json::to_string(&[row]).unwrap(), expected);
     }
 

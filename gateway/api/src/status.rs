@@ -1,6 +1,7 @@
 //! How a server is, in one document.
 //!
-//! Names and order of fields are a promise to programs. Nothing is stored here: power failure changes nothing.
+//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
+//! nothing.
 
 use crate::tier_names::{MEMORY, UPSTREAM};
 use crate::{Finding, Health, PolicyStatus};

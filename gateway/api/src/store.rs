@@ -1,6 +1,7 @@
 //! Backups of a data directory in use.
 //!
-//! Names and order of fields are a promise to programs. Nothing is stored here: power failure changes nothing.
+//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
+//! nothing.
 
 use serde::{Deserialize, Serialize};
 

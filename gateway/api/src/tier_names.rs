@@ -1,6 +1,6 @@
 //! Names of tiers, as requests and answers give them.
 //!
-//! Nothing is stored here: power failure changes nothing.
+//! Always: they are words of the API. Nothing is stored, so a power failure changes nothing.
 
 /// The tier of what was read last: copies only.
 pub const MEMORY: &str = "memory";
