@@ -13,13 +13,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-policies", &["mlgw-common"]),
     ("mlgw-tiering", &["mlgw-common", "mlgw-metadata", "mlgw-policies"]),
     ("mlgw-objects", &["mlgw-common", "mlgw-metadata", "mlgw-tiering"]),
-    ("mlgw-gateway", &["mlgw-common", "mlgw-metadata", "mlgw-policies", "mlgw-tiering", "mlgw-objects"]),
+    ("mlgw-api", &[]),
+    (
+        "mlgw-gateway",
+        &["mlgw-api", "mlgw-common", "mlgw-metadata", "mlgw-policies", "mlgw-tiering", "mlgw-objects"],
+    ),
     ("mlgw", &["mlgw-gateway"]),
     ("mlgw-tests", &["mlgw-common"]),
 ];
 
 /// Crates that know no protocol: they depend on no crate of HTTP.
-const WITHOUT_HTTP: &[&str] = &["mlgw-common", "mlgw-metadata", "mlgw-objects", "mlgw-policies"];
+const WITHOUT_HTTP: &[&str] = &["mlgw-api", "mlgw-common", "mlgw-metadata", "mlgw-objects", "mlgw-policies"];
 
 /// Crates that only some folders may name.
 const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
@@ -119,6 +123,14 @@ fn what_is_behind_a_seam_is_named_only_there() {
             let named = text.contains(&format!("{name}::")) || text.contains(&format!("use {name};"));
             assert!(!named || folders.iter().any(|f| path.starts_with(f)), "{path} names {name}");
         }
+    }
+}
+
+/// The command line asks a server by the types of the admin API, whoever handles them.
+#[test]
+fn the_command_line_names_no_handler() {
+    for (path, text) in sources().iter().filter(|(path, _)| path.starts_with("gateway/src/cli")) {
+        assert!(!text.contains("crate::admin"), "{path} names a handler of the admin API");
     }
 }
 

@@ -24,7 +24,7 @@ mod gateway {
 
         pub use key::{Key, OWNER};
         pub use mlgw_common::Secret;
-        pub use principal::{Action, BadGlob, Principal, Role};
+        pub use principal::{Action, BadGlob, Principal};
     }
 
     pub mod writeback {

@@ -2,12 +2,13 @@
 //! with them only.
 
 use crate::auth::{AuthRules, Authenticated, KeySource, authenticate};
-use crate::credentials::{Key, OWNER, Principal, Role, Secret};
+use crate::credentials::{Key, OWNER, Principal, Secret};
 use crate::query::Query;
 use crate::s3::error::S3Error;
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderValue;
 use http::request::Parts;
+use mlgw_api::Role;
 use mlgw_common::Timestamp;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;

@@ -42,47 +42,9 @@ mod upstreams;
 mod workload_plans;
 mod workloads;
 
-pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
-pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
-pub use datasets::{
-    DatasetInfo, DatasetList, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo, ScheduleRequest,
-    SourceInfo,
-};
-pub use decisions::{DecisionInfo, DecisionList};
-pub use dirty::{DirtyInfo, Discarded};
-pub use drain::MovesInfo;
-pub use error::{ApiError, ErrorDocument};
-pub use health::{Finding, Health};
-pub use jobs::{JobInfo, JobList, JobRequest};
-pub use keys::{CreatedKey, KeyList};
-pub use migrations::MigrateRequest;
-pub use objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
-pub use policy::{
-    ApplyRequest, EffectivePolicy, FreezeRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
-    PolicyVersionInfo, RollbackRequest,
-};
-pub use policy_explain::{
-    ActionInfo, BelongingInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction,
-    RecommendationInfo, RuleTried,
-};
-pub use policy_figures::PolicyStatus;
-pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
-pub use policy_plan::{
-    DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, PolicyPlans, SettingPlanned,
-    SuperfluousInfo,
-};
-pub use policy_trials::{SimulateRequest, TestRequest, ValidateRequest};
-pub use settings::{SettingInfo, SettingList};
-pub use status::{
-    CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
-    SyncStatus, TierStatus,
-};
-pub use store::{BackupStatus, Backups, NewBackup};
-pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
-pub use traces::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
-pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList};
-pub use workload_plans::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
-pub use workloads::{PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
+pub use error::ApiError;
+pub use policy_plan::PolicyPlans;
+pub use store::Backups;
 
 use crate::access_plans::AccessPlans;
 use crate::access_traces::AccessTraces;
@@ -102,6 +64,7 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, Request, Version, header};
+use mlgw_api::SERVICE;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_objects::compressor::Compressor;
@@ -112,9 +75,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Mutex;
 use tower::ServiceExt as _;
-
-/// The service that signatures of the admin API are made for.
-pub const SERVICE: &str = "mlgw";
 
 /// Everything the admin API may use.
 pub struct Admin {
@@ -331,10 +291,6 @@ fn last(mut answer: Response, version: Version) -> Response {
     }
     answer
 }
-
-/// Statuses for tests of what shows them.
-#[cfg(test)]
-pub(crate) use status::tests as tests_status;
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ mod value;
 pub use budget::{MemoryBudget, TooLittleMemory};
 pub use error::{ConfigError, Finding};
 pub use machine::Machine;
-pub use report::{documentation, example, show};
+pub use report::{documentation, example, list_settings, show};
 pub use table::{
     AccessLogSection, Admin, Audit, BoundSection, CatalogueSection, Config, Hot, LanesSection, Limits, Log,
     MetricsSection, PolicySection, S3, SECTIONS, SETTINGS, Setting, Tls, TracesSection,

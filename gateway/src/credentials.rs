@@ -11,7 +11,7 @@ pub mod principal;
 pub mod sealer;
 
 pub use key::{Key, OWNER};
-pub use keyring::{ChangeKeyError, KeyChange, KeyInfo, Keyring, NewKey, OpenKeyringError, RootCredentials};
+pub use keyring::{ChangeKeyError, Keyring, OpenKeyringError, RootCredentials};
 pub use mlgw_common::Secret;
-pub use principal::{Action, BadGlob, Principal, Role};
+pub use principal::{Action, BadGlob, Principal};
 pub use sealer::{Sealer, SealerError, random};

@@ -24,6 +24,8 @@ pub mod quota;
 pub mod rehearsal;
 mod rotating;
 pub mod s3;
+#[cfg(test)]
+mod sample_status;
 pub mod server;
 pub mod store;
 mod trace_files;

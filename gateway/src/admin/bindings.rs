@@ -14,69 +14,22 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
+use mlgw_api::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
 use mlgw_metadata::schema::{BindMode, Binding, Bucket};
 use mlgw_metadata::{DeleteBucketError, NewBucket};
 use mlgw_tiering::bound::BoundBucket;
 use mlgw_tiering::origin::{ListQuery, OriginError};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a bucket fronts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BindingInfo {
-    /// The upstream's name.
-    pub upstream: String,
-    /// What keys there begin with that are shown here without it.
-    pub prefix: String,
-    /// `read-through`, `write-through` or `write-back`.
-    pub mode: String,
-    /// How long an answer of the origin holds; without one, as `bound.ttl` says.
-    pub ttl: Option<String>,
-}
-
-/// A bucket to bind.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BindRequest {
-    /// The upstream's name.
-    pub upstream: String,
-    /// What keys there begin with that are shown here without it.
-    #[serde(default)]
-    pub prefix: String,
-    /// `read-through`, the default, `write-through` or `write-back`.
-    #[serde(default)]
-    pub mode: Option<String>,
-    /// How long an answer of the origin holds, as `30s` or `1h`.
-    #[serde(default)]
-    pub ttl: Option<String>,
-}
-
-/// Which copies are not to be trusted any more.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RefreshRequest {
-    /// Of keys that begin so.
-    #[serde(default)]
-    pub prefix: String,
-}
-
-/// How many there were.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refreshed {
-    /// Objects of which something was known.
-    pub objects: u64,
-}
-
-impl From<&Binding> for BindingInfo {
-    fn from(binding: &Binding) -> Self {
-        Self {
-            upstream: binding.upstream.clone(),
-            prefix: binding.prefix.clone(),
-            mode: mode_name(binding.mode()).to_owned(),
-            ttl: binding.ttl_ms.map(|ms| Duration::from_millis(ms).to_text()),
-        }
+/// Returns a binding as the admin API tells it.
+pub(super) fn tell_binding(binding: &Binding) -> BindingInfo {
+    BindingInfo {
+        upstream: binding.upstream.clone(),
+        prefix: binding.prefix.clone(),
+        mode: mode_name(binding.mode()).to_owned(),
+        ttl: binding.ttl_ms.map(|ms| Duration::from_millis(ms).to_text()),
     }
 }
 
@@ -88,27 +41,26 @@ fn mode_name(mode: BindMode) -> &'static str {
     }
 }
 
-impl BindRequest {
-    fn binding(&self) -> Result<Binding, ApiError> {
-        let mode = match self.mode.as_deref() {
-            None | Some("read-through") => BindMode::ReadThrough,
-            Some("write-through") => BindMode::WriteThrough,
-            Some("write-back") => BindMode::WriteBack,
-            Some(other) => {
-                let why = format!(
-                    "There is no mode {other:?}; there are \"read-through\", \"write-through\" and \"write-back\"."
-                );
-                return Err(ApiError::invalid(why));
-            }
-        };
-        let ttl = self.ttl.as_deref().map(|text| {
-            let wrong = |why| ApiError::invalid(format!("ttl: {why}; expected {}", Duration::EXPECTS));
-            Duration::from_text(text).map_err(wrong)
-        });
-        let ttl_ms = ttl.transpose()?.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
-        let (upstream, prefix) = (self.upstream.clone(), self.prefix.clone());
-        Ok(Binding { upstream, prefix, mode: mode as i32, ttl_ms })
-    }
+/// Returns the binding that `request` asks for.
+fn parse_binding(request: &BindRequest) -> Result<Binding, ApiError> {
+    let mode = match request.mode.as_deref() {
+        None | Some("read-through") => BindMode::ReadThrough,
+        Some("write-through") => BindMode::WriteThrough,
+        Some("write-back") => BindMode::WriteBack,
+        Some(other) => {
+            let why = format!(
+                "There is no mode {other:?}; there are \"read-through\", \"write-through\" and \"write-back\"."
+            );
+            return Err(ApiError::invalid(why));
+        }
+    };
+    let ttl = request.ttl.as_deref().map(|text| {
+        let wrong = |why| ApiError::invalid(format!("ttl: {why}; expected {}", Duration::EXPECTS));
+        Duration::from_text(text).map_err(wrong)
+    });
+    let ttl_ms = ttl.transpose()?.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+    let (upstream, prefix) = (request.upstream.clone(), request.prefix.clone());
+    Ok(Binding { upstream, prefix, mode: mode as i32, ttl_ms })
 }
 
 pub(super) async fn bind(
@@ -122,7 +74,7 @@ pub(super) async fn bind(
     let binding_to = Arc::clone(&admin);
     let work = async move {
         let name = bucket_name(&name)?;
-        let binding = request.binding()?;
+        let binding = parse_binding(&request)?;
         binding_to.try_origin(&binding).await?;
         let region = binding_to.loaded.load().config.s3.region.clone();
         let resource = name.as_str().to_owned();

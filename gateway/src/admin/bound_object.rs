@@ -1,9 +1,10 @@
 //! An object of a bound bucket: what is at its origin, and what of it is here.
 
-use super::objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo, encoding_of, find, object_key, sums};
+use super::objects::{encoding_of, find, object_key, sums};
 use super::{Admin, ApiError};
 use crate::s3::error::{Code, S3Error};
 use crate::writeback::record::unmarked;
+use mlgw_api::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Binding, Bucket, Extent, ObjectVersion};

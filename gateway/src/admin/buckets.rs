@@ -1,75 +1,28 @@
 //! `/v1/buckets`: the buckets and what they hold.
 
+use super::bindings::tell_binding;
 use super::change::{Asked, Changed, json, parse};
 use super::extract::{Path, Query};
 use super::signed::Caller;
-use super::{Admin, ApiError, BindingInfo};
+use super::{Admin, ApiError};
 use crate::credentials::OWNER;
-use crate::quota::{QuotaInfo, QuotaRequest, UsedInfo};
+use crate::quota::{parse_request, tell_quota, tell_used};
 use crate::s3::error::{Code, S3Error};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
+use mlgw_api::{BucketInfo, BucketPage, NewBucketRequest, QuotaRequest};
 use mlgw_common::{BucketName, Timestamp};
 use mlgw_metadata::schema::Bucket;
 use mlgw_metadata::{Catalogue, NewBucket};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
 /// Buckets on one page, at most; each costs a read of its counters.
 const PAGE_BUCKETS_MAX: usize = 1000;
-
-/// A bucket and what it holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BucketInfo {
-    /// Its name.
-    pub name: String,
-    /// Its owner's id.
-    pub owner: String,
-    /// When it was created.
-    pub created: String,
-    /// Its region.
-    pub region: String,
-    /// Keys with a current version.
-    pub objects: u64,
-    /// Versions, current ones included.
-    pub versions: u64,
-    /// Bytes of all versions.
-    pub bytes: u64,
-    /// Uploads in progress.
-    pub uploads: u64,
-    /// Bytes of their parts.
-    pub upload_bytes: u64,
-    /// What it fronts, if it is bound.
-    pub binding: Option<BindingInfo>,
-    /// What it may hold.
-    pub quota: QuotaInfo,
-    /// What of it is held.
-    pub used: UsedInfo,
-}
-
-/// Some buckets, by name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BucketPage {
-    /// The buckets.
-    pub buckets: Vec<BucketInfo>,
-    /// What to ask for as `after` to get the next ones; nothing when these are the last.
-    pub next: Option<String>,
-}
-
-/// A bucket to create.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NewBucketRequest {
-    /// Its name.
-    pub name: String,
-    /// Its region; the server's when not given.
-    #[serde(default)]
-    pub region: Option<String>,
-}
 
 /// Which page.
 #[derive(Debug, Deserialize)]
@@ -144,7 +97,7 @@ pub(super) async fn change_quota(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: QuotaRequest = parse(&body)?;
-    let change = request.parse().map_err(ApiError::invalid)?;
+    let change = parse_request(&request).map_err(ApiError::invalid)?;
     let asked = Asked { action: "bucket.quota", resource: name.clone(), status: StatusCode::OK };
     let catalogue = admin.catalogue.clone();
     let work = async move {
@@ -179,8 +132,8 @@ pub(super) fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo,
         bytes: usage.bytes,
         uploads: usage.uploads,
         upload_bytes: usage.upload_bytes,
-        binding: bucket.binding.as_ref().map(BindingInfo::from),
-        quota: bucket.quota.into(),
-        used: UsedInfo::from(&usage),
+        binding: bucket.binding.as_ref().map(tell_binding),
+        quota: tell_quota(bucket.quota),
+        used: tell_used(&usage),
     })
 }

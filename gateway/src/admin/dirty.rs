@@ -10,32 +10,10 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
+use mlgw_api::{DirtyInfo, Discarded};
 use mlgw_common::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
-
-/// What of a bucket is not at its origin yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirtyInfo {
-    /// Writes.
-    pub writes: u64,
-    /// Bytes of their objects.
-    pub bytes: u64,
-    /// When the oldest was made.
-    pub oldest: Option<String>,
-    /// Writes to keys that somebody else has written at the origin since; they wait for a decision.
-    pub foreign_writes: u64,
-    /// The first of these keys.
-    pub foreign: Vec<String>,
-    /// Why the last try failed, if it did.
-    pub trouble: Option<String>,
-    /// The first keys that the origin claimed to have at the last try and did not show.
-    pub unconfirmed: Vec<String>,
-    /// Whether there is no progress: everything that can be sent was sent, and the origin does not confirm
-    /// it.
-    pub stuck: bool,
-}
 
 impl From<Dirty> for DirtyInfo {
     fn from(dirty: Dirty) -> Self {
@@ -50,13 +28,6 @@ impl From<Dirty> for DirtyInfo {
             stuck: dirty.stuck,
         }
     }
-}
-
-/// What was given up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Discarded {
-    /// Writes.
-    pub writes: u64,
 }
 
 pub(super) async fn show(

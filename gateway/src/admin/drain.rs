@@ -3,36 +3,16 @@
 use super::change::{Asked, Changed, json};
 use super::extract::Path;
 use super::signed::Caller;
-use super::tiers::{COLD, HOT, UPSTREAM, known};
+use super::tiers::known;
 use super::{Admin, ApiError};
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
+use mlgw_api::MovesInfo;
+use mlgw_api::tier_names::{COLD, HOT, UPSTREAM};
 use mlgw_tiering::Order;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-
-/// How far moving segments between the tiers is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MovesInfo {
-    /// Bytes of segments that were moved down, since the start.
-    pub spilled_bytes: u64,
-    /// Bytes of segments that were moved up, since the start.
-    pub promoted_bytes: u64,
-    /// Bytes that are chosen to be moved and are not yet.
-    pub waiting_bytes: u64,
-    /// Segments that were moved and whose old files go when a backup under way is done with them.
-    pub draining_segments: u64,
-    /// Moves that failed and will be tried again, since the start; the log says why.
-    pub failed: u64,
-    /// Objects in upstreams that nothing names and that could not be removed yet.
-    pub leftover_objects: u64,
-    /// Orders that were carried out as far as they could be, since the start.
-    pub orders_done: u64,
-    /// In the answer to an order: how many are done when it is.
-    pub until_orders: Option<u64>,
-}
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,

@@ -5,7 +5,7 @@ use crate::s3::error::S3Error;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{Method, StatusCode, Uri, header};
-use serde::{Deserialize, Serialize};
+use mlgw_api::ErrorDocument;
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,15 +14,6 @@ pub struct ApiError {
     pub status: StatusCode,
     /// What programs tell it by.
     pub code: &'static str,
-    /// What people read.
-    pub message: String,
-}
-
-/// How a refusal is written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorDocument {
-    /// What programs tell it by.
-    pub code: String,
     /// What people read.
     pub message: String,
 }

@@ -3,12 +3,11 @@
 //! Pure: the same status gives the same findings. Each rule has an alert of the same meaning in
 //! deploy/prometheus/alerts.yml; a status looks at the last minute, an alert at longer.
 
-use super::status::{Status, TierStatus};
 use crate::config::ByteSize;
+use mlgw_api::{Finding, Health, Status, TierStatus};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, GIB, PROPOSE_QUEUE_MAX};
 use mlgw_tiering::hot::Upstreams;
 use mlgw_tiering::upstream::Ownership;
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Less room than this is none: a body of a few chunks does not fit.
@@ -22,41 +21,6 @@ const GARBAGE_BYTES_MIN: u64 = GIB;
 const CONNECTIONS_SHARE_MAX: f64 = 0.9;
 /// One sync in a hundred may take this long: ten times a slow disk's.
 const SYNC_P99_MAX: Duration = Duration::from_millis(250);
-
-/// How bad something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Health {
-    /// Nothing is wrong.
-    Ok,
-    /// Somebody should look at it today.
-    Warning,
-    /// Requests fail or data is at risk.
-    Critical,
-}
-
-impl Health {
-    /// As documents spell it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        }
-    }
-}
-
-/// Something that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    /// How bad it is.
-    pub severity: Health,
-    /// What is wrong.
-    pub what: String,
-    /// What to do next.
-    pub advice: String,
-}
 
 fn finding(severity: Health, what: String, advice: &str) -> Finding {
     Finding { severity, what, advice: advice.to_owned() }
@@ -230,8 +194,9 @@ fn of_catalogue(status: &Status, found: &mut Vec<Finding>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::status::{TierStatus, tests::healthy};
-    use super::{Health, Ownership, Status, findings, of_upstream};
+    use super::{Ownership, findings, of_upstream};
+    use crate::sample_status::healthy;
+    use mlgw_api::{Health, Status, TierStatus};
 
     fn worst(change: impl FnOnce(&mut Status)) -> (Health, String) {
         let mut status = healthy();

@@ -4,31 +4,15 @@ use super::change::{Asked, Changed, json, parse};
 use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use crate::credentials::{ChangeKeyError, KeyChange, KeyInfo, NewKey};
+use crate::credentials::ChangeKeyError;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
+use mlgw_api::{CreatedKey, KeyChange, KeyInfo, KeyList, NewKey};
 use serde_json::Value;
 use std::sync::Arc;
-
-/// All keys.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyList {
-    /// The root's first, then by access key.
-    pub keys: Vec<KeyInfo>,
-}
-
-/// A new key, with the only sight of its secret.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct CreatedKey {
-    /// The secret; it is not told again.
-    pub secret_access_key: String,
-    /// The key.
-    pub key: KeyInfo,
-}
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<KeyList>, ApiError> {
     Ok(Json(KeyList { keys: admin.keyring.list()? }))

@@ -12,23 +12,12 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
+use mlgw_api::MigrateRequest;
 use mlgw_metadata::command::CreateJob;
 use mlgw_metadata::schema::{Binding, Bucket, Dataset, Job, JobKind, JobParams, JobState, MigrateTo};
 use mlgw_metadata::{ProposeError, Reject};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
-
-/// Where a bound bucket is moved to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MigrateRequest {
-    /// The upstream's name.
-    pub upstream: String,
-    /// What keys there begin with that are shown here without it.
-    #[serde(default)]
-    pub prefix: String,
-}
 
 pub(super) async fn begin(
     State(admin): State<Arc<Admin>>,

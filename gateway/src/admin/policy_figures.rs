@@ -5,24 +5,7 @@ use crate::metrics::exposition::{Family, Value};
 use crate::metrics::table::{
     POLICY_ACTIONS, POLICY_FAULTS, POLICY_LEARNING, POLICY_REFUSED, POLICY_RULES, POLICY_VERSION,
 };
-use serde::{Deserialize, Serialize};
-
-/// The running policy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolicyStatus {
-    /// Its version; 0: none was ever applied, and what comes with the server holds alone.
-    pub version: u64,
-    /// Rules that act.
-    pub rules_act: u64,
-    /// Rules that only observe.
-    pub rules_observe: u64,
-    /// Whether bounds may move by measured outcomes.
-    pub learning: bool,
-    /// Why the files do not hold any more; then what comes with the server holds alone.
-    pub fault: Option<String>,
-    /// Why watched files, as they are now, are refused.
-    pub refused: Option<String>,
-}
+use mlgw_api::PolicyStatus;
 
 impl Admin {
     pub(super) fn policy_status(&self) -> PolicyStatus {

@@ -2,28 +2,29 @@
 
 use super::change::parse;
 use super::extract::Query;
-use super::policy::{PolicyText, files, refused};
+use super::policy::{files, refused};
 use super::{Admin, ApiError};
 use crate::policies::{Files, PolicyError};
 use crate::rehearsal::RehearsalError;
-use crate::rehearsal::examine::{Examined, key_of_line};
+use crate::rehearsal::examine::{begin, key_of_line, try_key};
 use crate::rehearsal::scenario::Scenario;
-use crate::rehearsal::simulate::{OrderWord, Simulated, Simulation, racer, racers};
+use crate::rehearsal::simulate::{Simulation, parse_order, racer, racers};
 use crate::rehearsal::sizes::{DEFAULT_CACHES, block_bytes};
-use crate::rehearsal::validate::{Validated, validate as validated};
+use crate::rehearsal::validate::validate as validated;
 use crate::s3::error::S3Error;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use http::StatusCode;
+use mlgw_api::{Examined, SimulateRequest, Simulated, TestRequest, ValidateRequest, Validated};
 use mlgw_common::limits::{
     SIMULATED_BLOCKS_MAX, SIMULATED_CACHES_MAX, SIMULATED_READS_MAX, TRIED_KEYS_MAX, TRIED_KEYS_SHOWN_MAX,
 };
 use mlgw_policies::language::{
     Environment, KnownOfKey, Program, Word as _, framework_schema, schema as policy_schema,
 };
-use mlgw_policies::rehearse::workload::{Order, Profile, Settings, objects_times_epochs};
-use serde::{Deserialize, Serialize};
+use mlgw_policies::rehearse::workload::{Profile, Settings, objects_times_epochs};
+use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -39,74 +40,6 @@ const BLOCK: &str = "8MiB";
 pub(super) struct SchemaQuery {
     #[serde(default)]
     framework: bool,
-}
-
-/// Files that may be wrong.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ValidateRequest {
-    /// Policies or plugins, each looked at for itself.
-    #[serde(default)]
-    pub files: Vec<PolicyText>,
-    /// Plugins of frameworks that they may use, looked at, too; without it those that run are there.
-    #[serde(default)]
-    pub frameworks: Option<Vec<PolicyText>>,
-}
-
-/// Keys that a policy is tried on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TestRequest {
-    /// Policies, the strongest first, in the place of all that run; without it those are tried.
-    #[serde(default)]
-    pub files: Option<Vec<PolicyText>>,
-    /// Plugins of frameworks in the place of those that run; without it those are there.
-    #[serde(default)]
-    pub frameworks: Option<Vec<PolicyText>>,
-    /// As if the server ran there: `development`, `staging` or `production`; without it where it does.
-    #[serde(default)]
-    pub environment: Option<String>,
-    /// Keys, as `a/b.tar` or `s3://bucket/a/b.tar`, at most 10,000.
-    pub keys: Vec<String>,
-    /// Keys of which the answer tells, at most 1,000; 100 when absent.
-    #[serde(default)]
-    pub limit: Option<usize>,
-}
-
-/// What is to be simulated: on a trace or a profile.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SimulateRequest {
-    /// Policies, the strongest first, in the place of all that run; without it those are there for a trace.
-    pub files: Option<Vec<PolicyText>>,
-    /// Plugins of frameworks in the place of those that run.
-    pub frameworks: Option<Vec<PolicyText>>,
-    /// As if the server ran there. Without this, files and frameworks our engine decides a profile alone.
-    pub environment: Option<String>,
-    /// The name of a trace that the server has, and that is not being recorded.
-    pub trace: Option<String>,
-    /// What is generated instead.
-    pub profile: Option<String>,
-    /// Jobs on the dataset, of a profile.
-    pub workloads: Option<u16>,
-    /// Another seed gives other orders, moments and sizes; 1 when absent.
-    pub seed: Option<u64>,
-    /// Epochs of each job.
-    pub epochs: Option<u32>,
-    /// Order of each job's epochs.
-    pub order: Option<OrderWord>,
-    /// Objects of the dataset.
-    pub objects: Option<u32>,
-    /// Sizes of the cache: shares as `.35`, or bytes as `10GiB`; at most 16.
-    pub cache: Option<Vec<String>>,
-    /// Bytes of a block; `8MiB` when absent.
-    pub block: Option<String>,
-    /// Who takes part; all when absent.
-    pub policies: Option<Vec<String>>,
-    /// Count from this epoch of each job on, the first being 1.
-    pub from_epoch: Option<u32>,
-    /// Whether jobs tell the engine beforehand what they will read.
-    pub plans: bool,
 }
 
 impl From<RehearsalError> for ApiError {
@@ -215,10 +148,10 @@ impl Admin {
         }
         let environment = environment(request.environment.as_deref())?.or(self.policies.place().environment);
         let program = self.program(files(request.files, request.frameworks)?, environment)?;
-        let mut examined = Examined::of(&program);
+        let mut examined = begin(&program);
         for line in &request.keys {
             let known = key_of_line(line).ok_or_else(|| wrong("keys", line, "it is no key"))?;
-            examined.take(&program, KnownOfKey { environment, ..known }, limit);
+            try_key(&mut examined, &program, KnownOfKey { environment, ..known }, limit);
         }
         Ok(examined)
     }
@@ -285,7 +218,7 @@ impl Admin {
             )),
             (None, Some(name)) => {
                 let profile: Profile = name.parse().map_err(|why| wrong("profile", name, why))?;
-                let (seed, order) = (seed.unwrap_or(1), order.map(Order::from));
+                let (seed, order) = (seed.unwrap_or(1), order.map(parse_order));
                 let settings = Settings { seed, workloads, epochs, order, objects, ..Settings::default() };
                 let reads = objects_times_epochs(profile, &settings);
                 if reads > SIMULATED_READS_MAX {

@@ -12,41 +12,11 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
+use mlgw_api::{BackupStatus, NewBackup};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Where a backup is to go.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NewBackup {
-    /// A directory on the server's host, absolute; empty or absent.
-    pub out: String,
-    /// Whether what is in upstreams may stay there: then the backup needs them as they are now.
-    #[serde(default)]
-    pub leave_upstreams: bool,
-}
-
-/// The newest backup of this process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BackupStatus {
-    /// `none`, `running`, `done` or `failed`.
-    pub state: String,
-    /// Where it goes.
-    pub out: String,
-    /// What it is doing.
-    pub stage: String,
-    /// Bytes copied.
-    pub done_bytes: u64,
-    /// Bytes there are to copy, as far as is known.
-    pub total_bytes: u64,
-    /// Files of a backup that is done.
-    pub files: u64,
-    /// Why it failed.
-    pub error: Option<String>,
-}
 
 /// The newest backup, shared with the task that makes it.
 pub type Backups = Arc<Mutex<BackupStatus>>;

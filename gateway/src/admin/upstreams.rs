@@ -9,72 +9,19 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
+use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList};
 use mlgw_common::hide_url_secrets;
 use mlgw_metadata::schema::SegmentRecord;
 use mlgw_tiering::hot::UPSTREAM_TIER;
 use mlgw_tiering::upstream::{CheckStep, Ownership, Upstream, UpstreamError, UpstreamSettings};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// An object store of others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UpstreamInfo {
-    /// Its name in the configuration.
-    pub name: String,
-    /// Whose protocol it speaks.
-    pub kind: String,
-    /// Its URL; none is the vendor's own.
-    pub endpoint: Option<String>,
-    /// Its bucket, container or directory.
-    pub bucket: String,
-    /// What keys of segments in it begin with.
-    pub prefix: String,
-    /// Whether segments are encrypted before they are sent there.
-    pub encrypt: bool,
-    /// The buckets that are bound to it.
-    pub bound: Vec<String>,
-    /// Whether segments are spilled to it.
-    pub spilled_to: bool,
-    /// Segments that are there.
-    pub segments: u64,
-    /// Bytes of them.
-    pub segment_bytes: u64,
-    /// The relation of this server to the prefix by its mark: `own`, `unchecked`, `earlier`, `superseded`,
-    /// `foreign`, `missing` or `damaged`. Nothing is deleted there unless it is `own`.
-    pub owner: String,
-    /// The identity in a mark that is not this server's.
-    pub marked_by: Option<String>,
-    /// What is wrong with the mark and what to do about it.
-    pub advice: Option<String>,
-    /// Whether the store honours conditional writes; unknown before its prefix is claimed.
-    pub conditions: Option<bool>,
-}
-
-/// All of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UpstreamList {
-    /// By name.
-    pub upstreams: Vec<UpstreamInfo>,
-}
-
-/// A step of a check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckInfo {
-    /// What was asked for: `reach`, `credentials`, `list`, `write`, `read`, `range`, `multipart`, `abort`, `delete`.
-    pub step: String,
-    /// What went wrong, if anything.
-    pub fault: Option<String>,
-    /// The permission that is missing, when that is what the store says.
-    pub missing: Option<String>,
-}
-
-impl From<CheckStep> for CheckInfo {
-    fn from(step: CheckStep) -> Self {
-        Self {
-            step: step.verb.name().to_owned(),
-            fault: step.fault,
-            missing: step.missing.map(str::to_owned),
-        }
+/// Returns a step of a check as the admin API tells it.
+fn tell_step(step: CheckStep) -> CheckInfo {
+    CheckInfo {
+        step: step.verb.name().to_owned(),
+        fault: step.fault,
+        missing: step.missing.map(str::to_owned),
     }
 }
 
@@ -124,7 +71,7 @@ pub(super) async fn check(
     Path(name): Path<String>,
 ) -> Result<Json<Vec<CheckInfo>>, ApiError> {
     let upstream = admin.upstreams.get(&name).ok_or_else(|| no_such_upstream(&name))?;
-    Ok(Json(upstream.check().await.into_iter().map(CheckInfo::from).collect()))
+    Ok(Json(upstream.check().await.into_iter().map(tell_step).collect()))
 }
 
 fn no_such_upstream(name: &str) -> ApiError {

@@ -7,11 +7,12 @@ pub(crate) mod signer;
 mod sigv2;
 
 use super::{AuthRules, Authenticated, KeySource};
-use crate::credentials::{Key, Principal, Role, Secret};
+use crate::credentials::{Key, Principal, Secret};
 use crate::query::Query;
 use crate::s3::error::S3Error;
 use http::Request;
 use http::request::Parts;
+use mlgw_api::Role;
 use mlgw_common::Timestamp;
 use std::sync::Arc;
 

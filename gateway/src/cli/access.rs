@@ -3,12 +3,11 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover};
-use crate::admin::{CreatedKey, KeyList};
 use crate::config::ByteSize;
-use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
-use crate::quota::{QuotaRequest, UsedInfo};
+use crate::quota::describe;
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
+use mlgw_api::{CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, QuotaRequest, Role, UsedInfo};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AccessCommand {
@@ -242,7 +241,7 @@ fn show(key: &KeyInfo) -> String {
         ("prefixes", globs(&key.prefixes)),
         ("description", key.description.clone()),
         ("created", key.created.clone().unwrap_or_default()),
-        ("quota", key.quota.describe(key.used.unwrap_or_default())),
+        ("quota", describe(key.quota, key.used.unwrap_or_default())),
         ("used", key.used.map_or_else(|| "not counted".to_owned(), used)),
     ])
 }

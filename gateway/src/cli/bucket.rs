@@ -3,14 +3,14 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover, job, path_segment};
-use crate::admin::{
-    BindRequest, BucketInfo, BucketPage, DirtyInfo, Discarded, JobInfo, MigrateRequest, NewBucketRequest,
-    RefreshRequest, Refreshed,
-};
 use crate::config::ByteSize;
-use crate::quota::QuotaRequest;
+use crate::quota::describe;
 use clap::Subcommand;
 use http::Method;
+use mlgw_api::{
+    BindRequest, BucketInfo, BucketPage, DirtyInfo, Discarded, JobInfo, MigrateRequest, NewBucketRequest,
+    QuotaRequest, RefreshRequest, Refreshed,
+};
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
@@ -271,7 +271,7 @@ fn list(page: &BucketPage) -> String {
 }
 
 fn quota(bucket: &BucketInfo) -> String {
-    pairs(&[("bucket", bucket.name.clone()), ("quota", bucket.quota.describe(bucket.used))])
+    pairs(&[("bucket", bucket.name.clone()), ("quota", describe(bucket.quota, bucket.used))])
 }
 
 fn show(bucket: &BucketInfo) -> String {
@@ -288,7 +288,7 @@ fn show(bucket: &BucketInfo) -> String {
         ("objects", bucket.objects.to_string()),
         ("size", format!("{} ({} bytes)", ByteSize(bucket.bytes).human(), bucket.bytes)),
         ("uploads", format!("{} ({})", bucket.uploads, ByteSize(bucket.upload_bytes).human())),
-        ("quota", bucket.quota.describe(bucket.used)),
+        ("quota", describe(bucket.quota, bucket.used)),
         ("owner", bucket.owner.clone()),
     ])
 }

@@ -2,7 +2,6 @@
 
 use super::CliError;
 pub use super::discover::Target;
-use crate::admin::{ErrorDocument, SERVICE};
 use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{
     PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
@@ -15,6 +14,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client as Http;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use mlgw_api::{ErrorDocument, SERVICE};
 use mlgw_common::{Clock as _, SystemClock, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

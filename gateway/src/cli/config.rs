@@ -2,7 +2,7 @@
 
 use super::output::Out;
 use super::{CliError, ConfigFile};
-use crate::config::{Loaded, Machine, Sources, example, show};
+use crate::config::{Loaded, Machine, Sources, example, list_settings, show};
 use clap::Subcommand;
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(super) fn run(command: ConfigCommand, out: Out) -> Result<(), CliError> {
             let loaded =
                 Loaded::load(&Sources::of_process(config)).map_err(|e| CliError::Usage(e.to_string()))?;
             let machine = Machine::of(&loaded.config.segments_dir());
-            let document = crate::admin::SettingList::of(&loaded, &machine);
+            let document = list_settings(&loaded, &machine);
             out.document(&document, |_| show(&loaded, &machine))
         }
         ConfigCommand::Check { file } => {

@@ -1,8 +1,8 @@
 //! Figures as people read them: rates, times, sizes, and the tables of `status` and `top`.
 
 use super::output::columns;
-use crate::admin::{OperationStatus, Status, SyncStatus, TierStatus};
 use crate::config::ByteSize;
+use mlgw_api::{OperationStatus, Status, SyncStatus, TierStatus};
 
 /// A rate with three digits or so.
 pub(super) fn rate(count: u64, seconds: f64) -> String {
@@ -95,7 +95,7 @@ pub(super) fn syncs(syncs: &[SyncStatus]) -> String {
 
 /// What is wrong, and what to do about it.
 pub(super) fn findings(status: &Status) -> Vec<String> {
-    let finding = |finding: &crate::admin::Finding| {
+    let finding = |finding: &mlgw_api::Finding| {
         let severity = finding.severity.name().to_uppercase();
         [format!("{severity}  {}", finding.what), format!("          {}", finding.advice)]
     };
@@ -105,7 +105,7 @@ pub(super) fn findings(status: &Status) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{age, byte_rate, operations, rate, time};
-    use crate::admin::tests_status::operation;
+    use crate::sample_status::operation;
 
     #[test]
     fn figures_have_the_digits_that_people_read() {

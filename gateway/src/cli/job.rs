@@ -4,10 +4,10 @@ use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::progress::{Progress, duration};
 use super::{CliError, Global, discover, path_segment};
-use crate::admin::{JobInfo, JobList};
 use crate::config::ByteSize;
 use clap::Subcommand;
 use http::Method;
+use mlgw_api::{JobInfo, JobList};
 use std::time::Duration;
 
 /// How often a job that is waited for is asked how far it is.
@@ -146,7 +146,7 @@ fn show(job: &JobInfo) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::in_short;
-    use crate::admin::JobInfo;
+    use mlgw_api::JobInfo;
 
     pub(in crate::cli) fn a_job() -> JobInfo {
         JobInfo {

@@ -4,9 +4,9 @@ use super::client::Client;
 use super::figures::{age, findings, operations, syncs, tiers, time};
 use super::output::{Out, pairs};
 use super::{CliError, Global, discover};
-use crate::admin::{Health, SettingList, Status};
 use crate::config::ByteSize;
 use http::Method;
+use mlgw_api::{Health, SettingList, Status};
 
 pub(super) async fn run(metrics: bool, global: &Global, out: Out) -> Result<(), CliError> {
     let target = discover::target(global)?;
@@ -103,14 +103,14 @@ fn show(status: &Status) -> String {
 }
 
 fn jobs(status: &Status) -> String {
-    let job = |job: &crate::admin::JobStatus| match job.waiting {
+    let job = |job: &mlgw_api::JobStatus| match job.waiting {
         0 => format!("{} idle", job.job),
         waiting => format!("{} has {waiting} to do", job.job),
     };
     status.jobs.iter().map(job).collect::<Vec<_>>().join(", ")
 }
 
-fn policy(policy: &crate::admin::PolicyStatus) -> String {
+fn policy(policy: &mlgw_api::PolicyStatus) -> String {
     let version = match (policy.version, &policy.fault) {
         (0, _) => "built-in alone".to_owned(),
         (version, None) => format!("version {version}"),
@@ -126,8 +126,8 @@ fn policy(policy: &crate::admin::PolicyStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::show;
-    use crate::admin::tests_status::healthy;
-    use crate::admin::{Finding, Health};
+    use crate::sample_status::healthy;
+    use mlgw_api::{Finding, Health};
 
     #[test]
     fn a_status_says_everything_on_one_page() {

@@ -3,10 +3,10 @@
 use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::{CliError, Global, discover, path_segment};
-use crate::admin::{CheckInfo, UpstreamInfo, UpstreamList};
 use crate::config::ByteSize;
 use clap::Subcommand;
 use http::Method;
+use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum UpstreamCommand {

@@ -4,13 +4,13 @@ use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::policy::read;
 use super::{CliError, Global, discover, path_segment};
-use crate::admin::{
-    AccessPlanInfo, AccessPlanList, NewAccessPlan, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList,
-};
 use crate::cli::figures::age;
 use crate::config::ByteSize;
 use clap::Subcommand;
 use http::Method;
+use mlgw_api::{
+    AccessPlanInfo, AccessPlanList, NewAccessPlan, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -245,7 +245,7 @@ fn show_plan(plan: &AccessPlanInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::{checkpoints, how_far};
-    use crate::admin::{AccessPlanInfo, WorkloadInfo};
+    use mlgw_api::{AccessPlanInfo, WorkloadInfo};
 
     #[test]
     fn how_far_a_workload_and_its_plan_are_is_told_in_short() {

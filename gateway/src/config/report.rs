@@ -2,6 +2,7 @@
 
 use super::upstreams::name_of;
 use super::{ByteSize, Loaded, Machine, SECTIONS, SETTINGS, Setting, UPSTREAM_SETTINGS};
+use mlgw_api::{SettingInfo, SettingList};
 use std::fmt::Write as _;
 
 /// What the sections of upstreams are for.
@@ -27,6 +28,19 @@ pub fn show(loaded: &Loaded, machine: &Machine) -> String {
         let _ = writeln!(out, "{text:width$}  # {origin}");
     }
     out
+}
+
+/// Returns every setting of `loaded` on `machine`, as the admin API tells it.
+#[must_use]
+pub fn list_settings(loaded: &Loaded, machine: &Machine) -> SettingList {
+    let settings = loaded.values().map(|(setting, value, origin)| SettingInfo {
+        key: setting.key.to_owned(),
+        value,
+        derived: loaded.derived(setting.key, machine),
+        origin: origin.to_string(),
+        live: setting.live,
+    });
+    SettingList { settings: settings.collect() }
 }
 
 /// A commented TOML file with every setting at its default.

@@ -6,18 +6,18 @@
 //! failure leaves the old or the new ones. The local key exists only in memory and in
 //! `admin.json`, and is another one after every start.
 
-use super::principal::{BadGlob, Principal, Role};
+use super::principal::{BadGlob, Principal};
 use super::sealer::{Sealer, SealerError, random};
 use super::{Key, OWNER, Secret};
 use crate::auth::KeySource;
-use crate::quota::{QuotaChange, QuotaInfo, QuotaRequest, UsedInfo};
+use crate::quota::{QuotaChange, parse_request, tell_quota, tell_used};
+use mlgw_api::{KeyChange, KeyInfo, NewKey, QuotaInfo, Role};
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::catalogue::ProposeError;
 use mlgw_metadata::command::{Change, Command, PutCredential, Reject};
 use mlgw_metadata::schema::Credential;
 use mlgw_metadata::{Catalogue, ReadError, schema};
 use parking_lot::RwLock;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -83,77 +83,6 @@ pub enum ChangeKeyError {
 impl From<BadGlob> for ChangeKeyError {
     fn from(error: BadGlob) -> Self {
         Self::Invalid(error.to_string())
-    }
-}
-
-/// What the admin API tells of a key: everything but its secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyInfo {
-    /// The access key id.
-    pub access_key: String,
-    /// Its role.
-    pub role: Role,
-    /// Globs of buckets it is narrowed to.
-    pub buckets: Vec<String>,
-    /// Globs of keys it is narrowed to.
-    pub prefixes: Vec<String>,
-    /// For people.
-    pub description: String,
-    /// When it was created; nothing for the root key.
-    pub created: Option<String>,
-    /// Whether it is refused.
-    pub disabled: bool,
-    /// Whether it is the root key.
-    pub root: bool,
-    /// What it may hold.
-    pub quota: QuotaInfo,
-    /// What it holds; nothing of the root key, which nothing counts for.
-    pub used: Option<UsedInfo>,
-}
-
-/// A key to create. What is not given is made, or empty.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct NewKey {
-    /// The access key id.
-    pub access_key: Option<String>,
-    /// Its secret.
-    pub secret_access_key: Option<String>,
-    /// Its role; `read` when not given.
-    pub role: Option<Role>,
-    /// Globs of buckets it is narrowed to.
-    pub buckets: Vec<String>,
-    /// Globs of keys it is narrowed to.
-    pub prefixes: Vec<String>,
-    /// For people.
-    pub description: String,
-    /// What it may hold.
-    pub quota: QuotaRequest,
-}
-
-/// What to change of a key; what is not given stays.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct KeyChange {
-    /// Its role.
-    pub role: Option<Role>,
-    /// Globs of buckets it is narrowed to.
-    pub buckets: Option<Vec<String>>,
-    /// Globs of keys it is narrowed to.
-    pub prefixes: Option<Vec<String>>,
-    /// For people.
-    pub description: Option<String>,
-    /// Whether it is refused.
-    pub disabled: Option<bool>,
-    /// What it may hold.
-    pub quota: QuotaRequest,
-}
-
-impl KeyChange {
-    /// Whether it changes nothing but what may be held.
-    fn is_of_quota_only(&self) -> bool {
-        let others = (&self.role, &self.buckets, &self.prefixes, &self.description, &self.disabled);
-        matches!(others, (None, None, None, None, None))
     }
 }
 
@@ -277,7 +206,7 @@ impl Keyring {
         let secret = new.secret_access_key.map_or_else(made_secret, |secret| Ok(Secret::new(secret)))?;
         check_access_key(&access_key).map_err(ChangeKeyError::Invalid)?;
         check_secret(secret.expose()).map_err(ChangeKeyError::Invalid)?;
-        let quota = new.quota.parse().map_err(ChangeKeyError::Invalid)?;
+        let quota = parse_request(&new.quota).map_err(ChangeKeyError::Invalid)?;
         let _changing = self.inner.changing.lock().await;
         if self.record(&access_key).is_some() || self.is_fixed(&access_key) {
             return Err(ChangeKeyError::Exists(access_key));
@@ -309,7 +238,7 @@ impl Keyring {
         access_key: &str,
         change: KeyChange,
     ) -> Result<(KeyInfo, KeyInfo), ChangeKeyError> {
-        let quota = change.quota.parse().map_err(ChangeKeyError::Invalid)?;
+        let quota = parse_request(&change.quota).map_err(ChangeKeyError::Invalid)?;
         let _changing = self.inner.changing.lock().await;
         let before = self.changeable(access_key)?;
         let told = self.info(&before)?;
@@ -384,8 +313,8 @@ impl Keyring {
             created: Some(Timestamp(record.created_ms).to_string()),
             disabled: record.disabled,
             root: false,
-            quota: record.quota.into(),
-            used: Some(UsedInfo::from(&usage)),
+            quota: tell_quota(record.quota),
+            used: Some(tell_used(&usage)),
         })
     }
 

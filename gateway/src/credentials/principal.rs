@@ -6,19 +6,7 @@
 //! server needs a key that nothing narrows: it could make itself another one.
 
 use globset::{GlobBuilder, GlobMatcher};
-use serde::{Deserialize, Serialize};
-
-/// How much a key may do; each one may do what those before it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Read objects and list.
-    Read,
-    /// Write and delete objects.
-    Write,
-    /// Create and delete buckets, change their settings, use the admin API.
-    Admin,
-}
+use mlgw_api::Role;
 
 /// What a request wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,120 +2,53 @@
 //!
 //! What is known of a key alone decides some rules. The others stay open, and the answer says for want of what.
 
+use mlgw_api::{Examined, KeyExamined, RuleExamined, RuleMatched, RuleOpen};
 use mlgw_policies::language::{EffectiveRule, Judged, Judgement, KeyFacts, KnownOfKey, Program, Target};
-use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// The answer.
-#[derive(Debug, Serialize)]
-pub struct Examined {
-    /// How many keys were tried.
-    pub tried: u64,
-    /// What is said of the first of them.
-    pub keys: Vec<OfKey>,
-    /// What is said of each rule, in the order in which they are tried.
-    pub rules: Vec<OfRule>,
+/// Returns the answer before any key is tried.
+#[must_use]
+pub fn begin(program: &Program) -> Examined {
+    let rule = |rule: &EffectiveRule| RuleExamined {
+        rule: rule.rule.id.to_string(),
+        from: rule.source.to_string(),
+        matched: 0,
+        open: 0,
+        of: 0,
+        not_judged: BTreeSet::new(),
+    };
+    Examined { tried: 0, keys: Vec::new(), rules: program.rules().iter().map(rule).collect() }
 }
 
-/// What is said of a key.
-#[derive(Debug, Serialize)]
-pub struct OfKey {
-    /// The key.
-    pub key: String,
-    /// Its bucket, if that was said.
-    pub bucket: Option<String>,
-    /// Its bytes, if they are known.
-    pub size: Option<u64>,
-    /// Frameworks that it speaks for.
-    pub frameworks: Vec<String>,
-    /// Rules that match, whatever else is so.
-    pub matched: Vec<Matched>,
-    /// Rules that match if something else is so.
-    pub open: Vec<Open>,
-}
-
-/// A rule that matches.
-#[derive(Debug, Serialize)]
-pub struct Matched {
-    /// The rule.
-    pub rule: String,
-    /// Its actions, with their targets and stances.
-    pub actions: Vec<String>,
-}
-
-/// A rule that matches if something else is so.
-#[derive(Debug, Serialize)]
-pub struct Open {
-    /// The rule.
-    pub rule: String,
-    /// What it asks that is not known of a key.
-    pub not_judged: Vec<String>,
-}
-
-/// What is said of a rule.
-#[derive(Debug, Serialize)]
-pub struct OfRule {
-    /// The rule.
-    pub rule: String,
-    /// File and line where it stands.
-    pub from: String,
-    /// Keys that it matches.
-    pub matched: u64,
-    /// Keys that it matches if something else is so.
-    pub open: u64,
-    /// Keys that it was tried on.
-    pub of: u64,
-    /// What it asks that is not known of a key.
-    pub not_judged: BTreeSet<String>,
-}
-
-impl Examined {
-    /// No key is tried yet.
-    #[must_use]
-    pub fn of(program: &Program) -> Self {
-        let rule = |rule: &EffectiveRule| OfRule {
-            rule: rule.rule.id.to_string(),
-            from: rule.source.to_string(),
-            matched: 0,
-            open: 0,
-            of: 0,
-            not_judged: BTreeSet::new(),
-        };
-        Self { tried: 0, keys: Vec::new(), rules: program.rules().iter().map(rule).collect() }
+/// Tries a key. Of the first `limit` of them the answer tells.
+pub fn try_key(examined: &mut Examined, program: &Program, known: KnownOfKey<'_>, limit: usize) {
+    let facts = KeyFacts::new(program, known);
+    let judged = program.judge(&facts);
+    examined.tried += 1;
+    examined.rules.iter_mut().for_each(|rule| rule.of += 1);
+    for (rule, one) in examined.rules.iter_mut().zip(&judged) {
+        rule.matched += u64::from(one.judgement == Judgement::Matches);
+        if one.judgement == Judgement::Open {
+            rule.open += 1;
+            rule.not_judged.extend(words(one));
+        }
     }
-
-    /// Tries a key. Of the first `limit` of them the answer tells.
-    pub fn take(&mut self, program: &Program, known: KnownOfKey<'_>, limit: usize) {
-        let facts = KeyFacts::new(program, known);
-        let judged = program.judge(&facts);
-        self.tried += 1;
-        self.rules.iter_mut().for_each(|rule| rule.of += 1);
-        for (rule, one) in self.rules.iter_mut().zip(&judged) {
-            rule.matched += u64::from(one.judgement == Judgement::Matches);
-            if one.judgement == Judgement::Open {
-                rule.open += 1;
-                rule.not_judged.extend(words(one));
-            }
-        }
-        if self.keys.len() < limit {
-            self.keys.push(OfKey::of(known, &facts, &judged));
-        }
+    if examined.keys.len() < limit {
+        examined.keys.push(tell_key(known, &facts, &judged));
     }
 }
 
-impl OfKey {
-    fn of(known: KnownOfKey<'_>, facts: &KeyFacts<'_>, judged: &[Judged<'_>]) -> Self {
-        let are = |judgement| judged.iter().filter(move |one: &&Judged<'_>| one.judgement == judgement);
-        let matched = |one: &Judged<'_>| Matched { rule: id(one), actions: actions(one.rule) };
-        let open = |one: &Judged<'_>| Open { rule: id(one), not_judged: words(one).collect() };
-        Self {
-            key: known.key.to_owned(),
-            bucket: known.bucket.map(str::to_owned),
-            size: known.size,
-            frameworks: facts.frameworks().iter().map(|name| (*name).to_owned()).collect(),
-            matched: are(Judgement::Matches).map(matched).collect(),
-            open: are(Judgement::Open).map(open).collect(),
-        }
+fn tell_key(known: KnownOfKey<'_>, facts: &KeyFacts<'_>, judged: &[Judged<'_>]) -> KeyExamined {
+    let are = |judgement| judged.iter().filter(move |one: &&Judged<'_>| one.judgement == judgement);
+    let matched = |one: &Judged<'_>| RuleMatched { rule: id(one), actions: actions(one.rule) };
+    let open = |one: &Judged<'_>| RuleOpen { rule: id(one), not_judged: words(one).collect() };
+    KeyExamined {
+        key: known.key.to_owned(),
+        bucket: known.bucket.map(str::to_owned),
+        size: known.size,
+        frameworks: facts.frameworks().iter().map(|name| (*name).to_owned()).collect(),
+        matched: are(Judgement::Matches).map(matched).collect(),
+        open: are(Judgement::Open).map(open).collect(),
     }
 }
 

@@ -6,13 +6,12 @@
 use super::RehearsalError;
 use super::scenario::Scenario;
 use super::sizes::CacheSize;
-use clap::ValueEnum;
+use mlgw_api::{OrderWord, Simulated};
 use mlgw_policies::Fingerprint;
 use mlgw_policies::language::Program;
 use mlgw_policies::rehearse::race::{Batch, Course, Objects, Racer, Runner, Score};
 use mlgw_policies::rehearse::telling::Told;
 use mlgw_policies::rehearse::workload::Order;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -51,50 +50,14 @@ pub struct Step {
     pub of: u64,
 }
 
-/// The order of each job's epochs, as a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OrderWord {
-    /// That of the keys.
-    Sequential,
-    /// Another random one each time.
-    Shuffled,
-    /// Shards in a random order, their objects in that of the keys.
-    ShardShuffled,
-}
-
-impl From<OrderWord> for Order {
-    fn from(word: OrderWord) -> Self {
-        match word {
-            OrderWord::Sequential => Self::Sequential,
-            OrderWord::Shuffled => Self::Shuffled,
-            OrderWord::ShardShuffled => Self::ShardShuffled,
-        }
+/// Returns the order that a word of the admin API stands for.
+#[must_use]
+pub const fn parse_order(word: OrderWord) -> Order {
+    match word {
+        OrderWord::Sequential => Order::Sequential,
+        OrderWord::Shuffled => Order::Shuffled,
+        OrderWord::ShardShuffled => Order::ShardShuffled,
     }
-}
-
-/// A row of the answer; its fields are a promise.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Simulated {
-    /// The profile, or the trace's name.
-    pub profile: String,
-    /// What it was generated with; 0 for a trace.
-    pub seed: u64,
-    /// The cache, as a share of the workload's bytes.
-    pub cache_fraction: f64,
-    /// Who decided.
-    pub policy: &'static str,
-    /// The part of what was asked for that was a hit, in blocks.
-    pub object_hit_ratio: f64,
-    /// The same in bytes.
-    pub byte_hit_ratio: f64,
-    /// Bytes that came from upstream.
-    pub upstream_bytes: u64,
-    /// Bytes that were written to keep them.
-    pub flash_bytes_written: u64,
-    /// Of `mlgw` on a trace: a hash over its decisions, which is that of the server that the trace is of, if that decided alike.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub decisions_hash: Option<String>,
 }
 
 /// Who takes part, by name.
@@ -298,7 +261,7 @@ impl Simulation {
 
 #[cfg(test)]
 mod tests {
-    use super::{OrderWord, RehearsalError, Simulated, Simulation, Step, racer, racers};
+    use super::{RehearsalError, Simulation, Step, racer, racers};
     use crate::rehearsal::scenario::Scenario;
     use mlgw_policies::rehearse::race::Racer;
     use mlgw_policies::rehearse::workload::{Profile, Settings};
@@ -358,30 +321,11 @@ mod tests {
     }
 
     #[test]
-    fn fields_for_programs_are_a_promise() {
-        let row = Simulated {
-            profile: "epochs".to_owned(),
-            seed: 3,
-            cache_fraction: 0.5,
-            policy: "mlgw",
-            object_hit_ratio: 0.25,
-            byte_hit_ratio: 0.5,
-            upstream_bytes: 3 << 20,
-            flash_bytes_written: 0,
-            decisions_hash: None,
-        };
-        let expected = r#"[{"profile":"epochs","seed":3,"cache_fraction":0.5,"policy":"mlgw","object_hit_ratio":0.25,"byte_hit_ratio":0.5,"upstream_bytes":3145728,"flash_bytes_written":0}]"#;
-        assert_eq!(serde_json::to_string(&[row]).unwrap(), expected);
-    }
-
-    #[test]
     fn words_are_those_of_the_command_line() {
         assert_eq!(racer("lru"), Ok(Racer::Lru));
         assert_eq!(
             racer("best"),
             Err("there are mlgw, lru, s3-fifo, sieve, never-evict, optimum".to_owned())
         );
-        let order: OrderWord = serde_json::from_str("\"shard-shuffled\"").unwrap();
-        assert_eq!(order, OrderWord::ShardShuffled);
     }
 }

@@ -1,50 +1,10 @@
 //! Whether files are right, each for itself, above what comes with the server and the plugins that are given with them.
 
+use mlgw_api::{DiagnosticInfo, Validated};
 use mlgw_metadata::schema::PolicyFile as Text;
 use mlgw_policies::language::{
     BuiltIn, Diagnostic, Diagnostics, NoFacts, Overrides, PolicyFile, Texts, is_framework,
 };
-use serde::Serialize;
-
-/// What is said of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Validated {
-    /// Its name, as it was given.
-    pub file: String,
-    /// `policy` or `framework`.
-    pub kind: &'static str,
-    /// Whether nothing is wrong with it.
-    pub valid: bool,
-    /// Its rules, wherever they hold; an instance of a template counts as one.
-    pub rules: usize,
-    /// Its templates.
-    pub templates: usize,
-    /// Its settings.
-    pub settings: usize,
-    /// What is wrong with it, in the order of the text.
-    pub diagnostics: Vec<DiagnosticInfo>,
-}
-
-/// A diagnostic, for programs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DiagnosticInfo {
-    /// The file that it is about.
-    pub file: String,
-    /// The line, from 1.
-    pub line: u32,
-    /// The character within the line, from 1.
-    pub column: u32,
-    /// Where it stands in the document, as `rules[2].actions[0].type`.
-    pub path: String,
-    /// What is wrong with what stands there.
-    pub found: String,
-    /// What may stand there.
-    pub expected: String,
-    /// The right word that is nearest to it.
-    pub nearest: Option<String>,
-    /// All of it as a sentence.
-    pub message: String,
-}
 
 /// What is said of files, policies or plugins, which may use what `plugins` give; and of those behind them.
 ///
@@ -118,7 +78,7 @@ fn told(text: &Text, mut read: Texts, beneath: &Beneath, built_in: &BuiltIn) -> 
     Validated {
         file: text.name.clone(),
         valid: wrong.is_empty(),
-        diagnostics: wrong.iter().map(DiagnosticInfo::of).collect(),
+        diagnostics: wrong.iter().map(tell_diagnostic).collect(),
         ..counted
     }
 }
@@ -139,18 +99,16 @@ fn counted(policy: &PolicyFile) -> Validated {
     }
 }
 
-impl DiagnosticInfo {
-    fn of(one: &Diagnostic) -> Self {
-        Self {
-            file: one.file.to_string(),
-            line: one.line,
-            column: one.column,
-            path: one.path.clone(),
-            found: one.found.clone(),
-            expected: one.expected.clone(),
-            nearest: one.nearest.clone(),
-            message: one.to_string(),
-        }
+fn tell_diagnostic(one: &Diagnostic) -> DiagnosticInfo {
+    DiagnosticInfo {
+        file: one.file.to_string(),
+        line: one.line,
+        column: one.column,
+        path: one.path.clone(),
+        found: one.found.clone(),
+        expected: one.expected.clone(),
+        nearest: one.nearest.clone(),
+        message: one.to_string(),
     }
 }
 

@@ -100,7 +100,8 @@ fn python_text(text: &str) -> String {
 mod tests {
     use super::{FileBudget, connections, python_text, shell_word, url, usage};
     use crate::config::{Address, Value as _};
-    use crate::credentials::{Key, OWNER, Principal, Role, Secret};
+    use crate::credentials::{Key, OWNER, Principal, Secret};
+    use mlgw_api::Role;
     use std::sync::Arc;
 
     #[test]

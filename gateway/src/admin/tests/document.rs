@@ -1,17 +1,17 @@
 //! docs/openapi.json says exactly what the code does: its routes, and the fields of its documents.
 
 use crate::admin::openapi::DOCUMENT;
-use crate::admin::{
+use crate::admin::{PROBES, ROUTES};
+use crate::sample_status;
+use mlgw_api::{
     AtOrigin, BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo,
     CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionInfo, DecisionList,
     DirtyInfo, Discarded, ErrorDocument, ExtentInfo, Finding, Health, InTier, JobInfo, JobList, JobRequest,
-    KeyList, MigrateRequest, MovesInfo, NewBackup, NewBucketRequest, NewDataset, ObjectInfo, PROBES,
-    PinRequest, ROUTES, RefreshRequest, Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest, SettingInfo,
-    SettingList, SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList,
-    UpstreamInfo, UpstreamList, tests_status,
+    KeyChange, KeyInfo, KeyList, MigrateRequest, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewKey,
+    ObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest, Refreshed, ResidencyInfo, Role,
+    ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList,
+    TraceFileInfo, TraceInfo, TraceList, UpstreamInfo, UpstreamList, UsedInfo,
 };
-use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
-use crate::quota::{QuotaInfo, QuotaRequest, UsedInfo};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -195,7 +195,7 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
     let setting =
         SettingInfo { key: "k".into(), value: "v".into(), derived: Some(1), origin: "o".into(), live: true };
     assert_schema_of("SettingList", &SettingList { settings: vec![setting] });
-    let mut status = tests_status::healthy();
+    let mut status = sample_status::healthy();
     assert_schema_of("Status", &status);
     status.findings = vec![Finding { severity: Health::Critical, what: "w".into(), advice: "a".into() }];
     status.recent.sync_p99_seconds = None;

@@ -2,13 +2,13 @@
 
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
-use crate::admin::{
+use http::{Method, StatusCode};
+use mlgw_api::{
     ActionInfo, ApplyRequest, BelongingInfo, ConditionSeen, DatasetOutcomes, DeedInfo, DeletionInfo,
     EffectivePolicy, Explanation, FactInfo, FreezeRequest, KeptInfo, LostAction, NotJudged, ObjectInfo,
     PlanExample, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
     PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleTried, SuperfluousInfo,
 };
-use http::{Method, StatusCode};
 use mlgw_policies::at_rest::Superfluous;
 use serde_json::{Value, json};
 

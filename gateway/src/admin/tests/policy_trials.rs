@@ -2,8 +2,8 @@
 
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
-use crate::admin::{SimulateRequest, TestRequest, ValidateRequest};
 use http::{Method, StatusCode};
+use mlgw_api::{SimulateRequest, TestRequest, ValidateRequest};
 use mlgw_policies::{Access, Caller, Op, trace::TraceWriter};
 use serde_json::{Value, json};
 

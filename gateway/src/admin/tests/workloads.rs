@@ -2,11 +2,11 @@
 
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
-use crate::admin::{
+use http::{Method, StatusCode};
+use mlgw_api::{
     AccessPlanInfo, AccessPlanList, NewAccessPlan, PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo,
     WorkloadList, WorkloadTotals,
 };
-use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 #[test]

@@ -1,12 +1,12 @@
 //! `mlgw policy apply | rollback | freeze | unfreeze`
 
 use super::text::read;
-use crate::admin::{ApplyRequest, FreezeRequest, PolicyChange, PolicyText, RollbackRequest};
 use crate::cli::client::Client;
 use crate::cli::output::Out;
 use crate::cli::{CliError, Global, discover};
 use clap::Args;
 use http::Method;
+use mlgw_api::{ApplyRequest, FreezeRequest, PolicyChange, PolicyText, RollbackRequest};
 use mlgw_common::limits::POLICY_FILE_BYTES_MAX;
 use mlgw_policies::language::is_framework;
 use serde::Serialize;

@@ -1,12 +1,12 @@
 //! `mlgw policy decisions`
 
-use crate::admin::{DecisionInfo, DecisionList};
 use crate::cli::client::Client;
 use crate::cli::output::{Out, columns};
 use crate::cli::{CliError, Global, discover, path_segment};
 use crate::config::ByteSize;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use mlgw_api::{DecisionInfo, DecisionList};
 use mlgw_tiering::decisions::Kind;
 
 #[derive(Debug, Args)]
@@ -73,7 +73,7 @@ fn what(decision: &DecisionInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::row;
-    use crate::admin::DecisionInfo;
+    use mlgw_api::DecisionInfo;
 
     #[test]
     fn a_row_says_what_and_why() {

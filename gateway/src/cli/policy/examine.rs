@@ -4,8 +4,9 @@ use super::keys::Keys;
 use super::text::{BeneathArgs, program};
 use crate::cli::CliError;
 use crate::cli::output::{Out, columns};
-use crate::rehearsal::examine::{Examined, OfRule};
+use crate::rehearsal::examine::{begin, try_key};
 use clap::Args;
+use mlgw_api::{Examined, RuleExamined};
 use mlgw_policies::language::KnownOfKey;
 use std::path::PathBuf;
 
@@ -50,9 +51,10 @@ pub(super) fn run(args: &TestArgs, out: Out) -> Result<(), CliError> {
     };
     let is_table = out.form == crate::cli::OutputForm::Table;
     let limit = args.limit.unwrap_or(if is_table { SHOWN } else { usize::MAX });
-    let mut examined = Examined::of(&program);
+    let mut examined = begin(&program);
     keys.each(&mut |known| {
-        examined.take(&program, KnownOfKey { environment: args.beneath.environment, ..known }, limit)
+        let known = KnownOfKey { environment: args.beneath.environment, ..known };
+        try_key(&mut examined, &program, known, limit);
     })?;
     if examined.tried == 0 {
         return Err(CliError::Failed("there are no keys to try".to_owned()));
@@ -80,7 +82,7 @@ fn table(examined: &Examined) -> String {
     if left > 0 {
         text += &format!("and {left} more keys: --limit shows more\n");
     }
-    let row = |rule: &OfRule| {
+    let row = |rule: &RuleExamined| {
         let not_judged: Vec<_> = rule.not_judged.iter().map(String::as_str).collect();
         vec![
             rule.rule.clone(),
@@ -95,7 +97,7 @@ fn table(examined: &Examined) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Examined, table};
+    use super::{begin, table, try_key};
     use mlgw_policies::language::{BuiltIn, KnownOfKey, Layers, NoFacts, PolicyFile, Program};
 
     const POLICY: &str = "
@@ -126,9 +128,9 @@ rules:
             built_in: &built_in,
         };
         let program = Program::compile(&layers).unwrap();
-        let mut examined = Examined::of(&program);
+        let mut examined = begin(&program);
         for key in ["a/1.tar", "a/2.jpg", "a/3.tar"] {
-            examined.take(&program, KnownOfKey { key, ..KnownOfKey::default() }, 2);
+            try_key(&mut examined, &program, KnownOfKey { key, ..KnownOfKey::default() }, 2);
         }
         let expected = "\
 KEY      MATCHES  ACTIONS

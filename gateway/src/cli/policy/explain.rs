@@ -1,11 +1,11 @@
 //! `mlgw policy explain`
 
-use crate::admin::{ActionInfo, Explanation, ExtentInfo, KeptInfo, RuleTried};
 use crate::cli::client::Client;
 use crate::cli::object::Location;
 use crate::cli::output::{Out, columns, pairs};
 use crate::cli::{CliError, Global, discover, path_segment};
 use crate::config::ByteSize;
+use mlgw_api::{ActionInfo, Explanation, ExtentInfo, KeptInfo, RuleTried};
 
 pub(super) async fn run(object: &Location, global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
@@ -104,7 +104,7 @@ fn tried(rule: &RuleTried) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::tried;
-    use crate::admin::{ConditionSeen, RuleTried};
+    use mlgw_api::{ConditionSeen, RuleTried};
 
     #[test]
     fn a_rule_says_what_held_or_what_did_not() {

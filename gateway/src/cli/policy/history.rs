@@ -1,9 +1,9 @@
 //! `mlgw policy show | history`
 
-use crate::admin::{EffectivePolicy, PolicyHistory, PolicyInfo, PolicyText, PolicyVersionInfo};
 use crate::cli::client::Client;
 use crate::cli::output::{Out, columns};
 use crate::cli::{CliError, Global, discover};
+use mlgw_api::{EffectivePolicy, PolicyHistory, PolicyInfo, PolicyText, PolicyVersionInfo};
 
 pub(super) async fn show(effective: bool, global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
@@ -61,7 +61,7 @@ fn row(version: &PolicyVersionInfo) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{row, texts};
-    use crate::admin::{PolicyInfo, PolicyText, PolicyVersionInfo};
+    use mlgw_api::{PolicyInfo, PolicyText, PolicyVersionInfo};
 
     #[test]
     fn one_file_is_shown_as_it_is_and_several_under_their_names() {

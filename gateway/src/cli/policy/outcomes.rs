@@ -1,10 +1,10 @@
 //! `mlgw policy outcomes`
 
-use crate::admin::{DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
 use crate::cli::client::Client;
 use crate::cli::output::{Out, columns};
 use crate::cli::{CliError, Global, discover};
 use crate::config::ByteSize;
+use mlgw_api::{DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
 
 pub(super) async fn run(global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
@@ -42,7 +42,7 @@ fn dataset(it: &DatasetOutcomes) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::tables;
-    use crate::admin::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
+    use mlgw_api::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
 
     #[test]
     fn rules_and_datasets_as_tables() {

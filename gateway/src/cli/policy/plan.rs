@@ -1,7 +1,6 @@
 //! `mlgw policy plan`: what would be otherwise, asked for until all objects were looked at.
 
 use super::apply::{FilesArgs, Texts};
-use crate::admin::{DeedInfo, PlanPage, PlanRequest, SettingPlanned};
 use crate::cli::client::Client;
 use crate::cli::output::{Out, columns};
 use crate::cli::progress::Progress;
@@ -9,6 +8,7 @@ use crate::cli::{CliError, Global, discover};
 use crate::config::{ByteSize, Value as _};
 use clap::Args;
 use http::Method;
+use mlgw_api::{DeedInfo, PlanPage, PlanRequest, SettingPlanned};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn table(plan: &PlanPage) -> String {
         text += &format!("The setting {setting} would be {}; it is {}.\n", said(after), said(before));
     }
     if !plan.not_judged.is_empty() {
-        let rule = |one: &crate::admin::NotJudged| format!("{} ({})", one.rule, one.asks.join(", "));
+        let rule = |one: &mlgw_api::NotJudged| format!("{} ({})", one.rule, one.asks.join(", "));
         let rules: Vec<_> = plan.not_judged.iter().map(rule).collect();
         text += &format!("Not to be judged before objects are read: {}.\n", rules.join(", "));
     }
@@ -108,7 +108,7 @@ fn row(deed: &DeedInfo) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::table;
-    use crate::admin::{DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, SettingPlanned};
+    use mlgw_api::{DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, SettingPlanned};
 
     fn page(rule: &str, objects: u64) -> PlanPage {
         let example = PlanExample { object: "s3://b/k".into(), reason: "it is so".into() };

@@ -7,9 +7,10 @@ use crate::cli::output::{Out, columns};
 use crate::cli::progress::Progress;
 use crate::config::ByteSize;
 use crate::rehearsal::scenario::Scenario;
-use crate::rehearsal::simulate::{OrderWord, Simulated, Simulation, Step, racer, racers};
+use crate::rehearsal::simulate::{Simulation, Step, racer, racers};
 use crate::rehearsal::sizes::{CacheSize, DEFAULT_CACHES, block_bytes};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use mlgw_api::Simulated;
 use mlgw_policies::rehearse::race::Racer;
 use mlgw_policies::rehearse::workload::{Order, Profile, Settings};
 use std::path::PathBuf;
@@ -66,10 +67,31 @@ struct Generated {
     epochs: Option<u32>,
     /// Order of each job's epochs.
     #[arg(long, value_enum, value_name = "O", conflicts_with = "trace")]
-    order: Option<OrderWord>,
+    order: Option<OrderArg>,
     /// Objects of the dataset; in mix, of a training set.
     #[arg(long, value_name = "N", conflicts_with = "trace")]
     objects: Option<u32>,
+}
+
+/// The order of each job's epochs, as a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OrderArg {
+    /// That of the keys.
+    Sequential,
+    /// Another random one each time.
+    Shuffled,
+    /// Shards in a random order, their objects in that of the keys.
+    ShardShuffled,
+}
+
+impl From<OrderArg> for Order {
+    fn from(order: OrderArg) -> Self {
+        match order {
+            OrderArg::Sequential => Self::Sequential,
+            OrderArg::Shuffled => Self::Shuffled,
+            OrderArg::ShardShuffled => Self::ShardShuffled,
+        }
+    }
 }
 
 impl SimulateArgs {
@@ -172,7 +194,20 @@ fn plot(simulated: &[Simulated]) -> Plot {
 
 #[cfg(test)]
 mod tests {
-    use super::{Simulated, plot, svg, table};
+    use super::{OrderArg, Simulated, plot, svg, table};
+    use crate::rehearsal::simulate::parse_order;
+    use clap::ValueEnum as _;
+    use mlgw_api::OrderWord;
+    use mlgw_policies::rehearse::workload::Order;
+
+    #[test]
+    fn words_of_orders_are_those_of_the_admin_api() {
+        for order in OrderArg::value_variants() {
+            let word = order.to_possible_value().unwrap().get_name().to_owned();
+            let word: OrderWord = serde_json::from_value(word.into()).unwrap();
+            assert_eq!(parse_order(word), Order::from(*order));
+        }
+    }
 
     fn one(policy: &'static str, cache_fraction: f64) -> Simulated {
         Simulated {

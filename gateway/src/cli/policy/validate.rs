@@ -3,8 +3,9 @@
 use super::text::texts;
 use crate::cli::CliError;
 use crate::cli::output::Out;
-use crate::rehearsal::validate::{Validated, validate};
+use crate::rehearsal::validate::validate;
 use clap::Args;
+use mlgw_api::Validated;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]

@@ -8,8 +8,8 @@ use super::super::figures::{age, byte_rate, findings, operations, rate, tiers, t
 use super::super::job::in_short;
 use super::super::status::headline;
 use super::Look as TwoStatuses;
-use crate::admin::{Health, JobInfo, OperationStatus, Status};
 use crate::config::ByteSize;
+use mlgw_api::{Health, JobInfo, OperationStatus, Status};
 use mlgw_common::histogram::{BUCKETS, Durations};
 
 /// How a row looks.
@@ -237,10 +237,10 @@ fn fit(mut rows: Vec<Row>, width: usize, height: usize) -> Vec<Row> {
 mod tests {
     use super::super::Look as TwoStatuses;
     use super::{Look, line, page, unreachable};
-    use crate::admin::tests_status::{healthy, operation};
-    use crate::admin::{Finding, Health};
     use crate::cli::CliError;
     use crate::cli::job::tests::a_job;
+    use crate::sample_status::{healthy, operation};
+    use mlgw_api::{Finding, Health};
     use std::time::Duration;
 
     fn look() -> TwoStatuses {

@@ -1,7 +1,6 @@
 //! Traces that a server records: begun, ended, listed and brought here.
 
 use super::beside;
-use crate::admin::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
 use crate::cli::client::Client;
 use crate::cli::output::{Out, columns};
 use crate::cli::progress::Progress;
@@ -9,6 +8,7 @@ use crate::cli::{CliError, Global, discover, path_segment};
 use crate::config::{ByteSize, Value as _};
 use clap::Args;
 use http::Method;
+use mlgw_api::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
 use mlgw_common::{Clock as _, SystemClock};
 use mlgw_policies::trace::{TraceReader, TraceWriter};
 use serde::Serialize;

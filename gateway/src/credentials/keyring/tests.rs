@@ -1,8 +1,9 @@
 //! The keyring over a real catalogue.
 
-use super::{ChangeKeyError, KeyChange, Keyring, NewKey, RootCredentials};
+use super::{ChangeKeyError, Keyring, RootCredentials};
 use crate::auth::KeySource;
-use crate::credentials::{Action, Role, Sealer, Secret};
+use crate::credentials::{Action, Sealer, Secret};
+use mlgw_api::{KeyChange, NewKey, Role};
 use mlgw_common::SystemClock;
 use mlgw_metadata::{Catalogue, CatalogueOptions};
 use std::path::Path;

@@ -1,0 +1,82 @@
+//! The requests and answers of the admin API as types, which its handlers, the command line and tests share.
+//!
+//! The package knows serde alone: no protocol, no engine. What makes an answer of an engine's type stands
+//! with the handlers. Always: docs/openapi.json describes every type, and tests of the handlers compare them
+//! with it. Nothing is stored, so a power failure changes nothing.
+
+mod bindings;
+mod buckets;
+mod datasets;
+mod decisions;
+mod dirty;
+mod drain;
+mod error;
+mod health;
+mod jobs;
+mod keys;
+mod migrations;
+mod objects;
+mod policy;
+mod policy_explain;
+mod policy_figures;
+mod policy_outcomes;
+mod policy_plan;
+mod policy_trials;
+mod quota;
+mod settings;
+mod status;
+mod store;
+pub mod tier_names;
+mod tiers;
+mod traces;
+mod upstreams;
+mod workload_plans;
+mod workloads;
+
+pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
+pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
+pub use datasets::{
+    DatasetInfo, DatasetList, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo, ScheduleRequest,
+    SourceInfo,
+};
+pub use decisions::{DecisionInfo, DecisionList};
+pub use dirty::{DirtyInfo, Discarded};
+pub use drain::MovesInfo;
+pub use error::ErrorDocument;
+pub use health::{Finding, Health};
+pub use jobs::{JobInfo, JobList, JobRequest};
+pub use keys::{CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, Role};
+pub use migrations::MigrateRequest;
+pub use objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
+pub use policy::{
+    ApplyRequest, EffectivePolicy, FreezeRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
+    PolicyVersionInfo, RollbackRequest,
+};
+pub use policy_explain::{
+    ActionInfo, BelongingInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction,
+    RecommendationInfo, RuleTried,
+};
+pub use policy_figures::PolicyStatus;
+pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
+pub use policy_plan::{
+    DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, SettingPlanned, SuperfluousInfo,
+};
+pub use policy_trials::{
+    DiagnosticInfo, Examined, KeyExamined, OrderWord, RuleExamined, RuleMatched, RuleOpen, SimulateRequest,
+    Simulated, TestRequest, ValidateRequest, Validated,
+};
+pub use quota::{QuotaInfo, QuotaRequest, UsedInfo};
+pub use settings::{SettingInfo, SettingList};
+pub use status::{
+    CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
+    SyncStatus, TierStatus,
+};
+pub use store::{BackupStatus, NewBackup};
+pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
+pub use traces::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
+pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList};
+pub use workload_plans::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
+pub use workloads::{PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
+
+/// The service that signatures of the admin API are made for.
+pub const SERVICE: &str = "mlgw";
