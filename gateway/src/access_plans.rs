@@ -1,9 +1,11 @@
 //! Access plans: what clients tell that they will read, kept and given to the policy engine.
 //!
-//! `plans/ID.plan` in the data directory each ([`file`]). A plan is for the workloads that give themselves a name, those that are there and those that come; it counts
-//! only while they do what it says. Always: what the engine was given is durable before anybody is told, and is given again after a start; so many plans
-//! and keys at most as limits say. Plans are changed one at a time. When power fails while one is put, the one before it or the new one is there. A
-//! file that is damaged is passed over and said loudly: its workload is guessed as ever.
+//! `plans/ID.plan` in the data directory each ([`file`]). A plan is for the workloads that give themselves a
+//! name, those that are there and those that come; it counts only while they do what it says. Always: what
+//! the engine was given is durable before anybody is told, and is given again after a start; so many plans
+//! and keys at most as limits say. Plans are changed one at a time. When power fails while one is put, the
+//! one before it or the new one is there. A file that is damaged is passed over and said loudly: its workload
+//! is guessed as ever.
 
 mod file;
 

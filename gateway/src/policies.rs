@@ -1,4 +1,5 @@
-//! The running policy: compiled from what the catalogue holds, replaced at once by whoever applies another one.
+//! The running policy: compiled from what the catalogue holds, replaced at once by whoever applies another
+//! one.
 //!
 //! - `place`, `facts`, `system`: what policies ask for, of the server and of an object;
 //! - `acting`: what it says of objects at rest, done;
@@ -8,9 +9,10 @@
 //! - `unbroken`: since when rules that delete have run;
 //! - `watched`: files that are taken up when they change.
 //!
-//! Always: what runs was compiled whole and is in the catalogue, durably, before anybody is told that it runs; what does not compile changes nothing.
-//! Changes are made one at a time, each built from the newest version by compare and set. After a power failure the newest version runs again;
-//! one that a newer server cannot compile any more is said loudly, and the built-in defaults run until another one is applied.
+//! Always: what runs was compiled whole and is in the catalogue, durably, before anybody is told that it
+//! runs; what does not compile changes nothing. Changes are made one at a time, each built from the newest
+//! version by compare and set. After a power failure the newest version runs again; one that a newer server
+//! cannot compile any more is said loudly, and the built-in defaults run until another one is applied.
 
 pub mod acting;
 pub mod changes;
@@ -86,7 +88,8 @@ pub struct Files {
     pub frameworks: Option<Vec<Text>>,
 }
 
-/// Which files somebody gives now. Others run already or ran before: slips in them that do no harm are not held against what is given.
+/// Which files somebody gives now. Others run already or ran before: slips in them that do no harm are not
+/// held against what is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Given {
     custom: bool,
@@ -235,7 +238,8 @@ impl Policies {
     /// Takes up the newest version, and then watched files where they changed since.
     ///
     /// # Errors
-    /// When the catalogue cannot be read, or what comes with the server does not compile, which a test says it does.
+    /// When the catalogue cannot be read, or what comes with the server does not compile, which a test says
+    /// it does.
     pub async fn open(
         catalogue: Catalogue,
         clock: Arc<dyn Clock>,
@@ -303,7 +307,8 @@ impl Policies {
         **self.system.load()
     }
 
-    /// Since when a rule that deletes checkpoints has run without a break, in milliseconds since 1970; of one that does not run, for ever.
+    /// Since when a rule that deletes checkpoints has run without a break, in milliseconds since 1970; of one
+    /// that does not run, for ever.
     #[must_use]
     pub fn deletes_since_ms(&self, rule: &str) -> i64 {
         self.unbroken.since_ms(rule)
@@ -313,7 +318,8 @@ impl Policies {
         self.system.store(Arc::new(system));
     }
 
-    /// What `files` come to here, where those that are not given are the ones that run. Blocks for milliseconds, of large files longer.
+    /// What `files` come to here, where those that are not given are the ones that run. Blocks for
+    /// milliseconds, of large files longer.
     ///
     /// # Errors
     /// Everything that is wrong with them.
@@ -343,7 +349,8 @@ impl Policies {
         done
     }
 
-    /// Goes back to the files of a version, or to those that ran before the ones that do; 0 is what comes with the server alone.
+    /// Goes back to the files of a version, or to those that ran before the ones that do; 0 is what comes
+    /// with the server alone.
     ///
     /// # Errors
     /// Why not; then nothing changes.
@@ -397,7 +404,8 @@ impl Policies {
         done
     }
 
-    /// Moves bounds as a lesson says, unless somebody has stopped the learning or changed the policy since; says whether they moved.
+    /// Moves bounds as a lesson says, unless somebody has stopped the learning or changed the policy since;
+    /// says whether they moved.
     ///
     /// # Errors
     /// Why not; then nothing changes.
@@ -415,7 +423,8 @@ impl Policies {
         done.map(|_| true)
     }
 
-    /// Waits for its turn to change the policy, and takes up what the catalogue has got meanwhile: whoever proposed it may not have been told.
+    /// Waits for its turn to change the policy, and takes up what the catalogue has got meanwhile: whoever
+    /// proposed it may not have been told.
     async fn alone(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, PolicyError> {
         let alone = self.changing.lock().await;
         if self.catalogue.policy().map_or(0, |version| version.number) != self.running().number() {

@@ -1,11 +1,12 @@
-//! What policies are tried with before they run, for the command line and the admin API alike: the answers are the same documents.
+//! What policies are tried with before they run, for the command line and the admin API alike: the answers
+//! are the same documents.
 //!
 //! - `validate`: whether files are right, and everything that is wrong with them;
 //! - `examine`: what rules make of keys, without anybody who reads them;
 //! - `simulate`: what caches would have got, on a `scenario`: a recorded trace or a generated workload.
 //!
-//! Always: nothing of it changes anything, and what is random comes from a seed. Only traces are read from the disk. There is nothing that a
-//! power failure could take.
+//! Always: nothing of it changes anything, and what is random comes from a seed. Only traces are read from
+//! the disk. There is nothing that a power failure could take.
 
 pub mod examine;
 pub mod scenario;

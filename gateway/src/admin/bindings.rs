@@ -111,7 +111,8 @@ pub(super) async fn unbind(
         id.inspect(|id| unbinding.writeback.forget(*id));
         // There is one only if the bucket was moved once.
         drop(unbinding.catalogue.delete_dataset(&dataset_of_bucket(&name)).await);
-        // An upstream that is configured no more has left copies that nobody can find: they go as others come.
+        // An upstream that is configured no more has left copies that nobody can find: they go as others
+        // come.
         if let Ok(bound) = bound {
             tokio::task::spawn_blocking(move || bound.forget());
         }

@@ -15,7 +15,8 @@ use std::sync::Arc;
 const BLOCKS_MAX: u64 = 10_000;
 
 impl Admin {
-    /// An object of a bucket, if that is bound. An origin is asked for what is not known here, or not any more.
+    /// An object of a bucket, if that is bound. An origin is asked for what is not known here, or not any
+    /// more.
     ///
     /// # Errors
     /// `NoSuchKey`; those of the origin.

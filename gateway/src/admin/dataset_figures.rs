@@ -1,6 +1,7 @@
 //! The figures of datasets and jobs, as metrics.
 //!
-//! Where bytes are, is told as it was counted last. The largest datasets are shown by name; what is left is added up as `other`.
+//! Where bytes are, is told as it was counted last. The largest datasets are shown by name; what is left is
+//! added up as `other`.
 
 use super::Admin;
 use crate::jobs::residency::{Readiness, Residency};

@@ -1,4 +1,5 @@
-//! `/v1/datasets`: names for some of a bucket, where their bytes are, and what is done with them by the clock.
+//! `/v1/datasets`: names for some of a bucket, where their bytes are, and what is done with them by the
+//! clock.
 
 use super::change::{Asked, Changed, json, parse};
 use super::extract::Path;

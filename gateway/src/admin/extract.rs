@@ -1,4 +1,5 @@
-//! What a request says in its path and after its question mark. Always: what does not fit is refused as all else is, by an [`ApiError`] in JSON.
+//! What a request says in its path and after its question mark. Always: what does not fit is refused as all
+//! else is, by an [`ApiError`] in JSON.
 
 use super::ApiError;
 use axum::extract::{self, FromRequestParts};

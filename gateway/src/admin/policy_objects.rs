@@ -1,4 +1,5 @@
-//! What policies are told of stored objects and of this server: the catalogue and the index of copies, read for that.
+//! What policies are told of stored objects and of this server: the catalogue and the index of copies, read
+//! for that.
 
 use super::Admin;
 use crate::policies::facts::KnownObject;
@@ -82,7 +83,8 @@ impl Admin {
         }))
     }
 
-    /// Tells `each` of every extent of one of our own objects, and whether it is the first of it or of a part. Blocks.
+    /// Tells `each` of every extent of one of our own objects, and whether it is the first of it or of a
+    /// part. Blocks.
     ///
     /// # Errors
     /// When the catalogue cannot be read.
@@ -134,8 +136,8 @@ impl Admin {
         })
     }
 
-    /// Tells `each` of at most `most` objects, bucket by bucket: our own, and of bound buckets those of which copies are known here. Returns
-    /// where it goes on, if it does. Blocks.
+    /// Tells `each` of at most `most` objects, bucket by bucket: our own, and of bound buckets those of which
+    /// copies are known here. Returns where it goes on, if it does. Blocks.
     ///
     /// # Errors
     /// When the catalogue cannot be read.

@@ -1,6 +1,8 @@
-//! `/v1/policy/outcomes`: what became of what was decided, by rule and by dataset, beside what other caches would have got.
+//! `/v1/policy/outcomes`: what became of what was decided, by rule and by dataset, beside what other caches
+//! would have got.
 //!
-//! Counted since the server started, the part about other caches lately and on a sample; what bounds have been learnt from it is in the history.
+//! Counted since the server started, the part about other caches lately and on a sample; what bounds have
+//! been learnt from it is in the history.
 
 use super::Admin;
 use crate::metrics::exposition::{Family, Value};

@@ -1,7 +1,9 @@
-//! `/v1/policy/plan`: what other files would do with what is stored, some thousands of objects with each request.
+//! `/v1/policy/plan`: what other files would do with what is stored, some thousands of objects with each
+//! request.
 //!
-//! The server remembers a plan from one request to the next ([`PolicyPlans`]): what a rule says of a whole dataset, checkpoint or prefix has to be heard of all objects
-//! before the first is looked at. Nothing is changed, and what is forgotten is begun anew by whoever asks.
+//! The server remembers a plan from one request to the next ([`PolicyPlans`]): what a rule says of a whole
+//! dataset, checkpoint or prefix has to be heard of all objects before the first is looked at. Nothing is
+//! changed, and what is forgotten is begun anew by whoever asks.
 
 use super::change::parse;
 use super::policy::{files, refused};
@@ -307,8 +309,8 @@ impl Admin {
         impossible
     }
 
-    /// Those that wait, of rules that the running policy has, whatever the engine knows of them: the round looks at what is stored, and calls off what it
-    /// does not say any more.
+    /// Those that wait, of rules that the running policy has, whatever the engine knows of them: the round
+    /// looks at what is stored, and calls off what it does not say any more.
     fn deletions(&self, run: &Run, running: &[Spare]) -> Vec<DeletionInfo> {
         let rules: BTreeSet<&str> = deleting(run.plan.programs().0).collect();
         let doubted = running.iter().filter(|one| one.is_deleted && !one.of.stays.is_empty());

@@ -1,4 +1,5 @@
-//! `/v1/policy/schema`, `validate`, `test` and `simulate`: policies tried before they run. Nothing changes by any of them.
+//! `/v1/policy/schema`, `validate`, `test` and `simulate`: policies tried before they run. Nothing changes by
+//! any of them.
 
 use super::change::parse;
 use super::extract::Query;

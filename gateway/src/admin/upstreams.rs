@@ -1,4 +1,5 @@
-//! `/v1/upstreams`: the object stores of others that are configured, and whether they can do what is asked of them.
+//! `/v1/upstreams`: the object stores of others that are configured, and whether they can do what is asked of
+//! them.
 
 use super::change::{Asked, Changed, json};
 use super::extract::Path;
@@ -38,8 +39,8 @@ pub(super) async fn show(
     Ok(Json(admin.upstream_by_name(&name)?))
 }
 
-/// Gives the prefix to this server. Its objects may be deleted from then on, and every other server that used it
-/// stops deleting.
+/// Gives the prefix to this server. Its objects may be deleted from then on, and every other server that used
+/// it stops deleting.
 pub(super) async fn adopt(
     State(admin): State<Arc<Admin>>,
     Extension(caller): Extension<Caller>,
@@ -65,7 +66,8 @@ fn not_adopted(error: &UpstreamError) -> ApiError {
     ApiError::new(status, code, error.to_string())
 }
 
-/// A check reads and writes there, and leaves nothing: nothing here changes, so no line of the audit log says so.
+/// A check reads and writes there, and leaves nothing: nothing here changes, so no line of the audit log says
+/// so.
 pub(super) async fn check(
     State(admin): State<Arc<Admin>>,
     Path(name): Path<String>,

@@ -1,6 +1,7 @@
 //! `/v1/workload-plans`: what workloads tell that they will read.
 //!
-//! A plan that names a prefix is of the keys that begin so when it is put: they are listed here, in the catalogue or at the origin.
+//! A plan that names a prefix is of the keys that begin so when it is put: they are listed here, in the
+//! catalogue or at the origin.
 
 use super::change::{Asked, Changed, json, parse};
 use super::extract::Path;
@@ -26,7 +27,8 @@ use std::time::{Duration, Instant};
 
 /// Keys of a page.
 const PAGE_KEYS: usize = 1000;
-/// How long the keys of a prefix may be listed: two million at an origin that takes a quarter of a second for a thousand.
+/// How long the keys of a prefix may be listed: two million at an origin that takes a quarter of a second for
+/// a thousand.
 pub(crate) const LISTING_MAX: Duration = Duration::from_secs(540);
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<AccessPlanList>, ApiError> {

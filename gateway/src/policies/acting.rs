@@ -8,10 +8,11 @@
 //! - `deleting`, `pointed`: checkpoints that a rule deletes, after their grace, unless a file names them;
 //! - `standing`: what others see of it.
 //!
-//! A round begins when the policy changes, when a checkpoint becomes complete, and every `policy.look_every`; there is one at a time. Always: what to do
-//! is decided anew from what is stored and what the policy says now, so nothing has to be remembered and what was begun by an older policy ends with it; the
-//! orders of a round are bounded, and the rest comes in the next; a round of a policy that does not run any more ends. When power fails pins are set again by the first round, and moves go on from
-//! where segments are.
+//! A round begins when the policy changes, when a checkpoint becomes complete, and every `policy.look_every`;
+//! there is one at a time. Always: what to do is decided anew from what is stored and what the policy says
+//! now, so nothing has to be remembered and what was begun by an older policy ends with it; the orders of a
+//! round are bounded, and the rest comes in the next; a round of a policy that does not run any more ends.
+//! When power fails pins are set again by the first round, and moves go on from where segments are.
 
 mod compressing;
 mod deleting;
@@ -45,7 +46,8 @@ use walk::Ended;
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// How many rounds follow each other so.
 const AGAIN_MAX: u32 = 10;
-/// In every so many rounds all objects are looked at for checkpoints though none was heard of: who brings objects in by a job is not heard.
+/// In every so many rounds all objects are looked at for checkpoints though none was heard of: who brings
+/// objects in by a job is not heard.
 const ROUNDS_BETWEEN_LOOKS: u64 = 60;
 /// How often it is looked whether a checkpoint became complete.
 const GLANCE: Duration = Duration::from_secs(1);

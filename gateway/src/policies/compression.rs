@@ -1,7 +1,7 @@
 //! Decides whether the bytes of a new object are compressed, before its first byte is stored.
 //!
-//! Rules are evaluated only while one that compresses acts. They get the facts that are known by then: key, size,
-//! bucket, tags, user metadata and client. Nothing is kept between requests.
+//! Rules are evaluated only while one that compresses acts. They get the facts that are known by then: key,
+//! size, bucket, tags, user metadata and client. Nothing is kept between requests.
 
 use super::Policies;
 use super::facts::{KnownObject, ObjectFacts};
@@ -26,8 +26,8 @@ pub(crate) struct NewObject<'a> {
 }
 
 impl Policies {
-    /// Returns how the body of a new object is compressed, if an acting rule compresses it. Calls `new` only while
-    /// a rule that compresses acts.
+    /// Returns how the body of a new object is compressed, if an acting rule compresses it. Calls `new` only
+    /// while a rule that compresses acts.
     pub(crate) fn compression<'a>(&self, new: impl FnOnce() -> NewObject<'a>) -> Option<Compression> {
         let program = self.acting(ActionKind::Compress)?;
         of(&program, &new(), &self.system(), self.clock.now())

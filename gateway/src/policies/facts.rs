@@ -1,7 +1,8 @@
 //! The facts about one object, as a policy asks for them.
 //!
-//! Pure: what is known of the object at rest, what its key hints at, how the server is, and, where somebody knows it, how the object is
-//! read. A fact that is not known here is asked of the next; one that nobody knows is none.
+//! Pure: what is known of the object at rest, what its key hints at, how the server is, and, where somebody
+//! knows it, how the object is read. A fact that is not known here is asked of the next; one that nobody
+//! knows is none.
 
 use super::place::SystemFacts;
 use mlgw_common::Timestamp;
@@ -64,8 +65,9 @@ pub struct ObjectFacts<'a> {
     file_type: FileType,
     tags: Option<Vec<&'a str>>,
     metadata: Vec<&'a str>,
-    /// How it is read and by whom, from whoever watches that; without it nothing of `access_pattern` and `workload_context` is known
-    /// but the frameworks that the key speaks for. What it knows of the object itself is taken before what is known at rest.
+    /// How it is read and by whom, from whoever watches that; without it nothing of `access_pattern` and
+    /// `workload_context` is known but the frameworks that the key speaks for. What it knows of the object
+    /// itself is taken before what is known at rest.
     pub access: Option<&'a dyn Facts>,
 }
 

@@ -1,7 +1,8 @@
-//! Learning in a server: what was measured is looked at now and then, and what it teaches becomes a version of the policy.
+//! Learning in a server: what was measured is looked at now and then, and what it teaches becomes a version
+//! of the policy.
 //!
-//! Always: a bound that has moved is in the catalogue, with what moved it, before anybody goes by it; who rolls back takes it back. What was
-//! measured is counted anew after a restart, what was learnt is not lost.
+//! Always: a bound that has moved is in the catalogue, with what moved it, before anybody goes by it; who
+//! rolls back takes it back. What was measured is counted anew after a restart, what was learnt is not lost.
 
 use super::Policies;
 use mlgw_common::Clock;
@@ -53,7 +54,8 @@ pub(super) fn bounds_of(learnt: &Learnt) -> Vec<LearntBound> {
     depth.chain(rules).collect()
 }
 
-/// What was learnt, as it is stored. What a newer server has learnt that this one does not know is passed over.
+/// What was learnt, as it is stored. What a newer server has learnt that this one does not know is passed
+/// over.
 pub(super) fn learnt_of(bounds: &[LearntBound]) -> Learnt {
     let mut learnt = Learnt::default();
     for one in bounds {

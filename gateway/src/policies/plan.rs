@@ -1,8 +1,9 @@
 //! What another policy would do with what is stored, object by object, beside the one that runs.
 //!
-//! Pure. Rules are asked as a round asks them: by what is known of each object now, at rest and from whoever reads. What a rule says of a whole
-//! dataset, checkpoint or prefix is found first ([`Plan::hear`]) and then told of all that belong to it ([`Plan::look`]). A rule that asks how objects are
-//! read and matches none is named ([`Plan::not_judged`]): what it asks may not be known yet.
+//! Pure. Rules are asked as a round asks them: by what is known of each object now, at rest and from whoever
+//! reads. What a rule says of a whole dataset, checkpoint or prefix is found first ([`Plan::hear`]) and then
+//! told of all that belong to it ([`Plan::look`]). A rule that asks how objects are read and matches none is
+//! named ([`Plan::not_judged`]): what it asks may not be known yet.
 
 use super::acting::groups::{InCheckpoint, Member, Retained, Spare, Wide, checkpoint_keep, pin_newest};
 use super::facts::{KnownObject, ObjectFacts, dataset_of};
@@ -101,7 +102,8 @@ pub struct Plan {
     pub deeds: BTreeMap<Deed, Extent>,
     /// The other policy's rules that matched an object.
     matched: BTreeSet<Arc<str>>,
-    /// What only the other one says, and is not done in buckets of ours, or in bound ones: rule, action, which, and of how many objects.
+    /// What only the other one says, and is not done in buckets of ours, or in bound ones: rule, action,
+    /// which, and of how many objects.
     idle: BTreeMap<(Arc<str>, &'static str, bool), u64>,
     /// Whether there is a cold tier, and an upstream that takes segments.
     below: (bool, bool),
@@ -155,7 +157,8 @@ impl Plan {
         self.idle.iter().map(sentence).collect()
     }
 
-    /// The checkpoints that the running policy lets go, and those that the other one would, once all objects were heard about.
+    /// The checkpoints that the running policy lets go, and those that the other one would, once all objects
+    /// were heard about.
     pub(crate) fn spare(&self, of: &Checkpoints) -> [Vec<Spare>; 2] {
         [&self.running, &self.other].map(|side| {
             let wide = Wide { areas: &side.done, is_over: &|_, _, _| false };
@@ -208,7 +211,8 @@ impl Plan {
         self.changed += u64::from(is_other);
     }
 
-    /// Rules of the other policy that the running one does not have, that ask how objects are read and that matched none; and what they ask.
+    /// Rules of the other policy that the running one does not have, that ask how objects are read and that
+    /// matched none; and what they ask.
     #[must_use]
     pub fn not_judged(&self) -> Vec<(String, Vec<String>)> {
         let rules = not_judged(&self.running.program, &self.other.program).into_iter();
@@ -290,7 +294,8 @@ impl Subject<'_> {
         self.access.and_then(dataset_of)
     }
 
-    /// What an action is done to, where that is known to be more than the object. Who retains chooses among checkpoints himself.
+    /// What an action is done to, where that is known to be more than the object. Who retains chooses among
+    /// checkpoints himself.
     fn area(&self, due: &Due<'_>) -> Option<Area> {
         let (target, kind) = (&due.action.target, due.action.kind);
         if *target == Target::Object || kind == ActionKind::Retain || !is_at_rest(kind) {
@@ -376,7 +381,8 @@ impl Said {
             == (other.action, &other.target, other.stance, &other.wish)
     }
 
-    /// Whether it moves the bytes of an object now, if `deeds` are what is done with it. What is only observed is taken as if it were the only one.
+    /// Whether it moves the bytes of an object now, if `deeds` are what is done with it. What is only
+    /// observed is taken as if it were the only one.
     fn moves(&self, deeds: &Deeds, of: &Subject<'_>, (has_cold, has_upstream): (bool, bool)) -> bool {
         let alone = || Deeds::of(self.claim().iter(), of.idle, |_| false).tier;
         let (tier, deed) = (of.object.tier, if self.acts() { deeds.tier.clone() } else { alone() });
@@ -396,7 +402,8 @@ impl Said {
     }
 }
 
-/// Rules of `other` that the running policy does not have and that ask how objects are read, and what they ask.
+/// Rules of `other` that the running policy does not have and that ask how objects are read, and what they
+/// ask.
 fn not_judged(running: &Program, other: &Program) -> Vec<(String, Vec<String>)> {
     let asks = |rule: &EffectiveRule| {
         let conditions = rule.rule.conditions.iter().filter(|one| {

@@ -1,4 +1,5 @@
-//! Watched files that changed: taken up whole, or refused whole and remembered, so that who looks at the server sees it.
+//! Watched files that changed: taken up whole, or refused whole and remembered, so that who looks at the
+//! server sees it.
 
 use super::{By, Draft, Files, Given, Policies, PolicyError, over};
 use mlgw_common::Timestamp;

@@ -1,7 +1,7 @@
 //! How the server is, for rules that ask: looked at every second.
 //!
-//! Always: who asks is told what was seen last, so that asking costs nothing. What upstreams did is told of the last seconds, and unknown while nothing
-//! was asked of any. Nothing of it outlives the process.
+//! Always: who asks is told what was seen last, so that asking costs nothing. What upstreams did is told of
+//! the last seconds, and unknown while nothing was asked of any. Nothing of it outlives the process.
 
 use super::Policies;
 use super::place::{SystemFacts, percent};
@@ -117,7 +117,8 @@ mod tests {
         for second in 0..200 {
             now.at_ms = second * 1000;
             asked.look(now);
-            // Of bytes 1,000 a second, then 3,000; of answers one in 20 ms each second, then none, then one in 40 ms.
+            // Of bytes 1,000 a second, then 3,000; of answers one in 20 ms each second, then none, then one
+            // in 40 ms.
             let before = Sample { ..now };
             match second {
                 60 => {

@@ -1,4 +1,5 @@
-//! The running policy over a real catalogue: applied, gone back from, frozen, watched, and the same after a restart.
+//! The running policy over a real catalogue: applied, gone back from, frozen, watched, and the same after a
+//! restart.
 
 use super::{By, Files, Place, Policies, PolicyError, Watched, watched};
 use mlgw_common::{Clock, SystemClock};

@@ -1,8 +1,9 @@
 //! Since when each rule that deletes checkpoints has run without a break.
 //!
-//! A deletion waits a grace in which whoever thinks better of it takes the rule back. Always: a rule that was taken back, be it for a moment that no round has
-//! seen, begins anew when it runs again, and with a rollback all do. After a restart or a power failure they count as begun with the newest version that came
-//! with files of its own, as nothing else is known of what ran between versions.
+//! A deletion waits a grace in which whoever thinks better of it takes the rule back. Always: a rule that was
+//! taken back, be it for a moment that no round has seen, begins anew when it runs again, and with a rollback
+//! all do. After a restart or a power failure they count as begun with the newest version that came with
+//! files of its own, as nothing else is known of what ran between versions.
 
 use mlgw_metadata::schema::{PolicyKind, PolicyVersion};
 use mlgw_policies::at_rest::deleting;

@@ -1,7 +1,8 @@
 //! Files of policy that a configuration names: read together, and looked at every second.
 //!
-//! Always: they are read whole before anything is made of them. What is looked at is what they hold, not when they were written, so a
-//! change is never missed; a file that is caught half written is refused or taken, and looked at again a second later.
+//! Always: they are read whole before anything is made of them. What is looked at is what they hold, not when
+//! they were written, so a change is never missed; a file that is caught half written is refused or taken,
+//! and looked at again a second later.
 
 use super::{Files, Policies};
 use mlgw_common::limits::{POLICY_FILE_BYTES_MAX, POLICY_FILES_MAX};

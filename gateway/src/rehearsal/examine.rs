@@ -1,6 +1,7 @@
 //! Rules on keys, without anybody who reads them.
 //!
-//! What is known of a key alone decides some rules. The others stay open, and the answer says for want of what.
+//! What is known of a key alone decides some rules. The others stay open, and the answer says for want of
+//! what.
 
 use mlgw_api::{Examined, KeyExamined, RuleExamined, RuleMatched, RuleOpen};
 use mlgw_policies::language::{EffectiveRule, Judged, Judgement, KeyFacts, KnownOfKey, Program, Target};

@@ -1,4 +1,5 @@
-//! What is rehearsed on: a trace, or a generated workload. Both can be gone through again and again, and neither is in memory.
+//! What is rehearsed on: a trace, or a generated workload. Both can be gone through again and again, and
+//! neither is in memory.
 
 use super::{RehearsalError, unreadable};
 use mlgw_policies::Access;
@@ -66,8 +67,8 @@ impl Scenario {
         told(&made.scene, made.requests).map_err(|error| RehearsalError::Asked(format!("plans: {error}")))
     }
 
-    /// Tells `take` of every access, in order, and of which epoch it is, from 0. The bytes that shares of a cache are shares of are
-    /// answered, if they are known beforehand.
+    /// Tells `take` of every access, in order, and of which epoch it is, from 0. The bytes that shares of a
+    /// cache are shares of are answered, if they are known beforehand.
     ///
     /// # Errors
     /// When the trace cannot be read or the workload not be made; those of `take`, which end it.
@@ -110,7 +111,8 @@ pub fn each_of_trace(
     }
 }
 
-/// The same for a file. Returns how many accesses it has: none of one that power failed upon before anything was written.
+/// The same for a file. Returns how many accesses it has: none of one that power failed upon before anything
+/// was written.
 fn each_of_file(
     path: &Path,
     take: &mut impl FnMut(&Access<'_>) -> Result<(), RehearsalError>,

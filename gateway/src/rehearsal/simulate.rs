@@ -1,7 +1,8 @@
 //! What caches would have got on a scenario: ours, those of others, and the best there can be.
 //!
-//! Always: the same simulation gives the same rows. Requests are gone through once for each size of the cache and are not in memory; what is,
-//! is some 100 bytes for each block that they ask for, and some 30 more for a second engine; who runs it says how many of these there may be.
+//! Always: the same simulation gives the same rows. Requests are gone through once for each size of the cache
+//! and are not in memory; what is, is some 100 bytes for each block that they ask for, and some 30 more for a
+//! second engine; who runs it says how many of these there may be.
 
 use super::RehearsalError;
 use super::scenario::Scenario;
@@ -42,7 +43,8 @@ pub struct Simulation {
 /// How far a simulation is.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// The cache that is tried, as a share; none while it is found out what there is, and at the end, when all accesses are done for the last one and others are not.
+    /// The cache that is tried, as a share; none while it is found out what there is, and at the end, when
+    /// all accesses are done for the last one and others are not.
     pub share: Option<f64>,
     /// Accesses that are done.
     pub done: u64,
@@ -98,7 +100,8 @@ struct Known {
 }
 
 impl Simulation {
-    /// Runs it, on this thread and one more. `watch` is asked on this one, every few dozen accesses, whether to go on.
+    /// Runs it, on this thread and one more. `watch` is asked on this one, every few dozen accesses, whether
+    /// to go on.
     ///
     /// # Errors
     /// See [`RehearsalError`]; those of `watch`.
@@ -205,8 +208,9 @@ impl Simulation {
         Ok(Run { score: runner.score(), decided: Some(runner.fingerprint()) })
     }
 
-    /// What each racer reaches with each cache, in the order of both. Runs of our engine are begun one after the other by whichever thread is free, the
-    /// other one having been through all references first: that is about as much as half of our runs.
+    /// What each racer reaches with each cache, in the order of both. Runs of our engine are begun one after
+    /// the other by whichever thread is free, the other one having been through all references first: that is
+    /// about as much as half of our runs.
     fn race(
         &self,
         known: &Known,

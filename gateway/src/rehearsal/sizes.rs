@@ -3,7 +3,8 @@
 use crate::config::{ByteSize, Value as _};
 use std::str::FromStr;
 
-/// What is tried when nobody says which sizes: ten million accesses are replayed for so many, by everybody, within a minute.
+/// What is tried when nobody says which sizes: ten million accesses are replayed for so many, by everybody,
+/// within a minute.
 pub const DEFAULT_CACHES: &str = ".2,.5,.8";
 
 /// How large a cache is.

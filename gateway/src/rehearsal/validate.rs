@@ -1,4 +1,5 @@
-//! Whether files are right, each for itself, above what comes with the server and the plugins that are given with them.
+//! Whether files are right, each for itself, above what comes with the server and the plugins that are given
+//! with them.
 
 use mlgw_api::{DiagnosticInfo, Validated};
 use mlgw_metadata::schema::PolicyFile as Text;

@@ -1,4 +1,5 @@
-//! `/v1/policy/schema`, `validate`, `test` and `simulate`: as the document says, as the command line says, and bounded.
+//! `/v1/policy/schema`, `validate`, `test` and `simulate`: as the document says, as the command line says,
+//! and bounded.
 
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};

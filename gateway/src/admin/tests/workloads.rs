@@ -1,4 +1,5 @@
-//! `/v1/workloads` and `/v1/workload-plans`: the document says what the code does, and calls do what they say.
+//! `/v1/workloads` and `/v1/workload-plans`: the document says what the code does, and calls do what they
+//! say.
 
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};

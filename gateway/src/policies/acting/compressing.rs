@@ -1,8 +1,10 @@
 //! What is stored as it came and a rule wants smaller: compressed, chunk by chunk.
 //!
-//! Always: each chunk is replaced by compare and set, so reads and writes of the object go on, and a round that ends in between has compressed some chunks and
-//! leaves others to the next; it takes half a core and [`AT_WORK_MAX`] at most. Of an object, or of each of its parts, the first chunk is the sample, as when
-//! it is put. What gains too little is remembered until the policy changes ([`Tried`]), in memory: after a start it is tried once more.
+//! Always: each chunk is replaced by compare and set, so reads and writes of the object go on, and a round
+//! that ends in between has compressed some chunks and leaves others to the next; it takes half a core and
+//! [`AT_WORK_MAX`] at most. Of an object, or of each of its parts, the first chunk is the sample, as when it
+//! is put. What gains too little is remembered until the policy changes ([`Tried`]), in memory: after a start
+//! it is tried once more.
 
 use super::Acting;
 use super::standing::Outcome;
@@ -201,7 +203,8 @@ impl Acting {
         }
     }
 
-    /// The next chunks of an object that are stored as they came, from one on; none when it is not there any more.
+    /// The next chunks of an object that are stored as they came, from one on; none when it is not there any
+    /// more.
     async fn loose_chunks(&self, one: &Loose, from: usize) -> Result<Vec<LooseChunk>, Ended> {
         let (admin, bucket, key, body) = (Arc::clone(&self.admin), one.bucket, one.key.clone(), one.body);
         let found = tokio::task::spawn_blocking(move || {

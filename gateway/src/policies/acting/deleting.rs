@@ -1,7 +1,8 @@
 //! Checkpoints that a rule deletes, after their grace, as an S3 DELETE deletes objects.
 //!
-//! Always: a checkpoint is noted durably and watched a grace before; at the moment of deletion the policy still says so, and of its objects
-//! exactly those go that were there when it was noted: one that was written since ends it for this round, and what only begins like them stays.
+//! Always: a checkpoint is noted durably and watched a grace before; at the moment of deletion the policy
+//! still says so, and of its objects exactly those go that were there when it was noted: one that was written
+//! since ends it for this round, and what only begins like them stays.
 
 use super::Acting;
 use super::groups::{Retained, moment_of};
@@ -38,8 +39,8 @@ struct Deleted {
     error: Option<String>,
 }
 
-/// The engine watches the checkpoints whose deletion waits, and those that are about to. Done before it recalls what it heard, so that a restart forgets
-/// no read.
+/// The engine watches the checkpoints whose deletion waits, and those that are about to. Done before it
+/// recalls what it heard, so that a restart forgets no read.
 pub fn watch_doomed(standing: &Standing, keeper: &Keeper, superfluous: &[Superfluous]) {
     let notes = standing.notes();
     let noted = notes.iter().map(|note| (note.bucket, note.prefix.as_str()));
@@ -131,7 +132,8 @@ impl Acting {
         Some(by_both_clocks(at_us, (began_ms, now_us), now_ms))
     }
 
-    /// Deletes the objects of a checkpoint, as many as may go in a round; nothing comes of one that does not fit into what is left of it.
+    /// Deletes the objects of a checkpoint, as many as may go in a round; nothing comes of one that does not
+    /// fit into what is left of it.
     async fn delete_one(
         &self,
         walk: &Walk,
@@ -226,7 +228,8 @@ impl Acting {
         (!stand).then(|| MustStay::NoneBetter.why())
     }
 
-    /// Whether the newest complete checkpoint of the run, by what the walk has found, is another one and still there.
+    /// Whether the newest complete checkpoint of the run, by what the walk has found, is another one and
+    /// still there.
     fn has_newer(&self, walk: &Walk, bucket: &Bucket, note: &Note) -> bool {
         let series = walk
             .own
@@ -296,15 +299,16 @@ impl Acting {
     }
 }
 
-/// A moment of the engine's, which counts from when it began and has come to `now_us`, in milliseconds since 1970. The clock may have been put right since it
-/// began: the later one counts of what both say.
+/// A moment of the engine's, which counts from when it began and has come to `now_us`, in milliseconds since
+/// 1970. The clock may have been put right since it began: the later one counts of what both say.
 fn by_both_clocks(at_us: u64, (began_ms, now_us): (u64, u64), now_ms: i64) -> i64 {
     let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
     let since_begin = millis(began_ms.saturating_add(at_us / 1000));
     since_begin.max(now_ms.saturating_sub(millis(now_us.saturating_sub(at_us) / 1000)))
 }
 
-/// Whether all files of a checkpoint that a walk has found are still there as it has found them; `object` is what a key is now.
+/// Whether all files of a checkpoint that a walk has found are still there as it has found them; `object` is
+/// what a key is now.
 fn stands(own: &Checkpoints, id: GroupId, object: impl Fn(&str) -> Option<ObjectVersion>) -> bool {
     let (Some(group), Some(mut members)) = (own.group(id), own.members(id)) else {
         return false;

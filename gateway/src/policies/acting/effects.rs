@@ -1,7 +1,7 @@
 //! Pins, moves and evictions carried out.
 //!
-//! Always: pins are set before anything is moved; an order is waited for before the next is given; the hot tier is not filled by what rules bring up
-//! beyond the mark down to which it spills.
+//! Always: pins are set before anything is moved; an order is waited for before the next is given; the hot
+//! tier is not filled by what rules bring up beyond the mark down to which it spills.
 
 use super::found::{Evicted, Found};
 use super::segments::{Going, Ordered, SegmentNow};

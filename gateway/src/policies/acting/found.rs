@@ -32,7 +32,8 @@ pub(super) struct Found {
     rising_objects: usize,
 }
 
-/// Pins that rules want. Those that do not hold have a limit of their own: they take no place of those that do.
+/// Pins that rules want. Those that do not hold have a limit of their own: they take no place of those that
+/// do.
 #[derive(Default)]
 pub(super) struct Wanted {
     pub(super) all: Vec<Candidate>,

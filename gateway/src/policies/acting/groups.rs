@@ -1,7 +1,8 @@
 //! The checkpoints of our own buckets, found by their keys, and what rules and settings say of them.
 //!
-//! Found anew in every round, so that what is decided of them, deleting above all, rests on what is stored and not on what was heard. The policy
-//! engine's own knowledge, which is of bound buckets and of what was heard, is put right by the way.
+//! Found anew in every round, so that what is decided of them, deleting above all, rests on what is stored
+//! and not on what was heard. The policy engine's own knowledge, which is of bound buckets and of what was
+//! heard, is put right by the way.
 
 use crate::policies::facts::KnownObject;
 use mlgw_metadata::schema::{Bucket, ObjectVersion};
@@ -190,14 +191,16 @@ struct Said {
     heard: BTreeMap<String, Heard>,
 }
 
-/// Of how many files of a checkpoint a rule was heard that are more than text. Objects are looked at one after another, a rule may say it twice of one.
+/// Of how many files of a checkpoint a rule was heard that are more than text. Objects are looked at one
+/// after another, a rule may say it twice of one.
 #[derive(Default)]
 struct Heard {
     tensors: u32,
     last: Box<str>,
 }
 
-/// What rules say of more than one object, and which of them say a pin on an object of which the time is over.
+/// What rules say of more than one object, and which of them say a pin on an object of which the time is
+/// over.
 pub(crate) struct Wide<'a> {
     pub(crate) areas: &'a Areas,
     pub(crate) is_over: &'a dyn Fn(u64, &str, &By) -> bool,
@@ -229,8 +232,8 @@ impl Retained {
         self.datasets.entry(name_of(one)).or_default().insert(dataset.into());
     }
 
-    /// `entry` is what the object's user metadata says of how good it is. Of several rules the strongest is heard for a run; one whose target is a
-    /// prefix is heard for checkpoints that begin so.
+    /// `entry` is what the object's user metadata says of how good it is. Of several rules the strongest is
+    /// heard for a run; one whose target is a prefix is heard for checkpoints that begin so.
     fn hear_retain(
         &mut self,
         (one, key): (&Member, &str),
@@ -264,8 +267,9 @@ impl Retained {
         *held = rank.min(*held);
     }
 
-    /// What may go: unpinned and moved down, by claims on it; those that are to be deleted are returned, the oldest of each run first, then the next, and
-    /// last what stays all the same: so many wait at a time, and a run of which all must stay takes no other's place.
+    /// What may go: unpinned and moved down, by claims on it; those that are to be deleted are returned, the
+    /// oldest of each run first, then the next, and last what stays all the same: so many wait at a time, and
+    /// a run of which all must stay takes no other's place.
     pub(super) fn superfluous(
         &self,
         own: &Checkpoints,
@@ -335,7 +339,8 @@ impl Retained {
         self.of.iter().map(|(run, said)| (*run, keep_of(&said.retain))).filter(|(_, keep)| keep.every > 0)
     }
 
-    /// Whether a rule that is stronger than `by` pins a checkpoint, or anything of it: by an object, or by what that belongs to.
+    /// Whether a rule that is stronger than `by` pins a checkpoint, or anything of it: by an object, or by
+    /// what that belongs to.
     fn is_pinned(&self, own: &Checkpoints, one: &Generation<'_>, by: &By, wide: &Wide<'_>) -> bool {
         let name = (one.bucket, one.prefix.to_owned());
         if self.pinned.get(&name).is_some_and(|rank| *rank < by.rank) {

@@ -1,8 +1,9 @@
 //! From objects that are to go down to orders by segments: a pure decision.
 //!
-//! A segment of which at least half of what lives goes is spilled, and what stays is appended elsewhere first; of others what goes is gathered in segments of
-//! its own, which the next round spills. In the cold tier only segments all of which goes are moved on. Always: what a rule pins does not go with its
-//! segment; no more than a bounded number of segments is ordered at once.
+//! A segment of which at least half of what lives goes is spilled, and what stays is appended elsewhere
+//! first; of others what goes is gathered in segments of its own, which the next round spills. In the cold
+//! tier only segments all of which goes are moved on. Always: what a rule pins does not go with its segment;
+//! no more than a bounded number of segments is ordered at once.
 
 use mlgw_common::limits::{ORDER_SEGMENTS_MAX, ROUND_OBJECTS_MAX};
 use mlgw_common::{BodyId, SegmentId};

@@ -1,8 +1,11 @@
-//! What stands between rounds and is seen by others: checkpoints whose deletion waits, what was done so far, and what rules said of more than one object.
+//! What stands between rounds and is seen by others: checkpoints whose deletion waits, what was done so far,
+//! and what rules said of more than one object.
 //!
-//! The former are in `DATA/deletions` ([`file`]), and in `DATA/spacings` how far the checkpoints of runs were from each other; both are written whole whenever they change. Always: a checkpoint is deleted only when it was noted there, durably, a grace
-//! before. When power fails while it is written, the one before it or the new one is there. A file that is damaged is passed over and said loudly: what
-//! was noted waits its whole grace again.
+//! The former are in `DATA/deletions` ([`file`]), and in `DATA/spacings` how far the checkpoints of runs were
+//! from each other; both are written whole whenever they change. Always: a checkpoint is deleted only when it
+//! was noted there, durably, a grace before. When power fails while it is written, the one before it or the
+//! new one is there. A file that is damaged is passed over and said loudly: what was noted waits its whole
+//! grace again.
 
 mod file;
 
@@ -165,7 +168,8 @@ impl Standing {
         self.held.lock().get(&(bucket, prefix.to_owned())).map(|doubts| MustStay::all(doubts))
     }
 
-    /// A deletion that is due was not done, for this reason; none: it was, or its time was not come. Says whether that is news.
+    /// A deletion that is due was not done, for this reason; none: it was, or its time was not come. Says
+    /// whether that is news.
     pub(super) fn set_stays(&self, note: &Note, why: Option<&str>) -> bool {
         let (mut stays, name) = (self.stays.lock(), (note.bucket, note.prefix.clone()));
         let before = match why {

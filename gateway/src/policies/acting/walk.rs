@@ -1,4 +1,5 @@
-//! A walk over all objects: what rules say of each of them, found out a page at a time by a thread that may block.
+//! A walk over all objects: what rules say of each of them, found out a page at a time by a thread that may
+//! block.
 
 use super::Acting;
 use super::compressing::{Loose, is_loose};
@@ -64,7 +65,8 @@ pub(super) struct Walk {
 }
 
 impl Acting {
-    /// Has `each` look at all objects, a page at a time and at rest in between, as long as `program` runs. What it collects in goes along.
+    /// Has `each` look at all objects, a page at a time and at rest in between, as long as `program` runs.
+    /// What it collects in goes along.
     async fn pages<T: Send + 'static>(
         self: &Arc<Self>,
         program: &Arc<Program>,
@@ -126,7 +128,8 @@ impl Acting {
             })
             .await?;
         self.tell(&mut { unheard });
-        // What is seen early may be written while others are looked at: nothing is quiet that was not when that began.
+        // What is seen early may be written while others are looked at: nothing is quiet that was not when
+        // that began.
         let mut own = finding.end(begun.as_millis());
         let spacings = self.admin.standing.spacings();
         own.recall(&spacings);
@@ -272,7 +275,8 @@ impl Walk {
             if let Some(area) = Area::of(target, bucket, dataset.as_deref(), prefix) {
                 found.areas.add(area, claim.clone());
             }
-            // Of what is not known to belong to more it is said of the object; a prefix says whose it is itself.
+            // Of what is not known to belong to more it is said of the object; a prefix says whose it is
+            // itself.
             if !matches!(target, Target::Prefix(_)) {
                 claims.push(claim);
             }

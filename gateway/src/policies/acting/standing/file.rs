@@ -1,9 +1,9 @@
 //! The files of deletions that wait and of intervals between checkpoints: a [line](crate::line_file)
 //! `mlgw-deletions 3 OWNER CRC JSON` and `mlgw-spacings 2 OWNER CRC JSON`, and nothing else.
 //!
-//! Always: what is read back is what this server wrote on its present timeline, and anything else is refused. Versions 1
-//! and 2 of the deletions and version 1 of the intervals have no owner. Version 1 of the deletions has no `seq`; it
-//! reads as 0, which is the place of no write, so that what it notes waits its grace anew.
+//! Always: what is read back is what this server wrote on its present timeline, and anything else is refused.
+//! Versions 1 and 2 of the deletions and version 1 of the intervals have no owner. Version 1 of the deletions
+//! has no `seq`; it reads as 0, which is the place of no write, so that what it notes waits its grace anew.
 
 use crate::line_file::{BadLine, Kind};
 use mlgw_common::{Identity, Lineage};
