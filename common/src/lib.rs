@@ -1,21 +1,24 @@
 //! What every mlgw crate shares: names, ids, identity, limits, secrets, the clock, checksums and histograms.
 //!
-//! Nothing here does I/O and nothing here knows of HTTP, Raft or files, so any crate may depend
-//! on it. Outside input becomes one of these types exactly once, at the edge; from there on the
+//! Nothing here knows HTTP, Raft or storage, so any crate may depend on it. Outside input becomes one of these types exactly once, at the edge; from there on the
 //! type is the proof that it was checked.
 
 pub mod bytes;
 pub mod checksum;
 pub mod clock;
 pub mod header_text;
+pub mod hex;
 pub mod histogram;
 pub mod identity;
 pub mod ids;
 pub mod limits;
 pub mod names;
+pub mod private_file;
+mod random;
 pub mod regular;
 mod secret;
 
+pub use bytes::ByteSize;
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use identity::{ClusterId, Identity, Incarnation, Kinship, Lineage, NodeName};
 pub use ids::{
@@ -23,4 +26,5 @@ pub use ids::{
     Seq,
 };
 pub use names::{BucketName, NameError, ObjectKey};
+pub use random::{RandomError, random};
 pub use secret::{Secret, hide_url_secrets};

@@ -11,7 +11,7 @@ mod file;
 
 pub use file::About;
 
-use crate::credentials::sealer::write_private;
+use mlgw_common::private_file;
 use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
 use mlgw_common::regular;
 use mlgw_common::{Clock, Lineage, Timestamp};
@@ -240,7 +240,7 @@ impl AccessPlans {
             fs::create_dir(&self.dir)?;
             self.dir.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())?;
         }
-        write_private(&self.dir, &self.path(id), bytes)
+        private_file::write(&self.dir, &self.path(id), bytes)
     }
 
     fn path(&self, id: &str) -> PathBuf {

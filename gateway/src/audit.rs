@@ -76,7 +76,8 @@ impl AuditLog {
 #[cfg(test)]
 mod tests {
     use super::{AuditLog, FILE_NAME, Line};
-    use crate::config::{Audit, ByteSize};
+    use crate::config::Audit;
+    use mlgw_common::ByteSize;
     use std::path::Path;
 
     fn line(resource: &str) -> Line {

@@ -12,7 +12,7 @@
 mod canonical;
 mod chunks;
 mod header;
-pub(crate) mod hex;
+
 mod payload;
 mod percent;
 pub mod post;

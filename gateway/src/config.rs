@@ -26,8 +26,9 @@ pub use table::{
     MetricsSection, PolicySection, S3, SECTIONS, SETTINGS, Setting, Tls, TracesSection,
 };
 pub use upstreams::{UPSTREAM_SETTINGS, Upstream};
+use mlgw_common::ByteSize;
 pub use value::{
-    Address, Auto, ByteSize, CredentialKind, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials,
+    Address, Auto, CredentialKind, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials,
     Value,
 };
 

@@ -14,4 +14,4 @@ pub use key::{Key, OWNER};
 pub use keyring::{ChangeKeyError, Keyring, OpenKeyringError, RootCredentials};
 pub use mlgw_common::Secret;
 pub use principal::{Action, BadGlob, Principal};
-pub use sealer::{Sealer, SealerError, random};
+pub use sealer::{Sealer, SealerError};

@@ -6,7 +6,7 @@
 //! disks, past the memory tier; objects of which a part is in an upstream are left out, as reading them costs
 //! traffic. Nothing is changed.
 
-use crate::auth::hex;
+use mlgw_common::hex;
 use md5::{Digest as _, Md5};
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::Catalogue;
@@ -195,7 +195,7 @@ fn comparisons(object: &ObjectVersion, sizes: impl Fn() -> Option<Vec<u64>>) -> 
 #[cfg(test)]
 mod tests {
     use super::{Algorithm, Comparison, comparisons};
-    use crate::auth::hex;
+    use mlgw_common::hex;
     use md5::{Digest as _, Md5};
     use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, Imported, ObjectVersion};
 

@@ -1,6 +1,7 @@
 //! Quotas as people give and read them.
 
-use crate::config::{ByteSize, Value as _};
+use crate::config::Value as _;
+use mlgw_common::ByteSize;
 use mlgw_api::{QuotaInfo, QuotaRequest, UsedInfo};
 use mlgw_metadata::schema::{BucketUsage, Measure, Quota};
 

@@ -37,7 +37,7 @@ use crate::auth::AuthRules;
 use crate::cli::discover::{AdminFile, FILE_NAME};
 use crate::config::{Config, Loaded, Sources, TooLittleMemory};
 use crate::credentials::OpenKeyringError;
-use crate::credentials::sealer::write_private;
+use mlgw_common::private_file;
 use crate::jobs::{JobContext, Jobs};
 use crate::metrics::Metrics;
 use crate::metrics::access_log::AccessLog;
@@ -575,6 +575,6 @@ fn write_admin_file(engine: &Engine, endpoint: &str) -> Result<PathBuf, ServeErr
     };
     let path = engine.dir.path().join(FILE_NAME);
     let text = format!("{}\n", serde_json::json!(file));
-    write_private(engine.dir.path(), &path, text.as_bytes()).map_err(io_error(path.display().to_string()))?;
+    private_file::write(engine.dir.path(), &path, text.as_bytes()).map_err(io_error(path.display().to_string()))?;
     Ok(path)
 }

@@ -3,7 +3,7 @@
 //! Pure: the same status gives the same findings. Each rule has an alert of the same meaning in
 //! deploy/prometheus/alerts.yml; a status looks at the last minute, an alert at longer.
 
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use mlgw_api::{Finding, Health, Status, TierStatus};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, GIB, PROPOSE_QUEUE_MAX};
 use mlgw_tiering::hot::Upstreams;

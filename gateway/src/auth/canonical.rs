@@ -7,7 +7,8 @@
 use super::scope::Scope;
 use super::signing_key::SigningKey;
 use super::time::AmzDate;
-use super::{Request, hex, mismatch, percent};
+use super::{Request, mismatch, percent};
+use mlgw_common::hex;
 use crate::credentials::Key;
 use crate::query::Query;
 use crate::s3::error::{Code, S3Error};

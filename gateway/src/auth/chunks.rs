@@ -5,7 +5,8 @@
 
 use super::signing_key::SigningKey;
 use super::time::AmzDate;
-use super::{hex, mismatch};
+use super::mismatch;
+use mlgw_common::hex;
 use crate::s3::error::S3Error;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;

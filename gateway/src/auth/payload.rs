@@ -1,6 +1,7 @@
 //! `x-amz-content-sha256`: what the body will be held to.
 
-use super::{ChunkSigner, hex};
+use super::ChunkSigner;
+use mlgw_common::hex;
 use crate::s3::error::{Code, S3Error};
 
 /// The header's name.

@@ -1,7 +1,7 @@
 //! What a head says that the body's checksums are, and the answers when they are not.
 
 use super::trailer::Trailer;
-use crate::auth::hex;
+use mlgw_common::hex;
 use crate::s3::error::{Code, S3Error};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover};
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use crate::quota::describe;
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover, job, path_segment};
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use crate::quota::describe;
 use clap::Subcommand;
 use http::Method;

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::job;
 use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover, path_segment};
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use clap::{Args, Subcommand};
 use http::Method;
 use mlgw_api::{

@@ -1,7 +1,7 @@
 //! Figures as people read them: rates, times, sizes, and the tables of `status` and `top`.
 
 use super::output::columns;
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use mlgw_api::{OperationStatus, Status, SyncStatus, TierStatus};
 
 /// A rate with three digits or so.

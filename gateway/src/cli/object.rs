@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::{CliError, Global, discover, path_segment};
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use clap::Subcommand;
 use mlgw_api::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 

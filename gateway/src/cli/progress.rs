@@ -1,7 +1,7 @@
 //! How far long work is: on a terminal one line that is written over, elsewhere a line now and
 //! then. Always to standard error, so that an answer can be piped.
 
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use std::cell::RefCell;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};

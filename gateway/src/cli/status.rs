@@ -4,7 +4,7 @@ use super::client::Client;
 use super::figures::{age, findings, operations, syncs, tiers, time};
 use super::output::{Out, pairs};
 use super::{CliError, Global, discover};
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use http::Method;
 use mlgw_api::{Health, SettingList, Status};
 

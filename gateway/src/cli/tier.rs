@@ -4,7 +4,7 @@ use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::progress::Progress;
 use super::{CliError, Global, discover, path_segment};
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{BadRange, CompactRequest, CompactionInfo, MovesInfo, TierDetail, TierInfo, TierList};

@@ -5,7 +5,7 @@ use super::output::{Out, columns, confirm, pairs};
 use super::policy::read;
 use super::{CliError, Global, discover, path_segment};
 use crate::cli::figures::age;
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{

@@ -8,7 +8,8 @@
 //!
 //! Pure: the same configuration on the same machine gives the same division.
 
-use super::{ByteSize, Config, Machine};
+use super::{Config, Machine};
+use mlgw_common::ByteSize;
 use mlgw_common::limits::{
     COPY_BLOCK_BYTES, DIRECT_BUFFER_BYTES, FETCH_BLOCKS_MAX, FETCH_BLOCKS_MIN, LOG_MEMTABLE_BYTES,
     MEMORY_BYTES_MIN, MIB, MOVE_BATCH_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, OWN_SEGMENTS_OPEN_MAX,

@@ -1,7 +1,8 @@
 //! The table in words: what is in force, an example file, the documentation.
 
 use super::upstreams::name_of;
-use super::{ByteSize, Loaded, Machine, SECTIONS, SETTINGS, Setting, UPSTREAM_SETTINGS};
+use super::{Loaded, Machine, SECTIONS, SETTINGS, Setting, UPSTREAM_SETTINGS};
+use mlgw_common::ByteSize;
 use mlgw_api::{SettingInfo, SettingList};
 use std::fmt::Write as _;
 

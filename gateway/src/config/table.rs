@@ -4,9 +4,8 @@
 //! while the server runs. The typed [`Config`], `mlgw config show`, `check` and `example`, the
 //! environment variables and docs/CONFIGURATION.md all come from it, so they cannot disagree.
 
-use super::value::{
-    Address, Auto, ByteSize, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
-};
+use super::value::{Address, Auto, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value};
+use mlgw_common::ByteSize;
 use mlgw_policies::language::Environment;
 use mlgw_tiering::upstream::UpstreamSettings;
 use std::path::PathBuf;

@@ -4,7 +4,8 @@
 //! [`Value::from_text`], so a value means the same wherever it was written. `to_text` of a value
 //! reads back as that value.
 
-use mlgw_common::{Secret, hide_url_secrets};
+use mlgw_common::bytes::number_and_unit;
+use mlgw_common::{ByteSize, Secret, hide_url_secrets};
 use mlgw_policies::language::Environment;
 use mlgw_tiering::upstream::{Addressing, EtagTrust, UpstreamKind};
 use std::fmt;
@@ -36,55 +37,11 @@ pub(crate) fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// A number of bytes: `64MiB`, `1GB` or plain `65536`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ByteSize(pub u64);
-
-impl ByteSize {
-    /// The size for people: three digits and a unit.
-    #[must_use]
-    pub fn human(self) -> String {
-        mlgw_common::bytes::human(self.0)
-    }
-}
-
-/// Largest first, binary before decimal, so that the first that divides is the shortest spelling.
-const BYTE_UNITS: [(&str, u64); 9] = [
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-    ("TB", 1_000_000_000_000),
-    ("GB", 1_000_000_000),
-    ("MB", 1_000_000),
-    ("kB", 1_000),
-    ("B", 1),
-];
-
-impl fmt::Display for ByteSize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = BYTE_UNITS.iter().find(|(_, unit)| self.0 != 0 && self.0.is_multiple_of(*unit));
-        match whole {
-            Some(("B", _)) | None => write!(f, "{}", self.0),
-            Some((name, unit)) => write!(f, "{}{name}", self.0 / unit),
-        }
-    }
-}
-
 impl Value for ByteSize {
-    const EXPECTS: &'static str = "a size such as \"64MiB\", \"10GB\" or 65536";
+    const EXPECTS: &'static str = ByteSize::EXPECTS;
 
     fn from_text(text: &str) -> Result<Self, String> {
-        let (number, unit) = number_and_unit(text)?;
-        let scale = match unit {
-            "" => 1,
-            _ => BYTE_UNITS
-                .iter()
-                .find(|(name, _)| name.eq_ignore_ascii_case(unit))
-                .map(|(_, scale)| *scale)
-                .ok_or_else(|| format!("unknown unit {unit:?}"))?,
-        };
-        number.checked_mul(scale).map(Self).ok_or_else(|| "too large".to_owned())
+        text.parse()
     }
 
     fn to_text(&self) -> String {
@@ -116,15 +73,6 @@ impl Value for Duration {
         let whole = DURATION_UNITS.iter().find(|(_, unit)| millis != 0 && millis.is_multiple_of(*unit));
         whole.map_or_else(|| "0s".to_owned(), |(name, unit)| format!("{}{name}", millis / unit))
     }
-}
-
-fn number_and_unit(text: &str) -> Result<(u64, &str), String> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number = number.replace('_', "");
-    let number = number.parse().map_err(|_| "it does not begin with a whole number".to_owned())?;
-    Ok((number, unit.trim()))
 }
 
 impl Value for u64 {

@@ -7,7 +7,8 @@
 //! `admin.json`, and is another one after every start.
 
 use super::principal::{BadGlob, Principal};
-use super::sealer::{Sealer, SealerError, random};
+use super::sealer::{Sealer, SealerError};
+use mlgw_common::random;
 use super::{Key, OWNER, Secret};
 use crate::auth::KeySource;
 use crate::quota::{QuotaChange, parse_request, tell_quota, tell_used};

@@ -8,11 +8,10 @@
 
 use aes_gcm::aead::{Aead, Payload};
 use aes_gcm::{Aes256Gcm, KeyInit, Nonce};
-use mlgw_common::regular;
+use mlgw_common::{private_file, random, regular};
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -61,8 +60,8 @@ pub enum SealerError {
         path: PathBuf,
     },
     /// The system gives no random bytes.
-    #[error("no random bytes: {0}")]
-    Random(getrandom::Error),
+    #[error(transparent)]
+    Random(#[from] mlgw_common::RandomError),
     /// A sealed secret does not open under this key and access key.
     #[error("the secret of {access_key} does not open: it was sealed with another key, or damaged")]
     DoesNotOpen {
@@ -130,16 +129,6 @@ impl Sealer {
     }
 }
 
-/// Fresh random bytes.
-///
-/// # Errors
-/// When the system gives none.
-pub fn random<const N: usize>() -> Result<[u8; N], SealerError> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(SealerError::Random)?;
-    Ok(bytes)
-}
-
 fn read_key(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, SealerError> {
     let io = |source| SealerError::Io { path: path.to_owned(), source };
     let mode = match std::fs::metadata(path) {
@@ -171,30 +160,9 @@ fn create_key(dir: &Path, path: &Path) -> Result<Zeroizing<Vec<u8>>, SealerError
         let _ = write!(text, "{byte:02x}");
     }
     text.push('\n');
-    write_private(dir, path, text.as_bytes())
+    private_file::write(dir, path, text.as_bytes())
         .map_err(|source| SealerError::Io { path: path.to_owned(), source })?;
     Ok(key)
-}
-
-/// Writes `bytes` to `path`, readable by its owner only, so that power failure leaves the old file
-/// or the new one.
-///
-/// # Errors
-/// What the system said.
-pub fn write_private(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let new = PathBuf::from(name);
-    // One of a start that was cut short; it was never used.
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)?;
-    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]

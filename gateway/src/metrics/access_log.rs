@@ -212,7 +212,8 @@ impl LogFile {
 #[cfg(test)]
 mod tests {
     use super::{AccessLog, FILE_NAME, Line};
-    use crate::config::{AccessLogSection, ByteSize};
+    use crate::config::AccessLogSection;
+    use mlgw_common::ByteSize;
     use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
     use std::path::Path;
 

@@ -1,6 +1,7 @@
 //! Sizes as people give them: bytes, and shares of a workload's bytes.
 
-use crate::config::{ByteSize, Value as _};
+use crate::config::Value as _;
+use mlgw_common::ByteSize;
 use std::str::FromStr;
 
 /// What is tried when nobody says which sizes: ten million accesses are replayed for so many, by everybody,

@@ -4,7 +4,8 @@
 
 use super::bring_up::Engine;
 use super::files::FileBudget;
-use crate::config::{Address, ByteSize, Config, PrintCredentials, Value as _};
+use crate::config::{Address, Config, PrintCredentials, Value as _};
+use mlgw_common::ByteSize;
 use crate::credentials::Key;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};

@@ -8,7 +8,8 @@
 
 use super::data_dir::DataDirError;
 use crate::credentials::SealerError;
-use crate::credentials::sealer::{random, write_private};
+use mlgw_common::random;
+use mlgw_common::private_file;
 use mlgw_common::limits::INCARNATIONS_MAX;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, Timestamp, regular};
 use serde::{Deserialize, Serialize};
@@ -153,7 +154,7 @@ impl Node {
     pub fn write(&self, dir: &Path) -> Result<(), DataDirError> {
         let path = dir.join(NODE_FILE);
         let text = format!("{}\n", serde_json::json!(self));
-        write_private(dir, &path, text.as_bytes()).map_err(|source| DataDirError::Io { path, source })
+        private_file::write(dir, &path, text.as_bytes()).map_err(|source| DataDirError::Io { path, source })
     }
 }
 

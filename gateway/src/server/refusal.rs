@@ -3,8 +3,8 @@
 //! Always: the answer has an `<Error>` document with a request id, as every other refusal.
 
 use super::linger::linger;
-use crate::auth::hex;
-use crate::credentials::random;
+use mlgw_common::hex;
+use mlgw_common::random;
 use crate::s3::error::{Code, S3Error};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};

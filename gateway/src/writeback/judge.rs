@@ -4,7 +4,7 @@
 //! there before is, as it would have been by a write that went through.
 
 use super::record::{Mark, Timelines};
-use crate::auth::hex;
+use mlgw_common::hex;
 use mlgw_metadata::schema::ObjectVersion;
 use mlgw_tiering::origin::md5_of;
 

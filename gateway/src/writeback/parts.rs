@@ -11,7 +11,7 @@ use super::order::Write;
 use super::persist::{Trouble, describe, prove};
 use super::record::{Mark, UploadThere};
 use super::{Inner, Queue};
-use crate::auth::hex;
+use mlgw_common::hex;
 use crate::s3::checksums;
 use crate::s3::response::header_value;
 use base64::Engine as _;

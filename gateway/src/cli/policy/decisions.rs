@@ -3,7 +3,7 @@
 use crate::cli::client::Client;
 use crate::cli::output::{Out, columns};
 use crate::cli::{CliError, Global, discover, path_segment};
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mlgw_api::{DecisionInfo, DecisionList};

@@ -4,7 +4,7 @@ use crate::cli::client::Client;
 use crate::cli::object::Location;
 use crate::cli::output::{Out, columns, pairs};
 use crate::cli::{CliError, Global, discover, path_segment};
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use mlgw_api::{ActionInfo, Explanation, ExtentInfo, KeptInfo, RuleTried};
 
 pub(super) async fn run(object: &Location, global: &Global, out: Out) -> Result<(), CliError> {

@@ -3,7 +3,7 @@
 use crate::cli::client::Client;
 use crate::cli::output::{Out, columns};
 use crate::cli::{CliError, Global, discover};
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use mlgw_api::{DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
 
 pub(super) async fn run(global: &Global, out: Out) -> Result<(), CliError> {

@@ -5,7 +5,7 @@ use super::text::{self, BeneathArgs};
 use crate::cli::CliError;
 use crate::cli::output::{Out, columns};
 use crate::cli::progress::Progress;
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use crate::rehearsal::scenario::Scenario;
 use crate::rehearsal::simulate::{Simulation, Step, racer, racers};
 use crate::rehearsal::sizes::{CacheSize, DEFAULT_CACHES, block_bytes};

@@ -8,7 +8,7 @@ use super::super::figures::{age, byte_rate, findings, operations, rate, tiers, t
 use super::super::job::in_short;
 use super::super::status::headline;
 use super::Look as TwoStatuses;
-use crate::config::ByteSize;
+use mlgw_common::ByteSize;
 use mlgw_api::{Health, JobInfo, OperationStatus, Status};
 use mlgw_common::histogram::{BUCKETS, Durations};
 

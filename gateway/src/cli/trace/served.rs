@@ -5,7 +5,7 @@ use crate::cli::client::Client;
 use crate::cli::output::{Out, columns};
 use crate::cli::progress::Progress;
 use crate::cli::{CliError, Global, discover, path_segment};
-use crate::config::{ByteSize, Value as _};
+use mlgw_common::ByteSize;
 use clap::Args;
 use http::Method;
 use mlgw_api::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
@@ -21,7 +21,7 @@ pub(in crate::cli) struct StartArgs {
     /// Its name; the time of day when absent.
     name: Option<String>,
     /// Bytes that it may take; then its oldest files go.
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = ByteSize::from_text)]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = <ByteSize as std::str::FromStr>::from_str)]
     max_bytes: ByteSize,
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Always: what is at the new origin under a key is one version of it, or nothing.
 
-use crate::auth::hex;
+use mlgw_common::hex;
 use crate::writeback::record::{Mark, Timelines, unmarked};
 use crate::writeback::{describe, prove};
 use bytes::BytesMut;

@@ -9,7 +9,7 @@
 
 mod file;
 
-use crate::credentials::sealer::write_private;
+use mlgw_common::private_file;
 use crate::line_file::BadLine;
 use mlgw_common::{Lineage, regular};
 use mlgw_policies::at_rest::{Areas, Doomed, Note, Superfluous, Unheld};
@@ -106,7 +106,7 @@ impl Standing {
         let due = doomed.round(now_ms, superfluous);
         if doomed != *held {
             let bytes = file::written(&self.lineage.own, doomed.notes());
-            write_private(&self.dir, &self.dir.join(FILE_NAME), &bytes)?;
+            private_file::write(&self.dir, &self.dir.join(FILE_NAME), &bytes)?;
             *held = doomed;
         }
         let name = |of: &Superfluous| (of.bucket, of.prefix.clone());
@@ -128,7 +128,7 @@ impl Standing {
         let mut held = self.spacings.lock();
         if *held != spacings {
             let bytes = file::written_spacings(&self.lineage.own, &spacings);
-            write_private(&self.dir, &self.dir.join(SPACINGS_NAME), &bytes)?;
+            private_file::write(&self.dir, &self.dir.join(SPACINGS_NAME), &bytes)?;
             *held = spacings;
         }
         Ok(())

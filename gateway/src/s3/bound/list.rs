@@ -6,7 +6,7 @@
 
 use super::onward::{LAST_CHARACTER, Onward};
 use super::{Fronted, merge, told};
-use crate::auth::hex;
+use mlgw_common::hex;
 use crate::body::Algorithm;
 use crate::s3::conditions::names;
 use crate::s3::error::S3Error;

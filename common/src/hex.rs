@@ -1,4 +1,4 @@
-//! Lower-case hexadecimal of hashes and signatures.
+//! Lower-case hexadecimal of hashes and signatures. Pure.
 
 use subtle::ConstantTimeEq;
 
@@ -16,7 +16,7 @@ const PAIRS: [[u8; 2]; 256] = {
 };
 
 /// A SHA-256 or an HMAC-SHA256 as text.
-pub(crate) fn encode(bytes: &[u8; 32]) -> [u8; 64] {
+pub fn encode(bytes: &[u8; 32]) -> [u8; 64] {
     let mut out = [0; 64];
     for (pair, byte) in out.as_chunks_mut().0.iter_mut().zip(bytes) {
         *pair = PAIRS[usize::from(*byte)];
@@ -25,7 +25,7 @@ pub(crate) fn encode(bytes: &[u8; 32]) -> [u8; 64] {
 }
 
 /// Whether `text` is what [`encode`] wrote, in a time that does not depend on where it differs.
-pub(crate) fn is_same(encoded: &[u8; 64], text: &[u8]) -> bool {
+pub fn is_same(encoded: &[u8; 64], text: &[u8]) -> bool {
     let Ok(text) = <&[u8; 64]>::try_from(text) else { return false };
     // Eight words are compared in less time than 64 bytes.
     let words = |bytes: &[u8; 64]| -> [u64; 8] {
@@ -35,13 +35,13 @@ pub(crate) fn is_same(encoded: &[u8; 64], text: &[u8]) -> bool {
 }
 
 /// Any bytes as a `String`.
-pub(crate) fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from(DIGITS[usize::from(half)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The `N` bytes that twice as many digits of either case stand for.
-pub(crate) fn decode<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+pub fn decode<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     if text.len() != 2 * N {
         return None;
     }
