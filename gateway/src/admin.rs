@@ -22,7 +22,7 @@ mod health;
 mod jobs;
 mod keys;
 mod migrations;
-pub(crate) mod objects;
+mod objects;
 mod openapi;
 mod policy;
 mod policy_explain;

@@ -16,6 +16,7 @@ mod object;
 mod output;
 mod policy;
 mod progress;
+mod quota;
 mod serve;
 mod status;
 mod store;

@@ -10,8 +10,8 @@ pub mod keyring;
 pub mod principal;
 pub mod sealer;
 
-pub use key::{Key, OWNER};
+pub use key::Key;
 pub use keyring::{ChangeKeyError, Keyring, OpenKeyringError, RootCredentials};
 pub use mlgw_common::Secret;
-pub use principal::{Action, BadGlob, Principal};
+pub use principal::{BadGlob, Principal};
 pub use sealer::{Sealer, SealerError};

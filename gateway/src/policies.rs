@@ -37,12 +37,11 @@ use mlgw_metadata::command::PutPolicy;
 use mlgw_metadata::schema::{PolicyFile as Text, PolicyFiles, PolicyKind, PolicyVersion};
 use mlgw_metadata::{Catalogue, ProposeError, ReadError, Reject};
 use mlgw_policies::language::{
-    ActionKind, BuiltIn, Diagnostics, Environment, Facts, Program, Stance, Texts, Word as _,
+    ActionKind, BuiltIn, Environment, Facts, Program, Stance, Texts, Word as _, Wrong,
 };
 use mlgw_policies::learning::{Learnt, Lesson};
 use parking_lot::Mutex;
 use reload::Refusals;
-use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 use unbroken::Unbroken;
@@ -98,7 +97,6 @@ struct Given {
 
 impl Given {
     const NOTHING: Self = Self { custom: false, frameworks: false };
-    const ALL: Self = Self { custom: true, frameworks: true };
 
     const fn of(files: &Files) -> Self {
         Self { custom: files.custom.is_some(), frameworks: files.frameworks.is_some() }
@@ -123,22 +121,6 @@ pub struct Changed {
     pub before: Option<Arc<PolicyVersion>>,
     /// What runs.
     pub after: Option<Arc<PolicyVersion>>,
-}
-
-/// Files that make no program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong(pub Diagnostics);
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut files: Vec<_> = self.0.0.iter().map(|one| &*one.file).collect();
-        files.sort_unstable();
-        files.dedup();
-        match files[..] {
-            [file] => write!(f, "{file} is wrong:\n{}", self.0),
-            _ => write!(f, "{} files are wrong:\n{}", files.len(), self.0),
-        }
-    }
 }
 
 /// Why a policy does not run.
@@ -610,14 +592,4 @@ fn compile(
     files.custom.iter().for_each(|file| policy(&mut texts, &file.name, &file.text));
     files.frameworks.iter().for_each(|file| framework(&mut texts, &file.name, &file.text));
     texts.compile(environment, machine, built_in).map_err(Wrong)
-}
-
-/// The program of files that somebody gives, or everything that is wrong with any of them.
-pub(crate) fn checked(
-    built_in: &BuiltIn,
-    environment: Option<Environment>,
-    machine: &dyn Facts,
-    files: &PolicyFiles,
-) -> Result<Program, Wrong> {
-    compile(built_in, environment, machine, (files, Given::ALL))
 }

@@ -1,6 +1,5 @@
 //! Quotas as people give and read them.
 
-use crate::config::Value as _;
 use mlgw_common::ByteSize;
 use mlgw_api::{QuotaInfo, QuotaRequest, UsedInfo};
 use mlgw_metadata::schema::{BucketUsage, Measure, Quota};
@@ -31,7 +30,7 @@ pub fn parse_request(request: &QuotaRequest) -> Result<QuotaChange, String> {
             }
         },
     };
-    let size = |text: &str| ByteSize::from_text(text).ok().map(|size| size.0);
+    let size = |text: &str| text.parse::<ByteSize>().ok().map(|size| size.0);
     Ok(QuotaChange {
         bytes: limit("bytes", &request.bytes, ByteSize::EXPECTS, size)?,
         objects: limit("objects", &request.objects, "a whole number", |text| text.parse().ok())?,
@@ -65,29 +64,10 @@ pub fn tell_used(usage: &BucketUsage) -> UsedInfo {
     UsedInfo { bytes: Measure::Bytes.of(usage), objects: Measure::Objects.of(usage) }
 }
 
-/// Returns a quota for people, with what is held of it.
-#[must_use]
-pub fn describe(quota: QuotaInfo, used: UsedInfo) -> String {
-    let bytes = quota.bytes.map(|limit| {
-        let percent = percent(used.bytes, limit);
-        format!("{} of {}{percent}", ByteSize(used.bytes).human(), ByteSize(limit).human())
-    });
-    let objects = quota
-        .objects
-        .map(|limit| format!("{} of {limit} objects{}", used.objects, percent(used.objects, limit)));
-    let limits: Vec<String> = bytes.into_iter().chain(objects).collect();
-    if limits.is_empty() { NONE.to_owned() } else { limits.join(", ") }
-}
-
-fn percent(used: u64, limit: u64) -> String {
-    let percent = (u128::from(used) * 100).checked_div(u128::from(limit));
-    percent.map(|percent| format!(" ({percent}%)")).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{QuotaChange, describe, parse_request};
-    use mlgw_api::{QuotaInfo, QuotaRequest, UsedInfo};
+    use super::{QuotaChange, parse_request};
+    use mlgw_api::QuotaRequest;
     use mlgw_metadata::schema::Quota;
 
     fn parsed(bytes: Option<&str>, objects: Option<&str>) -> Result<QuotaChange, String> {
@@ -118,14 +98,5 @@ mod tests {
             let why = parsed(bytes, objects).unwrap_err();
             assert!(why.contains(word) && why.contains("none"), "{why}");
         }
-    }
-
-    #[test]
-    fn people_read_what_is_used_of_what() {
-        let used = UsedInfo { bytes: 5 << 30, objects: 3 };
-        let quota = |bytes, objects| describe(QuotaInfo { bytes, objects }, used);
-        assert_eq!(quota(None, None), "none");
-        assert_eq!(quota(Some(10 << 30), None), "5.0 GiB of 10.0 GiB (50%)");
-        assert_eq!(quota(Some(0), Some(2)), "5.0 GiB of 0 B, 3 of 2 objects (150%)");
     }
 }

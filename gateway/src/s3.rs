@@ -5,6 +5,7 @@
 //! it in the file of its family. Nothing here is kept between requests but caches, so nothing is
 //! lost when power fails; an answer of success is given after the catalogue has acknowledged.
 
+pub mod access;
 pub mod attributes;
 pub mod bound;
 pub mod bucket;
@@ -324,5 +325,5 @@ impl Gateway {
 
 /// Whether `principal` may read what a copy names as its source.
 pub(crate) fn may_read(principal: &Principal, bucket: &str, key: &str) -> bool {
-    principal.allows(crate::credentials::Action::Read, Some(bucket), Some(key))
+    principal.allows(crate::s3::access::Action::Read, Some(bucket), Some(key))
 }

@@ -34,7 +34,7 @@ use crate::access_traces::AccessTraces;
 use crate::admin::{self, Admin, Served};
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
-use crate::cli::discover::{AdminFile, FILE_NAME};
+use mlgw_api::{ADMIN_FILE, AdminFile};
 use crate::config::{Config, Loaded, Sources, TooLittleMemory};
 use crate::credentials::OpenKeyringError;
 use mlgw_common::private_file;
@@ -573,7 +573,7 @@ fn write_admin_file(engine: &Engine, endpoint: &str) -> Result<PathBuf, ServeErr
         access_key_id: local.principal.access_key.clone(),
         secret_access_key: local.secret.expose().to_owned(),
     };
-    let path = engine.dir.path().join(FILE_NAME);
+    let path = engine.dir.path().join(ADMIN_FILE);
     let text = format!("{}\n", serde_json::json!(file));
     private_file::write(engine.dir.path(), &path, text.as_bytes()).map_err(io_error(path.display().to_string()))?;
     Ok(path)

@@ -57,7 +57,7 @@ pub use settings::{Given, SETTINGS, Setting, SettingRow};
 pub use template::{Template, TemplateParameter, Use};
 pub use value::{Kind, Value};
 pub use verdict::{Due, Seen, Tried, Verdict};
-pub use whole::Texts;
+pub use whole::{Texts, Wrong};
 pub use wish::{Next, Retain, Wish};
 pub use words::{
     AccessPattern, CachePolicy, Environment, Evaluation, FileType, Lane, ModelFileKind, Optimization, Phase,

@@ -4,6 +4,7 @@
 //! with the handlers. Always: docs/openapi.json describes every type, and tests of the handlers compare them
 //! with it. Nothing is stored, so a power failure changes nothing.
 
+mod admin_file;
 mod bindings;
 mod buckets;
 mod datasets;
@@ -33,6 +34,7 @@ mod upstreams;
 mod workload_plans;
 mod workloads;
 
+pub use admin_file::{ADMIN_FILE, AdminFile};
 pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
 pub use datasets::{

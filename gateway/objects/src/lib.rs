@@ -14,6 +14,7 @@ pub mod compressor;
 pub mod delete;
 pub mod error;
 pub mod etag;
+pub mod extents;
 mod ingest;
 pub mod list;
 pub mod md5_lanes;

@@ -6,7 +6,7 @@ use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::config::Value as _;
-use crate::credentials::OWNER;
+use crate::s3::access::OWNER;
 use crate::jobs::dataset_of_bucket;
 use crate::s3::error::{Code, S3Error};
 use axum::Extension;

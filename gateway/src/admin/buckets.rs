@@ -5,7 +5,7 @@ use super::change::{Asked, Changed, json, parse};
 use super::extract::{Path, Query};
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use crate::credentials::OWNER;
+use crate::s3::access::OWNER;
 use crate::quota::{parse_request, tell_quota, tell_used};
 use crate::s3::error::{Code, S3Error};
 use axum::body::Bytes;

@@ -6,7 +6,6 @@ use super::extract::Path;
 use super::jobs::{params_of, refused};
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use crate::config::Value as _;
 use mlgw_common::ByteSize;
 use crate::jobs::cron::Times;
 use crate::jobs::residency::Residency;
@@ -285,7 +284,7 @@ impl Admin {
             );
             ApiError::invalid(why)
         })?;
-        let asked = request.bytes_max.as_deref().map(ByteSize::from_text).transpose();
+        let asked = request.bytes_max.as_deref().map(str::parse::<ByteSize>).transpose();
         let asked = asked.map_err(|why| ApiError::invalid(format!("bytes_max: {why}")))?;
         let found = dataset.found.map(|found| ByteSize(found.bytes));
         let ByteSize(bytes) = asked.or(found).ok_or_else(|| {

@@ -6,16 +6,14 @@ use crate::s3::error::{Code, S3Error};
 use axum::Json;
 use axum::extract::State;
 use mlgw_api::{ExtentInfo, InTier, ObjectInfo};
-use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
+use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::segment::SegmentState;
-use mlgw_metadata::schema::{Encoding, Extent, ObjectVersion};
-use mlgw_metadata::{Catalogue, ReadError};
+use mlgw_metadata::schema::{Encoding, Extent};
+use mlgw_metadata::Catalogue;
+use mlgw_objects::extents::extents;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Extents that are looked at: of 10 GiB, if none is short.
-const EXTENTS_MAX: usize = 10_000;
 
 /// Which object.
 #[derive(Debug, Deserialize)]
@@ -64,34 +62,6 @@ pub(super) fn find(catalogue: &Catalogue, bucket: &str, key: &str) -> Result<Obj
 pub(super) fn object_key(key: &str) -> Result<ObjectKey, S3Error> {
     ObjectKey::from_bytes(key.as_bytes())
         .map_err(|why| S3Error::new(Code::InvalidArgument).message(why.to_string()))
-}
-
-/// The extents of an object in order, as many as are looked at.
-pub(crate) fn extents(
-    catalogue: &Catalogue,
-    bucket: BucketId,
-    key: &ObjectKey,
-    object: &ObjectVersion,
-) -> Result<Vec<Extent>, ReadError> {
-    let mut found = object.extents.clone();
-    let _pin = catalogue.pin(object.body());
-    let reader = catalogue.reader();
-    for page in reader.extent_pages(bucket, key, object.body(), 0) {
-        let (_, page) = page?;
-        found.extend(page.extents);
-        for number in page.parts.iter().filter_map(|part| PartNumber::new(part.number)) {
-            let part = catalogue.part(bucket, key, object.body(), number)?;
-            found.extend(part.into_iter().flat_map(|part| part.extents));
-            if found.len() >= EXTENTS_MAX {
-                break;
-            }
-        }
-        if found.len() >= EXTENTS_MAX {
-            break;
-        }
-    }
-    found.truncate(EXTENTS_MAX);
-    Ok(found)
 }
 
 /// How a chunk is encoded, in a word.

@@ -2,7 +2,7 @@
 
 use super::{Admin, ApiError};
 use crate::auth::{Payload, authenticate};
-use crate::credentials::Action;
+use crate::s3::access::Action;
 use crate::query::Query;
 use crate::server::listener::Peer;
 use axum::body::{Body, Bytes, to_bytes};

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover, job, path_segment};
 use mlgw_common::ByteSize;
-use crate::quota::describe;
+use super::quota::describe;
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{

@@ -5,23 +5,9 @@
 
 use super::{CliError, Global};
 use crate::config::{Loaded, Sources};
-use crate::credentials::Secret;
-use serde::{Deserialize, Serialize};
+use mlgw_api::{ADMIN_FILE, AdminFile};
+use mlgw_common::Secret;
 use std::path::{Path, PathBuf};
-
-/// Name of the file in the data directory.
-pub(crate) const FILE_NAME: &str = "admin.json";
-
-/// `admin.json`: how commands on this host reach the server. Its key dies with the server.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct AdminFile {
-    /// URL of the admin API.
-    pub(crate) endpoint: String,
-    /// Access key id.
-    pub(crate) access_key_id: String,
-    /// Its secret.
-    pub(crate) secret_access_key: String,
-}
 
 /// Where a server is and how requests to it are signed.
 #[derive(Clone, Debug)]
@@ -82,7 +68,7 @@ fn data_dir() -> Result<PathBuf, CliError> {
 }
 
 fn read(dir: &Path) -> Result<AdminFile, String> {
-    let path = dir.join(FILE_NAME);
+    let path = dir.join(ADMIN_FILE);
     let text = mlgw_common::regular::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
 }

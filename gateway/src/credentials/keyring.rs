@@ -9,7 +9,8 @@
 use super::principal::{BadGlob, Principal};
 use super::sealer::{Sealer, SealerError};
 use mlgw_common::random;
-use super::{Key, OWNER, Secret};
+use super::{Key, Secret};
+use crate::s3::access::OWNER;
 use crate::auth::KeySource;
 use crate::quota::{QuotaChange, parse_request, tell_quota, tell_used};
 use mlgw_api::{KeyChange, KeyInfo, NewKey, QuotaInfo, Role};

@@ -6,30 +6,8 @@
 //! server needs a key that nothing narrows: it could make itself another one.
 
 use globset::{GlobBuilder, GlobMatcher};
+use crate::s3::access::Action;
 use mlgw_api::Role;
-
-/// What a request wants to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// Read an object.
-    Read,
-    /// Write or delete an object.
-    Write,
-    /// List keys (the prefix asked for counts as the key) or look at a bucket.
-    List,
-    /// Change a bucket, or without a bucket: use the admin API.
-    Admin,
-}
-
-impl Action {
-    const fn role(self) -> Role {
-        match self {
-            Self::Read | Self::List => Role::Read,
-            Self::Write => Role::Write,
-            Self::Admin => Role::Admin,
-        }
-    }
-}
 
 /// A glob that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,5 @@
 //! Sizes as people give them: bytes, and shares of a workload's bytes.
 
-use crate::config::Value as _;
 use mlgw_common::ByteSize;
 use std::str::FromStr;
 
@@ -48,7 +47,7 @@ impl FromStr for CacheSize {
 const SHARE_MAX: f64 = 10.0;
 
 fn bytes(text: &str) -> Result<u64, String> {
-    match ByteSize::from_text(text)? {
+    match text.parse::<ByteSize>()? {
         ByteSize(0) => Err("nothing fits into that".to_owned()),
         ByteSize(bytes) => Ok(bytes),
     }

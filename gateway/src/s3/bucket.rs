@@ -7,7 +7,7 @@ use super::request::Request;
 use super::response::{S3Result, empty, header_value, xml};
 use super::xml::{Xml, parse};
 use super::{Gateway, Upload, document};
-use crate::credentials::Action;
+use crate::s3::access::Action;
 use http::{StatusCode, header};
 use mlgw_common::{BucketName, Timestamp};
 use mlgw_metadata::schema::Bucket;

@@ -12,7 +12,7 @@ use super::response::{S3Result, empty, long_xml};
 use super::target::check_version;
 use super::xml::{Xml, parse};
 use super::{Gateway, Upload, document};
-use crate::credentials::Action;
+use crate::s3::access::Action;
 use futures_util::future::join_all;
 use http::StatusCode;
 use mlgw_common::ObjectKey;

@@ -12,7 +12,7 @@ pub use hoist::hoist;
 
 use super::error::{Code, S3Error};
 use super::operation::Operation;
-use crate::credentials::{Action, OWNER};
+use crate::s3::access::{Action, OWNER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use mlgw_common::limits::{REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX};

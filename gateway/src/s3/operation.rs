@@ -9,7 +9,7 @@ mod table;
 
 pub use parameters::check_query;
 
-use crate::credentials::Action;
+use crate::s3::access::Action;
 use http::Method;
 use table::When;
 

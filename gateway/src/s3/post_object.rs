@@ -17,7 +17,7 @@ use super::xml::Xml;
 use super::{Gateway, bound, conditions, unsigned};
 use crate::auth::{Payload, post};
 use crate::body::{Body, Terms};
-use crate::credentials::Action;
+use crate::s3::access::Action;
 use crate::server::pace::Incoming;
 use http::request::Parts;
 use http::{StatusCode, header};

@@ -101,7 +101,8 @@ fn python_text(text: &str) -> String {
 mod tests {
     use super::{FileBudget, connections, python_text, shell_word, url, usage};
     use crate::config::{Address, Value as _};
-    use crate::credentials::{Key, OWNER, Principal, Secret};
+    use crate::credentials::{Key, Principal, Secret};
+    use crate::s3::access::OWNER;
     use mlgw_api::Role;
     use std::sync::Arc;
 

@@ -6,7 +6,6 @@
 
 use super::StoreVerbError;
 use crate::audit;
-use crate::cli::discover;
 use crate::policies::acting::standing;
 use mlgw_common::regular;
 use mlgw_tiering::{decisions, state_format};
@@ -64,7 +63,7 @@ pub fn unfit(dir: &Path) -> Vec<Unfit> {
     };
     DIRECTORIES.iter().for_each(|name| judge(name, directory));
     let audit = format!("audit/{}", audit::FILE_NAME);
-    for name in ["LOCK", discover::FILE_NAME, standing::FILE_NAME, standing::SPACINGS_NAME, &audit] {
+    for name in ["LOCK", mlgw_api::ADMIN_FILE, standing::FILE_NAME, standing::SPACINGS_NAME, &audit] {
         judge(name, readable);
     }
     for name in decisions::FILE_NAMES {

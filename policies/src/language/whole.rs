@@ -15,6 +15,7 @@ use super::notes::Doubts;
 use super::program::{Layers, Program};
 use super::words::Environment;
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
 /// Policies and plugins as they were read, each the strongest of those that come after it.
@@ -149,6 +150,22 @@ impl Texts {
         self.wrong.extend(wrong.0);
         if !is_read {
             self.lost.anything();
+        }
+    }
+}
+
+/// Files that make no program, with everything that is wrong with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong(pub Diagnostics);
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut files: Vec<_> = self.0.0.iter().map(|one| &*one.file).collect();
+        files.sort_unstable();
+        files.dedup();
+        match files[..] {
+            [file] => write!(f, "{file} is wrong:\n{}", self.0),
+            _ => write!(f, "{} files are wrong:\n{}", files.len(), self.0),
         }
     }
 }

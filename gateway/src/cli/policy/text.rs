@@ -1,11 +1,10 @@
 //! Policy files as commands read them, compiled above what comes with the server.
 
 use crate::cli::CliError;
-use crate::policies::checked;
 use crate::rehearsal::RehearsalError;
 use clap::Args;
-use mlgw_metadata::schema::{PolicyFile as Text, PolicyFiles};
-use mlgw_policies::language::{BuiltIn, Environment, NoFacts, Program, Word as _, is_framework};
+use mlgw_metadata::schema::PolicyFile as Text;
+use mlgw_policies::language::{BuiltIn, Environment, NoFacts, Program, Texts, Word as _, Wrong, is_framework};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -61,10 +60,12 @@ pub(super) fn program(path: Option<&PathBuf>, beneath: &BeneathArgs) -> Result<P
     let (mut frameworks, custom): (Vec<_>, Vec<_>) =
         file.into_iter().partition(|one| is_framework(&one.text));
     frameworks.extend(texts(&beneath.framework)?);
-    let files = PolicyFiles { custom, frameworks };
+    let mut files = Texts::default();
+    custom.iter().for_each(|file| files.policy(&file.name, &file.text));
+    frameworks.iter().for_each(|file| files.framework(&file.name, &file.text));
     let built_in = BuiltIn::load().map_err(|wrong| CliError::Failed(wrong.to_string()))?;
-    checked(&built_in, beneath.environment, &NoFacts, &files)
-        .map_err(|wrong| CliError::Failed(wrong.to_string()))
+    let program = files.compile(beneath.environment, &NoFacts, &built_in).map_err(Wrong);
+    program.map_err(|wrong| CliError::Failed(wrong.to_string()))
 }
 
 impl From<RehearsalError> for CliError {

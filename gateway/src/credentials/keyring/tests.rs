@@ -2,7 +2,8 @@
 
 use super::{ChangeKeyError, Keyring, RootCredentials};
 use crate::auth::KeySource;
-use crate::credentials::{Action, Sealer, Secret};
+use crate::credentials::{Sealer, Secret};
+use crate::s3::access::Action;
 use mlgw_api::{KeyChange, NewKey, Role};
 use mlgw_common::SystemClock;
 use mlgw_metadata::{Catalogue, CatalogueOptions};
