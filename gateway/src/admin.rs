@@ -27,7 +27,6 @@ mod openapi;
 mod policy;
 mod policy_explain;
 mod policy_figures;
-pub(crate) mod policy_objects;
 mod policy_outcomes;
 mod policy_plan;
 mod policy_trials;
@@ -59,6 +58,7 @@ use crate::policies::Policies;
 use crate::policies::acting::Standing;
 use crate::server::listener::Peer;
 use crate::server::pace::Incoming;
+use crate::stored_objects::StoredObjects;
 use crate::writeback::WriteBack;
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -66,11 +66,9 @@ use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, Request, Version, header};
 use mlgw_api::SERVICE;
 use mlgw_common::{Clock, Timestamp};
-use mlgw_metadata::Catalogue;
 use mlgw_objects::compressor::Compressor;
-use mlgw_tiering::bound::Bound;
 use mlgw_tiering::hot::{Scrub, Upstreams};
-use mlgw_tiering::{Decisions, Keeper, Tiers};
+use mlgw_tiering::{Decisions, Keeper};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Mutex;
@@ -78,12 +76,8 @@ use tower::ServiceExt as _;
 
 /// Everything the admin API may use.
 pub struct Admin {
-    /// What exists.
-    pub catalogue: Catalogue,
-    /// Where bytes are.
-    pub tiers: Tiers,
-    /// Buckets of others that are fronted here.
-    pub bound: Bound,
+    /// Objects and where their bytes are.
+    pub stored: StoredObjects,
     /// What of them is not at its origin yet.
     pub writeback: WriteBack,
     /// The object stores of others, by name.
@@ -105,7 +99,7 @@ pub struct Admin {
     /// What happened in the last minute.
     pub recent: Recent,
     /// Who changed what.
-    pub audit: AuditLog,
+    pub audit: Arc<AuditLog>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
     /// The configuration and where it came from.

@@ -28,5 +28,6 @@ pub mod s3;
 mod sample_status;
 pub mod server;
 pub mod store;
+pub mod stored_objects;
 mod trace_files;
 pub mod writeback;

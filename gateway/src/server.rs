@@ -43,7 +43,8 @@ use crate::metrics::Metrics;
 use crate::metrics::access_log::AccessLog;
 use crate::metrics::recent::{self, Recent, Sample};
 use crate::metrics::traces::Traces;
-use crate::policies::acting::Acting;
+use crate::policies::acting::{Acting, ReconcilerContext};
+use crate::stored_objects::StoredObjects;
 use crate::policies::{PolicyError, watched};
 use crate::s3::lanes::Lanes;
 use crate::s3::{self, Gateway, S3Config};
@@ -285,7 +286,7 @@ impl Running {
             writeback: engine.writeback.clone(),
         });
         let objects = Arc::clone(&engine.objects);
-        let acting = Acting::start(Arc::clone(&admin), objects, config.policy.look_every);
+        let acting = Acting::start(reconciler_context(&admin), objects, config.policy.look_every);
         bound.accept(&admin, gateway, &config, engine.files, (&s3, &side));
         let drain_timeout = config.drain_timeout;
         Ok(Self {
@@ -318,10 +319,10 @@ impl Running {
         log.set_level(adopted.config.log.level);
         self.admin.metrics.slow_log.set_threshold(adopted.config.log.slow_request_ms);
         self.admin.metrics.access_log.set_one_in(adopted.config.access_log.one_in);
-        self.admin.tiers.hot.set_compaction(bring_up::compaction_of(&adopted.config));
-        self.admin.tiers.hot.set_placing(bring_up::placing_of(&adopted.config));
-        self.admin.tiers.hot.flash().set_budget(adopted.config.hot.flash_bytes_per_day.0);
-        self.admin.bound.set_freshness(bring_up::freshness_of(&adopted.config));
+        self.admin.stored.tiers.hot.set_compaction(bring_up::compaction_of(&adopted.config));
+        self.admin.stored.tiers.hot.set_placing(bring_up::placing_of(&adopted.config));
+        self.admin.stored.tiers.hot.flash().set_budget(adopted.config.hot.flash_bytes_per_day.0);
+        self.admin.stored.bound.set_freshness(bring_up::freshness_of(&adopted.config));
         self.admin.loaded.store(Arc::new(adopted));
         if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {
             tracing::error!(%error, "the certificate is refused; the old one stays");
@@ -487,9 +488,11 @@ fn admin_of(
     let audit = AuditLog::open(&dir, &loaded.config.audit)
         .map_err(io_error(format!("the audit log in {}", dir.display())))?;
     Ok(Admin {
-        catalogue: engine.catalogue.clone(),
-        tiers: engine.tiers.clone(),
-        bound: engine.bound.clone(),
+        stored: StoredObjects {
+            catalogue: engine.catalogue.clone(),
+            tiers: engine.tiers.clone(),
+            bound: engine.bound.clone(),
+        },
         writeback: engine.writeback.clone(),
         upstreams: Arc::clone(&engine.upstreams),
         decisions: engine.decisions.clone(),
@@ -499,7 +502,7 @@ fn admin_of(
         keyring: engine.keyring.clone(),
         metrics: Arc::clone(metrics),
         recent: Recent::new(Sample::take(metrics, Durations::default())),
-        audit,
+        audit: Arc::new(audit),
         clock: Arc::clone(&engine.clock),
         loaded: ArcSwap::from_pointee(loaded),
         machine: engine.machine,
@@ -518,6 +521,22 @@ fn admin_of(
         traces: AccessTraces::new(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock)),
         simulating: tokio::sync::Mutex::default(),
     })
+}
+
+/// Returns the parts that the reconciler works with.
+fn reconciler_context(admin: &Admin) -> ReconcilerContext {
+    ReconcilerContext {
+        stored: admin.stored.clone(),
+        policies: Arc::clone(&admin.policies),
+        jobs: Arc::clone(&admin.jobs),
+        keeper: admin.keeper.clone(),
+        standing: Arc::clone(&admin.standing),
+        decisions: admin.decisions.clone(),
+        compressor: Arc::clone(&admin.compressor),
+        audit: Arc::clone(&admin.audit),
+        clock: Arc::clone(&admin.clock),
+        hot_capacity_bytes: admin.loaded.load().config.hot_capacity_bytes(&admin.machine),
+    }
 }
 
 fn plans_of(engine: &Engine) -> Result<AccessPlans, ServeError> {

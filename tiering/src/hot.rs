@@ -433,6 +433,12 @@ impl HotTier {
         self.inner.placing.set(settings);
     }
 
+    /// Returns the fill levels at which segments are spilled, and how fast.
+    #[must_use]
+    pub fn placing_settings(&self) -> PlacingSettings {
+        self.inner.placing.settings()
+    }
+
     /// Says which chunks are read so much that they stay in the hot tier when their segment is spilled. Can
     /// be said once.
     pub fn set_is_hot(&self, is_hot: IsHot) {

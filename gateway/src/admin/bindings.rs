@@ -79,7 +79,7 @@ pub(super) async fn bind(
         let region = binding_to.loaded.load().config.s3.region.clone();
         let resource = name.as_str().to_owned();
         let new = NewBucket { name, owner: OWNER.to_owned(), region, binding: Some(binding) };
-        let catalogue = &binding_to.catalogue;
+        let catalogue = &binding_to.stored.catalogue;
         let bucket = catalogue.create_bucket(new).await.map_err(S3Error::from)?;
         let after = json(&info(catalogue, &bucket)?)?;
         Ok(Changed { resource, before: Value::Null, after, answer: None })
@@ -96,13 +96,13 @@ pub(super) async fn unbind(
     let unbinding = Arc::clone(&admin);
     let work = async move {
         let bound = unbinding.bound_bucket(&name);
-        let found = find(&unbinding.catalogue, &name)?;
+        let found = find(&unbinding.stored.catalogue, &name)?;
         if found.binding.is_none() {
             return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
         }
         unbinding.check_not_migrating(&name)?;
-        let id = unbinding.catalogue.bucket(&name).map(|bucket| bucket.bucket_id());
-        unbinding.catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(|error| match error {
+        let id = unbinding.stored.catalogue.bucket(&name).map(|bucket| bucket.bucket_id());
+        unbinding.stored.catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(|error| match error {
             DeleteBucketError::NotEmpty => S3Error::new(Code::BucketNotEmpty).message(format!(
                 "What was written to the bucket {name:?} is not all at its upstream yet: `mlgw bucket flush {name}` waits until it is."
             )),
@@ -110,7 +110,7 @@ pub(super) async fn unbind(
         })?;
         id.inspect(|id| unbinding.writeback.forget(*id));
         // There is one only if the bucket was moved once.
-        drop(unbinding.catalogue.delete_dataset(&dataset_of_bucket(&name)).await);
+        drop(unbinding.stored.catalogue.delete_dataset(&dataset_of_bucket(&name)).await);
         // An upstream that is configured no more has left copies that nobody can find: they go as others
         // come.
         if let Ok(bound) = bound {
@@ -141,17 +141,17 @@ pub(super) async fn refresh(
 
 impl Admin {
     pub(super) fn bound_bucket(&self, name: &str) -> Result<BoundBucket, ApiError> {
-        let bucket = self.catalogue.bucket(name);
+        let bucket = self.stored.catalogue.bucket(name);
         let bucket = bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let Some(binding) = &bucket.binding else {
             return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
         };
-        self.bound.bucket(&bucket, binding).ok_or_else(|| self.no_such_upstream(&binding.upstream))
+        self.stored.bound.bucket(&bucket, binding).ok_or_else(|| self.no_such_upstream(&binding.upstream))
     }
 
     /// Asks the origin for a key, so that a binding that cannot work is refused.
     async fn try_origin(&self, binding: &Binding) -> Result<(), ApiError> {
-        let bound = self.bound.bucket(&Bucket::default(), binding);
+        let bound = self.stored.bound.bucket(&Bucket::default(), binding);
         let bound = bound.ok_or_else(|| self.no_such_upstream(&binding.upstream))?;
         let query = ListQuery { max_keys: 1, ..ListQuery::default() };
         bound.list(query).await.map(drop).map_err(|error| {
@@ -170,7 +170,7 @@ impl Admin {
     }
 
     pub(super) fn no_such_upstream(&self, name: &str) -> ApiError {
-        let known = self.bound.upstreams();
+        let known = self.stored.bound.upstreams();
         let there_are =
             if known.is_empty() { "there is none".to_owned() } else { format!("there are {known:?}") };
         ApiError::invalid(format!(

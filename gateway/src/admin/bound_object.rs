@@ -21,7 +21,7 @@ impl Admin {
     /// # Errors
     /// `NoSuchKey`; those of the origin.
     pub(super) async fn find_bound(&self, name: &str, key: &str) -> Result<Option<ObjectInfo>, ApiError> {
-        let Some(bucket) = self.catalogue.bucket(name) else { return Ok(None) };
+        let Some(bucket) = self.stored.catalogue.bucket(name) else { return Ok(None) };
         let Some(binding) = &bucket.binding else { return Ok(None) };
         let key = object_key(key)?;
         match self.find_dirty(&bucket, binding, &key)? {
@@ -51,7 +51,7 @@ impl Admin {
             said_ms_ago: None,
             read: None,
         };
-        let found = find(&self.catalogue, &bucket.name, write.name.as_str())?;
+        let found = find(&self.stored.catalogue, &bucket.name, write.name.as_str())?;
         Ok(Some(ObjectInfo { key: key.as_str().to_owned(), origin: Some(origin), ..found }))
     }
 
@@ -98,7 +98,7 @@ impl Admin {
     /// What of an object is kept in clean copies.
     fn kept(&self, bucket: BucketId, key: &ObjectKey, object: &ObjectVersion) -> Kept {
         let mut kept = Kept::default();
-        let Some(copies) = self.bound.copies() else { return kept };
+        let Some(copies) = self.stored.bound.copies() else { return kept };
         let read_ms = copies.find(bucket, key).map_or(0, |copy| copy.read_ms);
         kept.read = (read_ms > 0).then(|| Timestamp(read_ms).to_string());
         for number in 0..object.size.div_ceil(COPY_BLOCK_BYTES).min(BLOCKS_MAX) {

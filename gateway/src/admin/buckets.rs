@@ -37,9 +37,9 @@ pub(super) async fn list(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<BucketPage>, ApiError> {
     let max = page.max.unwrap_or(PAGE_BUCKETS_MAX).clamp(1, PAGE_BUCKETS_MAX);
-    let found = admin.catalogue.buckets(None, page.after.as_deref(), max);
+    let found = admin.stored.catalogue.buckets(None, page.after.as_deref(), max);
     let next = (found.len() == max).then(|| found.last().map(|bucket| bucket.name.clone())).flatten();
-    let buckets = found.iter().map(|bucket| info(&admin.catalogue, bucket)).collect::<Result<_, _>>()?;
+    let buckets = found.iter().map(|bucket| info(&admin.stored.catalogue, bucket)).collect::<Result<_, _>>()?;
     Ok(Json(BucketPage { buckets, next }))
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
     Path(name): Path<String>,
 ) -> Result<Json<BucketInfo>, ApiError> {
-    Ok(Json(find(&admin.catalogue, &name)?))
+    Ok(Json(find(&admin.stored.catalogue, &name)?))
 }
 
 pub(super) async fn create(
@@ -59,7 +59,7 @@ pub(super) async fn create(
     let asked =
         Asked { action: "bucket.create", resource: request.name.clone(), status: StatusCode::CREATED };
     let region = request.region.unwrap_or_else(|| admin.loaded.load().config.s3.region.clone());
-    let catalogue = admin.catalogue.clone();
+    let catalogue = admin.stored.catalogue.clone();
     let work = async move {
         let name = bucket_name(&request.name)?;
         let new = NewBucket { name, owner: OWNER.to_owned(), region, binding: None };
@@ -76,7 +76,7 @@ pub(super) async fn delete(
     Path(name): Path<String>,
 ) -> Result<Response, ApiError> {
     let asked = Asked { action: "bucket.delete", resource: name.clone(), status: StatusCode::OK };
-    let catalogue = admin.catalogue.clone();
+    let catalogue = admin.stored.catalogue.clone();
     let work = async move {
         let found = find(&catalogue, &name)?;
         if found.binding.is_some() {
@@ -99,7 +99,7 @@ pub(super) async fn change_quota(
     let request: QuotaRequest = parse(&body)?;
     let change = parse_request(&request).map_err(ApiError::invalid)?;
     let asked = Asked { action: "bucket.quota", resource: name.clone(), status: StatusCode::OK };
-    let catalogue = admin.catalogue.clone();
+    let catalogue = admin.stored.catalogue.clone();
     let work = async move {
         let changed = catalogue.change_bucket_quota(&name, |quota| change.apply(quota)).await;
         let (before, after) = changed.map_err(S3Error::from)?;

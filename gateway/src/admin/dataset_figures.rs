@@ -32,8 +32,8 @@ impl Admin {
         let mut active = BTreeMap::new();
         let mut progress = Family::new(JOB_PROGRESS);
         let mut shown = 0;
-        for dataset in self.catalogue.datasets() {
-            let Some(job) = self.catalogue.job(dataset.active_job) else { continue };
+        for dataset in self.stored.catalogue.datasets() {
+            let Some(job) = self.stored.catalogue.job(dataset.active_job) else { continue };
             *active.entry((job.kind(), job.state())).or_insert(0) += 1;
             if shown < METRIC_BUCKETS_MAX {
                 let (job, _) = self.jobs.look_at(&job);

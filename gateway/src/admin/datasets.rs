@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DatasetList> {
     let known = admin.jobs.residencies();
     let nothing = Residency::default();
-    let datasets = admin.catalogue.datasets();
+    let datasets = admin.stored.catalogue.datasets();
     let shown = datasets.iter().filter(|dataset| is_shown(dataset));
     let info = |dataset: &Arc<Dataset>| {
         admin.dataset_info(dataset, known.get(&dataset.name).map_or(&nothing, |known| known))
@@ -56,7 +56,7 @@ pub(super) async fn create(
     let work = async move {
         let resource = new.name.clone();
         let dataset = shared.new_dataset(new)?;
-        let put = shared.catalogue.put_dataset(dataset).await.map_err(|error| refused(error, &resource))?;
+        let put = shared.stored.catalogue.put_dataset(dataset).await.map_err(|error| refused(error, &resource))?;
         let after = json(&shared.counted_info(&put))?;
         Ok(Changed { resource, before: Value::Null, after, answer: None })
     };
@@ -73,7 +73,7 @@ pub(super) async fn delete(
     let work = async move {
         let dataset = shared.dataset(&name)?;
         let before = json(&shared.counted_info(&dataset))?;
-        shared.catalogue.delete_dataset(&name).await.map_err(|error| refused(error, &name))?;
+        shared.stored.catalogue.delete_dataset(&name).await.map_err(|error| refused(error, &name))?;
         Ok(Changed { resource: name, before, after: Value::Null, answer: None })
     };
     admin.change(caller, asked, work).await
@@ -163,7 +163,7 @@ impl Admin {
             let dataset = admin.dataset(&name)?;
             let before = json(&admin.counted_info(&dataset))?;
             let changed = change(&dataset)?;
-            let put = admin.catalogue.put_dataset(changed).await.map_err(|error| refused(error, &name))?;
+            let put = admin.stored.catalogue.put_dataset(changed).await.map_err(|error| refused(error, &name))?;
             admin.jobs.set_pins();
             let after = json(&admin.counted_info(&put))?;
             Ok(Changed { resource: name, before, after, answer: None })
@@ -172,7 +172,7 @@ impl Admin {
     }
 
     pub(super) fn dataset(&self, name: &str) -> Result<Arc<Dataset>, ApiError> {
-        self.catalogue.dataset(name).filter(|dataset| is_shown(dataset)).ok_or_else(|| {
+        self.stored.catalogue.dataset(name).filter(|dataset| is_shown(dataset)).ok_or_else(|| {
             let why = format!("There is no dataset {name:?}; `mlgw dataset list` shows those there are.");
             ApiError::new(StatusCode::NOT_FOUND, "NoSuchDataset", why)
         })
@@ -212,14 +212,14 @@ impl Admin {
             residency: residency.here.iter().map(here).collect(),
             counted: is_counted.then(|| residency.counted.to_string()),
             schedules: dataset.schedules.iter().map(schedule_info).collect(),
-            job: self.catalogue.job(dataset.active_job).map(|job| self.job_info(&job)),
+            job: self.stored.catalogue.job(dataset.active_job).map(|job| self.job_info(&job)),
         }
     }
 
     /// Checks a new dataset.
     fn new_dataset(&self, new: NewDataset) -> Result<Dataset, ApiError> {
         check_name(&new.name)?;
-        let bucket = self.catalogue.bucket(&new.bucket).ok_or_else(|| {
+        let bucket = self.stored.catalogue.bucket(&new.bucket).ok_or_else(|| {
             ApiError::new(
                 StatusCode::NOT_FOUND,
                 "NoSuchBucket",
@@ -245,8 +245,8 @@ impl Admin {
         }
         let mut checked: Vec<Source> = Vec::new();
         for SourceInfo { upstream, prefix, into } in sources {
-            if self.bound.origin(&upstream).is_none() {
-                let known = self.bound.upstreams();
+            if self.stored.bound.origin(&upstream).is_none() {
+                let known = self.stored.bound.upstreams();
                 let why = format!(
                     "There is no upstream {upstream:?} of kind s3 in the configuration: there are {known:?}."
                 );
@@ -275,8 +275,8 @@ impl Admin {
 
     /// How many bytes a pin may keep.
     fn pin_bytes(&self, dataset: &Dataset, request: &PinRequest) -> Result<u64, ApiError> {
-        let bucket = self.catalogue.bucket(&dataset.bucket);
-        let copies = self.bound.copies().filter(|_| bucket.is_some_and(|bucket| bucket.binding.is_some()));
+        let bucket = self.stored.catalogue.bucket(&dataset.bucket);
+        let copies = self.stored.bound.copies().filter(|_| bucket.is_some_and(|bucket| bucket.binding.is_some()));
         let copies = copies.ok_or_else(|| {
             let why = format!(
                 "The bucket {:?} is not bound: its objects are the truth, which is never evicted.",
@@ -292,7 +292,7 @@ impl Admin {
                 "How much there is, is not known yet: warm the dataset first, or say how many bytes.",
             )
         })?;
-        let datasets = self.catalogue.datasets();
+        let datasets = self.stored.catalogue.datasets();
         let others = datasets.iter().filter(|other| other.name != dataset.name);
         let pinned: u64 = others.filter_map(|other| other.pin_bytes_max).sum();
         let limit = copies.pinned_bytes_max();

@@ -49,7 +49,7 @@ fn kind_of(word: &str) -> Result<Kind, ApiError> {
 
 impl Admin {
     fn bucket_id(&self, name: &str) -> Result<BucketId, ApiError> {
-        let bucket = self.catalogue.bucket(name).map(|bucket| bucket.bucket_id());
+        let bucket = self.stored.catalogue.bucket(name).map(|bucket| bucket.bucket_id());
         let message = || format!("There is no bucket {name:?}.");
         bucket.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "NoSuchBucket", message()))
     }

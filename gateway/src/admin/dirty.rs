@@ -56,7 +56,7 @@ pub(super) async fn discard(
 
 impl Admin {
     fn dirty_of(&self, name: &str) -> Result<Arc<Queue>, ApiError> {
-        let bucket = self.catalogue.bucket(name).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+        let bucket = self.stored.catalogue.bucket(name).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let queue = self.writeback.queue(&bucket).map_err(S3Error::from)?;
         queue.ok_or_else(|| ApiError::invalid(format!("The bucket {name:?} is not bound write-back.")))
     }

@@ -43,7 +43,7 @@ pub(super) async fn begin(
             UPSTREAM => Order::DrainUpstream,
             _ => Order::DrainHot,
         };
-        let until_orders = Some(asking.tiers.hot.order(order));
+        let until_orders = Some(asking.stored.tiers.hot.order(order));
         let after = json(&MovesInfo { until_orders, ..before.clone() })?;
         Ok(Changed { resource: tier, before: json(&before)?, after, answer: None })
     };
@@ -52,7 +52,7 @@ pub(super) async fn begin(
 
 impl Admin {
     fn moves(&self) -> MovesInfo {
-        let status = self.tiers.hot.placing();
+        let status = self.stored.tiers.hot.placing();
         MovesInfo {
             spilled_bytes: status.spilled_bytes + status.stored_bytes,
             promoted_bytes: status.promoted_bytes + status.fetched_bytes,

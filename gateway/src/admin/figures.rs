@@ -48,7 +48,7 @@ impl Admin {
 
     /// Syncs and waits, of catalogue and tiers alike.
     fn io_families(&self) -> Vec<Family> {
-        let (catalogue, hot) = (self.catalogue.metrics(), self.tiers.hot.metrics());
+        let (catalogue, hot) = (self.stored.catalogue.metrics(), self.stored.tiers.hot.metrics());
         let (mut syncs, mut durations) = (Family::new(SYNC), Family::new(SYNC_DURATION));
         for (file, of_file) in std::iter::once(("log", catalogue.log_syncs)).chain(hot.syncs) {
             syncs.push(&[file], Value::Count(of_file.count()));
@@ -65,9 +65,9 @@ impl Admin {
 
     fn tier_families(&self) -> Result<Vec<Family>, ReadError> {
         let upstream_bytes = self.upstream_bytes()?;
-        let (memory, hot) = (self.tiers.memory.metrics(), self.tiers.hot.metrics());
-        let (compaction, placing) = (self.tiers.hot.compaction(), self.tiers.hot.placing());
-        let copies = self.bound.copies().map(Copies::metrics).unwrap_or_default();
+        let (memory, hot) = (self.stored.tiers.memory.metrics(), self.stored.tiers.hot.metrics());
+        let (compaction, placing) = (self.stored.tiers.hot.compaction(), self.stored.tiers.hot.placing());
+        let copies = self.stored.bound.copies().map(Copies::metrics).unwrap_or_default();
         let capacity = self.loaded.load().config.hot_capacity_bytes(&self.machine);
         let reads = Family::new(TIER_READS)
             .with(&["memory", "hit"], Value::Count(memory.hits))
@@ -110,7 +110,7 @@ impl Admin {
 
     /// The lanes of the disks; their waits are added to those of other queues.
     fn lane_families(&self, mut waits: Family) -> [Family; 3] {
-        let queues = self.tiers.hot.queues();
+        let queues = self.stored.tiers.hot.queues();
         let (hot, cold) = (queues.hot.metrics(), queues.cold.metrics());
         let mut waiting = Family::new(DISK_WAITING);
         for ((lane, of_hot, mut took), (_, of_cold, more)) in hot.lanes.into_iter().zip(cold.lanes) {
@@ -141,14 +141,14 @@ impl Admin {
     /// What was written to flash, and why.
     fn flash_family(&self) -> Family {
         let mut written = Family::new(FLASH_WRITTEN);
-        for (cause, bytes) in self.tiers.hot.flash().written() {
+        for (cause, bytes) in self.stored.tiers.hot.flash().written() {
             written.push(&[cause.name()], Value::Count(bytes));
         }
         written
     }
 
     fn flash_left_family(&self) -> Family {
-        match self.tiers.hot.flash().left_bytes() {
+        match self.stored.tiers.hot.flash().left_bytes() {
             Some(bytes) => Family::single(FLASH_LEFT, Value::Level(bytes)),
             None => Family::new(FLASH_LEFT),
         }
@@ -179,7 +179,7 @@ impl Admin {
     fn upstream_families(&self) -> [Family; 3] {
         let (mut requests, mut bytes) = (Family::new(UPSTREAM_REQUESTS), Family::new(UPSTREAM_BYTES));
         let mut seconds = Family::new(UPSTREAM_SECONDS);
-        for (upstream, asked) in self.bound.origin_metrics() {
+        for (upstream, asked) in self.stored.bound.origin_metrics() {
             for ((operation, status), count) in asked.requests {
                 requests.push(&[upstream, operation, status], Value::Count(count));
             }
@@ -205,9 +205,9 @@ impl Admin {
 
     /// Bound buckets.
     fn bound_families(&self) -> Vec<Family> {
-        let copies = self.bound.copies().map(Copies::metrics).unwrap_or_default();
+        let copies = self.stored.bound.copies().map(Copies::metrics).unwrap_or_default();
         let mut answers = Family::new(COPY_ANSWERS);
-        for (state, count) in self.bound.answers() {
+        for (state, count) in self.stored.bound.answers() {
             let result = match state {
                 CacheState::Hit => "hit",
                 CacheState::Shared => "shared",
@@ -243,7 +243,7 @@ impl Admin {
         }
         Ok(vec![
             Family::new(TIER_OBJECTS)
-                .with(&["memory"], level(self.tiers.memory.metrics().chunks))
+                .with(&["memory"], level(self.stored.tiers.memory.metrics().chunks))
                 .with(&["hot"], level(all)),
             objects,
             bytes,
@@ -254,9 +254,9 @@ impl Admin {
     /// What buckets may hold that have quotas, and what of it they hold.
     fn quota_families(&self) -> Result<Vec<Family>, ReadError> {
         let mut limited = Vec::new();
-        for bucket in self.catalogue.buckets(None, None, usize::MAX) {
+        for bucket in self.stored.catalogue.buckets(None, None, usize::MAX) {
             if let Some(quota) = bucket.quota {
-                limited.push((self.catalogue.usage(bucket.bucket_id())?, quota, bucket));
+                limited.push((self.stored.catalogue.usage(bucket.bucket_id())?, quota, bucket));
             }
         }
         limited.sort_by_key(|(usage, _, _)| std::cmp::Reverse(Measure::Bytes.of(usage)));
@@ -279,7 +279,7 @@ impl Admin {
     }
 
     fn catalogue_families(&self) -> Vec<Family> {
-        let catalogue = self.catalogue.metrics();
+        let catalogue = self.stored.catalogue.metrics();
         let log_limit = self.loaded.load().config.catalogue_log_bytes_max(&self.machine);
         vec![
             Family::single(RAFT_ENTRIES, Value::Count(catalogue.entries_applied)),
@@ -311,16 +311,16 @@ impl Admin {
 
     /// What each bucket holds.
     pub(super) fn bucket_usages(&self) -> Result<Vec<(String, BucketUsage)>, ReadError> {
-        let buckets = self.catalogue.buckets(None, None, usize::MAX);
+        let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
         let usage = |bucket: &std::sync::Arc<mlgw_metadata::schema::Bucket>| {
-            Ok((bucket.name.clone(), self.catalogue.usage(bucket.bucket_id())?))
+            Ok((bucket.name.clone(), self.stored.catalogue.usage(bucket.bucket_id())?))
         };
         buckets.iter().map(usage).collect()
     }
 
     /// Bytes of segments that nothing refers to.
     pub(super) fn garbage_bytes(&self) -> Result<u64, ReadError> {
-        Ok(self.tiers.hot.metrics().used_bytes.saturating_sub(self.catalogue.referenced_bytes()?))
+        Ok(self.stored.tiers.hot.metrics().used_bytes.saturating_sub(self.stored.catalogue.referenced_bytes()?))
     }
 }
 

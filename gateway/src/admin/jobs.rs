@@ -37,7 +37,7 @@ pub(super) struct JobQuery {
 }
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>, Query(query): Query<JobQuery>) -> Json<JobList> {
-    let jobs = admin.catalogue.jobs();
+    let jobs = admin.stored.catalogue.jobs();
     let is_wanted = |job: &&Arc<Job>| {
         let is_of_dataset = query.dataset.as_ref().is_none_or(|dataset| *dataset == job.dataset);
         is_of_dataset && !(query.active && job.has_ended())
@@ -76,7 +76,7 @@ pub(super) async fn create(
             requested_by,
             is_scheduled: false,
         };
-        let made = shared.catalogue.create_job(new).await;
+        let made = shared.stored.catalogue.create_job(new).await;
         let job = made.map_err(|error| shared.busy(error, &name))?;
         let after = json(&shared.job_info(&job))?;
         Ok(Changed { resource: name, before: Value::Null, after, answer: None })
@@ -101,7 +101,7 @@ pub(super) async fn cancel(
             now_ms: shared.clock.now().as_millis(),
             step: Some(JobStep::Cancel(CancelJob {})),
         };
-        let stepped = shared.catalogue.step_job(step).await;
+        let stepped = shared.stored.catalogue.step_job(step).await;
         let job = stepped.map_err(|error| match error {
             ProposeError::Rejected(Reject::JobEnded) => {
                 let state = shared.job(&id).map_or("gone", |job| state_name(job.state()));
@@ -118,7 +118,7 @@ pub(super) async fn cancel(
 
 impl Admin {
     fn job(&self, id: &str) -> Result<Arc<Job>, ApiError> {
-        let found = id.parse().ok().and_then(|id| self.catalogue.job(id));
+        let found = id.parse().ok().and_then(|id| self.stored.catalogue.job(id));
         found.ok_or_else(|| {
             let why = format!("There is no job {id}; `mlgw job list` shows those that are remembered.");
             ApiError::new(StatusCode::NOT_FOUND, "NoSuchJob", why)
@@ -167,7 +167,7 @@ impl Admin {
         let ProposeError::Rejected(Reject::DatasetBusy { job }) = error else {
             return refused(error, dataset);
         };
-        let what = self.catalogue.job(job).map_or("a job", |job| kind_name(job.kind()));
+        let what = self.stored.catalogue.job(job).map_or("a job", |job| kind_name(job.kind()));
         let why = format!(
             "The dataset {dataset:?} has a job at work: {what}, job {job}. One at a time; `mlgw job wait {job}` waits for it, \
              `mlgw job cancel {job}` ends it."
@@ -187,7 +187,7 @@ pub(super) fn params_of(
         let kinds = KINDS.map(kind_name);
         return invalid(format!("There is no job {:?}: there are {kinds:?}.", request.kind));
     };
-    let is_bound = admin.catalogue.bucket(&dataset.bucket).is_some_and(|bucket| bucket.binding.is_some());
+    let is_bound = admin.stored.catalogue.bucket(&dataset.bucket).is_some_and(|bucket| bucket.binding.is_some());
     let (name, bucket) = (&dataset.name, &dataset.bucket);
     match kind {
         JobKind::Evict | JobKind::Clear if !is_bound => {

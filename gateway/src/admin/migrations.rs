@@ -30,7 +30,7 @@ pub(super) async fn begin(
     let shared = Arc::clone(&admin);
     let requested_by = caller.access_key.clone();
     let work = async move {
-        let bucket = shared.catalogue.bucket(&name).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+        let bucket = shared.stored.catalogue.bucket(&name).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let to = MigrateTo { upstream: request.upstream, prefix: request.prefix };
         shared.check_migration(&bucket, &to).await?;
         let dataset = dataset_of_bucket(&name);
@@ -40,7 +40,7 @@ pub(super) async fn begin(
             created_ms: shared.clock.now().as_millis(),
             ..Dataset::default()
         };
-        match shared.catalogue.put_dataset(stands_for).await {
+        match shared.stored.catalogue.put_dataset(stands_for).await {
             Ok(_) | Err(ProposeError::Rejected(Reject::DatasetExists)) => {}
             Err(error) => return Err(refused(error, &dataset)),
         }
@@ -52,7 +52,7 @@ pub(super) async fn begin(
             requested_by,
             is_scheduled: false,
         };
-        let made = shared.catalogue.create_job(new).await;
+        let made = shared.stored.catalogue.create_job(new).await;
         let job = made.map_err(|error| shared.busy(error, &dataset))?;
         let after = json(&shared.job_info(&job))?;
         Ok(Changed { resource: name, before: Value::Null, after, answer: None })
@@ -69,7 +69,7 @@ impl Admin {
             return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
         };
         check_apart(name, binding, to)?;
-        let origin = self.bound.origin(&to.upstream).ok_or_else(|| self.no_such_upstream(&to.upstream))?;
+        let origin = self.stored.bound.origin(&to.upstream).ok_or_else(|| self.no_such_upstream(&to.upstream))?;
         let is_empty = is_nothing_there(&*origin, &to.prefix).await;
         let is_empty = is_empty.map_err(|error| self.upstream_failed(&to.upstream, &error))?;
         if !is_empty && !self.was_begun(name, to) {
@@ -99,14 +99,14 @@ impl Admin {
     fn was_begun(&self, bucket: &str, to: &MigrateTo) -> bool {
         let dataset = dataset_of_bucket(bucket);
         let is_one = |job: &&Arc<Job>| job.dataset == dataset && job.kind() == JobKind::Migrate;
-        let jobs = self.catalogue.jobs();
+        let jobs = self.stored.catalogue.jobs();
         let last = jobs.iter().rev().find(is_one);
         last.is_some_and(|job| job.params.to.as_ref() == Some(to) && job.state() != JobState::Done)
     }
 
     /// Refuses what cannot be done with a bucket that is being moved.
     pub(super) fn check_not_migrating(&self, bucket: &str) -> Result<(), ApiError> {
-        let job = self.catalogue.dataset(&dataset_of_bucket(bucket)).map_or(0, |dataset| dataset.active_job);
+        let job = self.stored.catalogue.dataset(&dataset_of_bucket(bucket)).map_or(0, |dataset| dataset.active_job);
         if job == 0 {
             return Ok(());
         }

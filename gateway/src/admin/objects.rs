@@ -31,7 +31,7 @@ pub(super) async fn show(
         return Ok(Json(found));
     }
     // A large object's map is many reads, too long for a thread that answers others.
-    let found = tokio::task::spawn_blocking(move || find(&admin.catalogue, &bucket, &query.key)).await;
+    let found = tokio::task::spawn_blocking(move || find(&admin.stored.catalogue, &bucket, &query.key)).await;
     Ok(Json(found.map_err(S3Error::internal)??))
 }
 

@@ -98,7 +98,7 @@ pub(super) async fn history(
     if !(1..=POLICY_VERSIONS_MAX).contains(&limit) {
         return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {POLICY_VERSIONS_MAX}.")));
     }
-    let versions = admin.catalogue.policies();
+    let versions = admin.stored.catalogue.policies();
     let newest = versions.iter().rev().take(limit);
     Ok(Json(PolicyHistory { versions: newest.map(|version| tell_version(version)).collect() }))
 }

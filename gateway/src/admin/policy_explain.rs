@@ -52,7 +52,7 @@ pub(super) async fn explain(
 impl Admin {
     /// Explains an object; `found` of it, if its bucket is bound.
     fn explain(&self, found: Option<ObjectInfo>, query: &ObjectQuery) -> Result<Explanation, S3Error> {
-        let bucket = self.catalogue.bucket(&query.bucket).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+        let bucket = self.stored.catalogue.bucket(&query.bucket).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let key = object_key(&query.key)?;
         let (shown, object) = match found {
             Some(shown) => {
@@ -60,12 +60,12 @@ impl Admin {
                 (shown, object)
             }
             None => {
-                let shown = find(&self.catalogue, &query.bucket, &query.key)?;
-                let object = self.catalogue.object(bucket.bucket_id(), &key)?;
+                let shown = find(&self.stored.catalogue, &query.bucket, &query.key)?;
+                let object = self.stored.catalogue.object(bucket.bucket_id(), &key)?;
                 (shown, object.ok_or_else(|| S3Error::new(Code::NoSuchKey))?)
             }
         };
-        let known = self.known(&bucket, &key, &object)?;
+        let known = self.stored.known(&bucket, &key, &object)?;
         let running = self.policies.running();
         let system = self.policies.system();
         let unread = Unread { bucket: bucket.id, key: key.as_str(), size: object.size, number: 0 };
@@ -101,7 +101,7 @@ impl Admin {
         bucket: mlgw_common::BucketId,
         key: &mlgw_common::ObjectKey,
     ) -> ObjectVersion {
-        let copy = self.bound.copies().and_then(|copies| copies.find(bucket, key));
+        let copy = self.stored.bound.copies().and_then(|copies| copies.find(bucket, key));
         let copy = copy.filter(|copy| copy.object.size == shown.size).map(|copy| copy.object);
         copy.unwrap_or_else(|| ObjectVersion { size: shown.size, ..ObjectVersion::default() })
     }

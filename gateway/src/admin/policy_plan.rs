@@ -7,7 +7,7 @@
 
 use super::change::parse;
 use super::policy::{files, refused};
-use super::policy_objects::{Behind, Looked};
+use crate::stored_objects::{Behind, Looked};
 use super::{Admin, ApiError};
 use crate::policies::PolicyError;
 use crate::policies::SystemFacts;
@@ -141,7 +141,7 @@ impl Admin {
         let files = files(request.files, request.frameworks)?;
         let other = self.policies.compile(files).map_err(|wrong| refused(PolicyError::Wrong(wrong)))?;
         let running = self.policies.running();
-        let below = self.tiers.hot.has_below();
+        let below = self.stored.tiers.hot.has_below();
         let plan = Plan::new(Arc::clone(&running.program), Arc::new(other), below);
         let (own, began) = (Checkpoints::new(Limits::default()), self.clock.now());
         let (version, finding) = (running.number(), Some(Finding::new()));
@@ -152,7 +152,7 @@ impl Admin {
     fn go_on(&self, run: &mut Run, limit: usize) -> Result<Result<PlanPage, PlanPage>, ApiError> {
         let (system, now, asked) = (self.policies.system(), self.clock.now(), run.plan.asked());
         let (from, mut reached) = (run.from.take(), None);
-        let next = self.each_object(from.as_ref(), limit, &mut |looked| {
+        let next = self.stored.each_object(from.as_ref(), limit, &mut |looked| {
             match &mut run.finding {
                 Some(finding) => find(finding, &looked),
                 None => self.plan_for(run, &looked, (&system, now, &asked))?,
@@ -193,7 +193,7 @@ impl Admin {
     fn found(&self, run: &mut Run, finding: Finding) {
         run.own = finding.end(run.began.as_millis());
         run.own.recall(&self.standing.spacings());
-        let buckets = self.catalogue.buckets(None, None, usize::MAX);
+        let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
         let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
         run.plan.hear_newest(&run.own, |_| true);
         self.keeper.ask(|decider, _| {
@@ -209,7 +209,7 @@ impl Admin {
         (system, now, asked): (&SystemFacts, Timestamp, &[Property]),
     ) -> Result<(), ReadError> {
         let (bucket, key) = (looked.bucket.id, looked.key.as_str());
-        let object = &self.known(looked.bucket, looked.key, looked.object)?;
+        let object = &self.stored.known(looked.bucket, looked.key, looked.object)?;
         let unread = Unread { bucket, key, size: object.size, number: 0 };
         // Rules are asked when the engine is free again for whoever reads.
         let is_own = looked.bucket.binding.is_none();
@@ -293,12 +293,12 @@ impl Admin {
         let ids: Vec<GroupId> = deleted().map(|one| one.id).collect();
         let goes: BTreeSet<_> = deleted().filter(|one| one.of.stays.is_empty()).map(|one| one.id).collect();
         // This runs on a blocking thread, on which no other task depends.
-        Handle::current().block_on(named(self, &Endangered::of(own, &ids, |one| goes.contains(&one.id))))
+        Handle::current().block_on(named(&self.stored, &Endangered::of(own, &ids, |one| goes.contains(&one.id))))
     }
 
     /// What rules ask for that no server can do that is set up so.
     fn impossible(&self, other: &Program) -> Vec<String> {
-        let (has_cold, has_upstream) = self.tiers.hot.has_below();
+        let (has_cold, has_upstream) = self.stored.tiers.hot.has_below();
         let mut impossible = Vec::new();
         if other.acts(ActionKind::Spill) && !has_cold && !has_upstream {
             impossible.push(
@@ -339,7 +339,7 @@ impl Admin {
             let id = decider.checkpoints.group_of(bucket, key).map(|one| one.id);
             Endangered::of(&decider.checkpoints, id.as_slice(), goes)
         });
-        let named = Handle::current().block_on(named(self, &endangered));
+        let named = Handle::current().block_on(named(&self.stored, &endangered));
         let now = named.why(bucket, prefix).map(str::to_owned);
         Some(self.deletion(self.bucket_names().get(&bucket).map_or("", String::as_str), note, now))
     }

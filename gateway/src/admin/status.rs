@@ -69,8 +69,8 @@ impl Admin {
     /// The counters of now.
     #[must_use]
     pub fn sample(&self) -> Sample {
-        let mut syncs = self.catalogue.metrics().log_syncs;
-        self.tiers.hot.metrics().syncs.iter().for_each(|(_, durations)| syncs.add(durations));
+        let mut syncs = self.stored.catalogue.metrics().log_syncs;
+        self.stored.tiers.hot.metrics().syncs.iter().for_each(|(_, durations)| syncs.add(durations));
         Sample::take(&self.metrics, syncs)
     }
 
@@ -95,7 +95,7 @@ impl Admin {
             syncs: self.sync_status(),
             jobs: vec![JobStatus {
                 job: "release".to_owned(),
-                waiting: self.catalogue.metrics().releases_waiting,
+                waiting: self.stored.catalogue.metrics().releases_waiting,
             }],
             policy: self.policy_status(),
             process: Process::now().into(),
@@ -119,9 +119,9 @@ impl Admin {
     }
 
     fn catalogue_status(&self) -> CatalogueStatus {
-        let figures = self.catalogue.metrics();
+        let figures = self.stored.catalogue.metrics();
         CatalogueStatus {
-            buckets: self.catalogue.buckets(None, None, usize::MAX).len() as u64,
+            buckets: self.stored.catalogue.buckets(None, None, usize::MAX).len() as u64,
             access_keys: self.keyring.count() as u64,
             entries_applied: figures.entries_applied,
             commands_applied: figures.commands_applied,
@@ -158,14 +158,14 @@ impl Admin {
 
     /// Bytes of segments in upstreams.
     pub(super) fn upstream_bytes(&self) -> Result<u64, mlgw_metadata::ReadError> {
-        let segments = self.catalogue.segments()?;
+        let segments = self.stored.catalogue.segments()?;
         let there =
             segments.iter().filter(|segment| segment.summary().tier == mlgw_tiering::hot::UPSTREAM_TIER);
         Ok(there.map(|segment| segment.length).sum())
     }
 
     fn cold_status(&self) -> TierStatus {
-        let figures = self.tiers.hot.metrics();
+        let figures = self.stored.tiers.hot.metrics();
         TierStatus {
             tier: COLD.to_owned(),
             objects: 0,
@@ -178,7 +178,7 @@ impl Admin {
     }
 
     fn memory_status(&self) -> TierStatus {
-        let figures = self.tiers.memory.metrics();
+        let figures = self.stored.tiers.memory.metrics();
         TierStatus {
             tier: MEMORY.to_owned(),
             objects: figures.chunks,
@@ -191,7 +191,7 @@ impl Admin {
     }
 
     fn hot_status(&self) -> Result<TierStatus, mlgw_metadata::ReadError> {
-        let figures = self.tiers.hot.metrics();
+        let figures = self.stored.tiers.hot.metrics();
         Ok(TierStatus {
             tier: HOT.to_owned(),
             objects: self.bucket_usages()?.iter().map(|(_, usage)| usage.objects).sum(),
@@ -204,8 +204,8 @@ impl Admin {
     }
 
     fn sync_status(&self) -> Vec<SyncStatus> {
-        let log = ("log", self.catalogue.metrics().log_syncs);
-        let all = std::iter::once(log).chain(self.tiers.hot.metrics().syncs);
+        let log = ("log", self.stored.catalogue.metrics().log_syncs);
+        let all = std::iter::once(log).chain(self.stored.tiers.hot.metrics().syncs);
         let status = all.map(|(file, durations)| SyncStatus {
             file: file.to_owned(),
             count: durations.count(),

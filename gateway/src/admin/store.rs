@@ -80,8 +80,8 @@ impl Admin {
             &source,
             &out,
             leave_upstreams,
-            &self.catalogue,
-            &self.tiers.hot,
+            &self.stored.catalogue,
+            &self.stored.tiers.hot,
             &*self.clock,
             watch,
         );

@@ -85,7 +85,7 @@ pub(super) async fn compact(
     let asking = Arc::clone(&admin);
     let work = async move {
         let before = compaction_of(&asking, tier.clone());
-        let until_rounds = Some(asking.tiers.hot.compact(dead_percent));
+        let until_rounds = Some(asking.stored.tiers.hot.compact(dead_percent));
         let after = json(&CompactionInfo { until_rounds, ..before.clone() })?;
         Ok(Changed { resource: tier, before: json(&before)?, after, answer: None })
     };
@@ -112,7 +112,7 @@ pub(super) fn known(admin: &Admin, tier: &str) -> Result<(), ApiError> {
 
 impl Admin {
     fn memory_tier(&self) -> TierDetail {
-        let memory = self.tiers.memory.metrics();
+        let memory = self.stored.tiers.memory.metrics();
         TierDetail {
             info: TierInfo {
                 tier: MEMORY.to_owned(),
@@ -128,11 +128,11 @@ impl Admin {
 
     /// A tier of segments.
     fn segment_tier(&self, tier: &str) -> Result<TierDetail, ApiError> {
-        let hot = self.tiers.hot.metrics();
+        let hot = self.stored.tiers.hot.metrics();
         let status = self.scrub.status();
-        let segments = self.catalogue.segments().map_err(crate::s3::error::S3Error::from)?;
+        let segments = self.stored.catalogue.segments().map_err(crate::s3::error::S3Error::from)?;
         let names: BTreeMap<u64, String> = {
-            let buckets = self.catalogue.buckets(None, None, usize::MAX);
+            let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
             buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
         };
         let number = match tier {
@@ -173,7 +173,7 @@ impl Admin {
 }
 
 fn compaction_of(admin: &Admin, tier: String) -> CompactionInfo {
-    let status = admin.tiers.hot.compaction();
+    let status = admin.stored.tiers.hot.compaction();
     CompactionInfo {
         tier,
         garbage_bytes: status.garbage_bytes,

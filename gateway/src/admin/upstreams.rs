@@ -90,9 +90,9 @@ impl Admin {
     }
 
     fn upstream_info(&self, settings: &UpstreamSettings) -> Result<UpstreamInfo, ApiError> {
-        let mut segments = self.catalogue.segments().map_err(crate::s3::error::S3Error::from)?;
+        let mut segments = self.stored.catalogue.segments().map_err(crate::s3::error::S3Error::from)?;
         segments.retain(|segment| is_in(segment, &settings.name));
-        let buckets = self.catalogue.buckets(None, None, usize::MAX);
+        let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
         let is_bound = |bucket: &mlgw_metadata::schema::Bucket| {
             bucket.binding.as_ref().is_some_and(|binding| binding.upstream == settings.name)
         };

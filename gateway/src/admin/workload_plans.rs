@@ -139,7 +139,7 @@ impl Admin {
         let document = parsed
             .map_err(S3Error::internal)?
             .map_err(|diagnostics| wrong(format!("{name} is wrong:\n{diagnostics}")))?;
-        let bucket = self.catalogue.bucket(&document.bucket);
+        let bucket = self.stored.catalogue.bucket(&document.bucket);
         let bucket = bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let about = About { workload, bucket: bucket.name.clone(), bucket_id: bucket.id, put_ms: 0 };
         let reading = document.reading;
@@ -196,7 +196,7 @@ impl Admin {
     }
 
     fn list_own(&self, bucket: &Bucket, prefix: &str, found: &mut Found) -> Result<(), ApiError> {
-        let reader = self.catalogue.reader();
+        let reader = self.stored.catalogue.reader();
         let from = if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(prefix.as_bytes()) };
         for (number, row) in reader.scan(bucket.bucket_id(), from).enumerate() {
             let (key, entry) = row.map_err(S3Error::from)?;

@@ -110,7 +110,7 @@ fn take(decider: &Decider, workload: &Workload, now_us: u64) -> Taken {
 impl Admin {
     /// Buckets by id.
     pub(super) fn bucket_names(&self) -> BTreeMap<u64, String> {
-        let buckets = self.catalogue.buckets(None, None, usize::MAX);
+        let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
         buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
     }
 

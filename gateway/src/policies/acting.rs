@@ -27,13 +27,19 @@ mod walk;
 pub use deleting::watch_doomed;
 pub use standing::Standing;
 
-use crate::admin::Admin;
+use super::Policies;
+use crate::audit::AuditLog;
+use crate::jobs::Jobs;
+use crate::stored_objects::StoredObjects;
 use compressing::Tried;
 use effects::Pinned;
+use mlgw_common::Clock;
 use mlgw_objects::Objects;
+use mlgw_objects::compressor::Compressor;
 use mlgw_policies::at_rest::{Areas, Pins, Scope, Unheld};
 use mlgw_policies::checkpoints::{Checkpoints, Limits};
 use mlgw_policies::language::Program;
+use mlgw_tiering::{Decisions, Keeper};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,9 +58,34 @@ const ROUNDS_BETWEEN_LOOKS: u64 = 60;
 /// How often it is looked whether a checkpoint became complete.
 const GLANCE: Duration = Duration::from_secs(1);
 
+/// The parts of the server that the reconciler works with.
+#[derive(Clone)]
+pub struct ReconcilerContext {
+    /// The objects that rules are about.
+    pub stored: StoredObjects,
+    /// The running policy.
+    pub policies: Arc<Policies>,
+    /// Jobs, which carry out pins and promotions of copies.
+    pub jobs: Arc<Jobs>,
+    /// The policy engine, which follows checkpoints as they are written.
+    pub keeper: Keeper,
+    /// The state that others see: pins, pending deletions, counts.
+    pub standing: Arc<Standing>,
+    /// The log of placement decisions.
+    pub decisions: Decisions,
+    /// Compresses stored bodies.
+    pub compressor: Arc<Compressor>,
+    /// The audit log, which gets a line per deletion.
+    pub audit: Arc<AuditLog>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Capacity of the hot tier, in bytes.
+    pub hot_capacity_bytes: u64,
+}
+
 /// See the module.
 pub struct Acting {
-    admin: Arc<Admin>,
+    context: ReconcilerContext,
     objects: Arc<Objects>,
     every: Duration,
     tried: Mutex<Tried>,
@@ -87,10 +118,10 @@ impl State {
 impl Acting {
     /// Begins to act, until [`Acting::stop`].
     #[must_use]
-    pub fn start(admin: Arc<Admin>, objects: Arc<Objects>, every: Duration) -> Arc<Self> {
+    pub fn start(context: ReconcilerContext, objects: Arc<Objects>, every: Duration) -> Arc<Self> {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let tried = Mutex::default();
-        let acting = Arc::new(Self { admin, objects, every, tried, stop, tasks });
+        let acting = Arc::new(Self { context, objects, every, tried, stop, tasks });
         acting.tasks.spawn(Arc::clone(&acting).run());
         acting
     }
@@ -103,7 +134,7 @@ impl Acting {
     }
 
     async fn run(self: Arc<Self>) {
-        let (mut programs, mut state, mut agains) = (self.admin.policies.program(), State::default(), 0);
+        let (mut programs, mut state, mut agains) = (self.context.policies.program(), State::default(), 0);
         loop {
             let program = Arc::clone(&programs.borrow_and_update());
             let completions = self.completions();
@@ -131,7 +162,7 @@ impl Acting {
     }
 
     fn completions(&self) -> (usize, u64) {
-        self.admin.keeper.ask(|decider, _| decider.checkpoints.completions())
+        self.context.keeper.ask(|decider, _| decider.checkpoints.completions())
     }
 
     async fn completed_since(&self, before: (usize, u64)) {
@@ -147,11 +178,11 @@ impl Acting {
     async fn round(self: &Arc<Self>, program: Arc<Program>, state: &mut State) -> Result<bool, Ended> {
         if !state.program.as_ref().is_some_and(|known| Arc::ptr_eq(known, &program)) {
             state.areas = Arc::default();
-            self.admin.standing.set_areas(Arc::default());
+            self.context.standing.set_areas(Arc::default());
             *self.tried.lock() = Tried::default();
             state.program = Some(Arc::clone(&program));
         }
-        let heard = self.admin.keeper.ask(|decider, _| decider.checkpoints.series().next().is_some());
+        let heard = self.context.keeper.ask(|decider, _| decider.checkpoints.series().next().is_some());
         let scope = Scope::of(&program);
         let mut own = Checkpoints::new(Limits::default());
         let is_time = state.rounds.is_multiple_of(ROUNDS_BETWEEN_LOOKS);
@@ -163,7 +194,7 @@ impl Acting {
         if !scope.objects && !heard && state.has_checkpoints == Some(false) {
             return self.do_nothing(state).await.map(|()| false);
         }
-        let now_ms = self.admin.clock.now().as_millis();
+        let now_ms = self.context.clock.now().as_millis();
         let before = (Arc::clone(&state.areas), state.unheld(now_ms));
         let (walk, found) = self.find(program, own, before).await?;
         self.carry_out(&walk, found, state).await

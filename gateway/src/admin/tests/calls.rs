@@ -82,9 +82,7 @@ impl Api {
         let program = Arc::new(mlgw_policies::language::Program::built_in().unwrap());
         let keeper = Keeper::new(1 << 16, program, &*clock);
         let admin = Admin {
-            catalogue,
-            tiers,
-            bound,
+            stored: StoredObjects { catalogue, tiers, bound },
             jobs,
             policies,
             compressor: Arc::default(),
@@ -101,7 +99,7 @@ impl Api {
             keyring,
             recent: Recent::new(Sample::take(&metrics, Durations::default())),
             metrics,
-            audit,
+            audit: Arc::new(audit),
             started: clock.now(),
             clock,
             loaded: ArcSwap::from_pointee(loaded),
@@ -160,7 +158,7 @@ impl Api {
 
     async fn close(self) {
         self.admin.scrub.stop();
-        let (hot, catalogue) = (self.admin.tiers.hot.clone(), self.admin.catalogue.clone());
+        let (hot, catalogue) = (self.admin.stored.tiers.hot.clone(), self.admin.stored.catalogue.clone());
         hot.shutdown().await;
         catalogue.shutdown().await;
     }
@@ -305,7 +303,7 @@ async fn a_round_of_compaction_is_asked_for_and_can_be_waited_for() {
 async fn decisions_are_listed_and_filtered() {
     let api = Api::open().await;
     api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
-    let bucket = api.admin.catalogue.bucket("data").unwrap().bucket_id();
+    let bucket = api.admin.stored.catalogue.bucket("data").unwrap().bucket_id();
     let decided = |kind, what, outcome| Decided {
         kind,
         what,
@@ -371,7 +369,7 @@ async fn only_a_key_that_administers_gets_in_and_only_with_the_body_it_signed() 
     let mut request = request.map(|_| axum::body::Body::from("{\"name\": \"forged\"}"));
     request.headers_mut().insert("host", http::HeaderValue::from_static("127.0.0.1:9001"));
     assert_eq!(api.send(request).await.0, StatusCode::BAD_REQUEST);
-    assert!(api.admin.catalogue.bucket("forged").is_none());
+    assert!(api.admin.stored.catalogue.bucket("forged").is_none());
     api.close().await;
 }
 

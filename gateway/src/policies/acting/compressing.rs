@@ -135,7 +135,7 @@ impl Acting {
                 *of = (of.0 + 1, of.1 + sum.bytes);
             }
             if let Some(worst) = sum.worst {
-                self.admin.standing.count(ActionKind::Compress, worst, 1);
+                self.context.standing.count(ActionKind::Compress, worst, 1);
             }
             is_more = sum.is_cut;
             if sum.is_cut || sum.is_refused {
@@ -143,11 +143,11 @@ impl Acting {
             }
         }
         for ((bucket, rule), (count, bytes)) in sums {
-            self.admin.standing.count(ActionKind::Compress, Outcome::Done, count);
+            self.context.standing.count(ActionKind::Compress, Outcome::Done, count);
             let what = What::Objects { bucket, count, prefix: "" };
             let (kind, why, outcome) = (Kind::Compress, Why::rule(&rule), decisions::Outcome::Done);
             let (from, to) = (Place::Hot, Place::Hot);
-            self.admin.decisions.record(&Decided { kind, what, from, to, bytes, why, outcome });
+            self.context.decisions.record(&Decided { kind, what, from, to, bytes, why, outcome });
         }
         Ok(is_more)
     }
@@ -206,16 +206,16 @@ impl Acting {
     /// The next chunks of an object that are stored as they came, from one on; none when it is not there any
     /// more.
     async fn loose_chunks(&self, one: &Loose, from: usize) -> Result<Vec<LooseChunk>, Ended> {
-        let (admin, bucket, key, body) = (Arc::clone(&self.admin), one.bucket, one.key.clone(), one.body);
+        let (stored, bucket, key, body) = (self.context.stored.clone(), one.bucket, one.key.clone(), one.body);
         let found = tokio::task::spawn_blocking(move || {
             let (mut found, mut number, mut part) = (Vec::new(), 0, 0);
-            let object = admin.catalogue.object(bucket, &key)?.filter(|object| object.body() == body);
+            let object = stored.catalogue.object(bucket, &key)?.filter(|object| object.body() == body);
             let Some(object) = object else { return Ok(found) };
-            admin.each_extent(bucket, &key, &object, &mut |extent, is_first| {
+            stored.each_extent(bucket, &key, &object, &mut |extent, is_first| {
                 part += usize::from(is_first);
                 if number >= from
                     && found.len() < CHUNKS_AT_ONCE
-                    && admin
+                    && stored
                         .catalogue
                         .segment(extent.segment_id())
                         .is_some_and(|of| is_loose(extent, of.tier))
@@ -230,7 +230,7 @@ impl Acting {
     }
 
     async fn compress_chunk(&self, one: &Loose, extent: &Extent, is_sample: bool) -> Result<Became, Ended> {
-        let (hot, compressor) = (&self.admin.tiers.hot, &self.admin.compressor);
+        let (hot, compressor) = (&self.context.stored.tiers.hot, &self.context.compressor);
         if !hot.flash().allows() {
             return Ok(Became::NotStored(Outcome::NoRoom));
         }
@@ -247,7 +247,7 @@ impl Acting {
         let Some(packed) = compressor.compress_unheld(raw, how).await else {
             return Ok(Became::NoSmaller);
         };
-        match hot.replace(&self.admin.catalogue, chunk, packed.clone()).await {
+        match hot.replace(&self.context.stored.catalogue, chunk, packed.clone()).await {
             Ok(true) => {
                 compressor.stored(&packed);
                 Ok(Became::Smaller)

@@ -55,20 +55,20 @@ impl Acting {
         walk: Option<&Arc<Walk>>,
         mut superfluous: Vec<Superfluous>,
     ) -> Result<(), Ended> {
-        watch_doomed(&self.admin.standing, &self.admin.keeper, &superfluous);
-        let now_ms = self.admin.clock.now().as_millis();
+        watch_doomed(&self.context.standing, &self.context.keeper, &superfluous);
+        let now_ms = self.context.clock.now().as_millis();
         for one in &mut superfluous {
             let at_ms = self.touched_ms(one.bucket, &one.prefix).unwrap_or(i64::MIN);
             // A rule that was taken back and given again is as good as a touch: its grace begins anew.
-            let since_ms = self.admin.policies.deletes_since_ms(&one.rule);
+            let since_ms = self.context.policies.deletes_since_ms(&one.rule);
             one.touched_ms = one.touched_ms.max(at_ms).max(since_ms);
             // So is one that stayed for another reason than its grace, which nobody has waited for.
-            if one.stays.is_empty() && self.admin.standing.held(one.bucket, &one.prefix).is_some() {
+            if one.stays.is_empty() && self.context.standing.held(one.bucket, &one.prefix).is_some() {
                 one.touched_ms = now_ms;
             }
         }
         // What was found to stay comes last: there is room for so many, and what may go needs it.
-        superfluous.sort_by_cached_key(|one| self.admin.standing.stays(one.bucket, &one.prefix).is_some());
+        superfluous.sort_by_cached_key(|one| self.context.standing.stays(one.bucket, &one.prefix).is_some());
         let goes = superfluous.iter().filter(|one| one.stays.is_empty());
         let goes: BTreeSet<_> = goes.map(|one| (one.bucket, one.prefix.clone())).collect();
         let noted = self.noted("deletions that wait", move |standing| standing.note(now_ms, &superfluous));
@@ -77,7 +77,7 @@ impl Acting {
         let named = self.named(walk, &due, &goes).await;
         let mut left = ROUND_DELETIONS_MAX;
         for note in due {
-            let bucket = self.admin.catalogue.buckets(None, None, usize::MAX);
+            let bucket = self.context.stored.catalogue.buckets(None, None, usize::MAX);
             let bucket = bucket.into_iter().find(|bucket| bucket.id == note.bucket);
             let ours = bucket.filter(|one| one.binding.is_none() && one.state() == BucketState::Active);
             if let Some(bucket) = ours.filter(|_| left > 0)
@@ -96,7 +96,7 @@ impl Acting {
         let due = all.filter(|one| is_due.contains(&(one.bucket, one.prefix)));
         let due: Vec<GroupId> = due.map(|one| one.id).collect();
         let goes = |one: &Generation<'_>| goes.contains(&(one.bucket, one.prefix.to_owned()));
-        named(&self.admin, &Endangered::of(&walk.own, &due, goes)).await
+        named(&self.context.stored, &Endangered::of(&walk.own, &due, goes)).await
     }
 
     /// Remembers durably how far checkpoints are from each other, before any goes that tells it.
@@ -117,7 +117,7 @@ impl Acting {
         what: &str,
         note: impl FnOnce(&Standing) -> io::Result<T> + Send + 'static,
     ) -> Result<T, Ended> {
-        let standing = Arc::clone(&self.admin.standing);
+        let standing = Arc::clone(&self.context.standing);
         let noted = tokio::task::spawn_blocking(move || note(&standing)).await;
         let noted = noted.map_err(|error| Ended::Failed(error.to_string()))?;
         noted.map_err(|error| Ended::Failed(format!("{what} are not noted: {error}")))
@@ -125,9 +125,9 @@ impl Acting {
 
     /// When anything of a checkpoint that is watched was read or written, in milliseconds since 1970.
     fn touched_ms(&self, bucket: u64, prefix: &str) -> Option<i64> {
-        let (began_ms, now_ms) = (self.admin.keeper.began_ms(), self.admin.clock.now().as_millis());
+        let (began_ms, now_ms) = (self.context.keeper.began_ms(), self.context.clock.now().as_millis());
         let told =
-            self.admin.keeper.ask(|decider, now_us| Some((decider.watched.touched(bucket, prefix)?, now_us)));
+            self.context.keeper.ask(|decider, now_us| Some((decider.watched.touched(bucket, prefix)?, now_us)));
         let (at_us, now_us) = told?;
         Some(by_both_clocks(at_us, (began_ms, now_us), now_ms))
     }
@@ -142,12 +142,12 @@ impl Acting {
         left: &mut usize,
     ) -> Option<Deleted> {
         let mut deleted = Deleted::default();
-        let held = self.admin.standing.held(note.bucket, &note.prefix);
+        let held = self.context.standing.held(note.bucket, &note.prefix);
         if let Some(why) = held.or_else(|| named.why(note.bucket, &note.prefix).map(str::to_owned)) {
             return Some(Deleted { error: Some(why), ..deleted });
         }
         let (catalogue, noted, id, most) =
-            (self.admin.catalogue.clone(), note.clone(), bucket.bucket_id(), *left);
+            (self.context.stored.catalogue.clone(), note.clone(), bucket.bucket_id(), *left);
         let found = tokio::task::spawn_blocking(move || objects_of(&catalogue, id, &noted, most));
         let objects = match found.await.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(objects) => objects,
@@ -177,12 +177,12 @@ impl Acting {
             };
             deleted.from = deleted.from.or_else(|| self.first_place(bucket, &key, &object));
             *left -= 1;
-            let now = self.admin.clock.now();
+            let now = self.context.clock.now();
             if let Err(error) = self.objects.delete(bucket, &key, now, conditions).await {
                 deleted.error = Some(error.to_string());
                 break;
             }
-            self.admin.keeper.ask(|decider, _| decider.checkpoints.deleted(bucket.id, key.as_str()));
+            self.context.keeper.ask(|decider, _| decider.checkpoints.deleted(bucket.id, key.as_str()));
             deleted.objects += 1;
             deleted.bytes += object.size;
         }
@@ -190,7 +190,7 @@ impl Acting {
     }
 
     fn first_place(&self, bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> Option<Place> {
-        Some(match self.admin.known(bucket, key, object).ok()?.tier? {
+        Some(match self.context.stored.known(bucket, key, object).ok()?.tier? {
             Tier::Memory | Tier::Hot => Place::Hot,
             Tier::Cold => Place::Cold,
             Tier::Upstream => Place::Upstream,
@@ -216,7 +216,7 @@ impl Acting {
             Err(doubts) => return Some(MustStay::all(&doubts)),
             Ok(better) => better,
         };
-        match named.is_as_seen(&self.admin, bucket.id, group.parent).await {
+        match named.is_as_seen(&self.context.stored, bucket.id, group.parent).await {
             Ok(true) => {}
             Ok(false) => {
                 return Some("a small file beside it, which may name it, was written meanwhile".to_owned());
@@ -245,15 +245,15 @@ impl Acting {
     /// The object that a key is now, if the catalogue says so.
     fn found(&self, bucket: &Bucket, key: &str) -> Option<ObjectVersion> {
         let key = ObjectKey::new(key).ok()?;
-        self.admin.catalogue.object(bucket.bucket_id(), &key).ok()?
+        self.context.stored.catalogue.object(bucket.bucket_id(), &key).ok()?
     }
 
     /// Why a deletion that is due is not to be done after all.
     fn called_off(&self, walk: &Walk, note: &Note, (bucket, key): (&Bucket, &ObjectKey)) -> Option<String> {
-        if !Arc::ptr_eq(&self.admin.policies.running().program, &walk.program) {
+        if !Arc::ptr_eq(&self.context.policies.running().program, &walk.program) {
             return Some("the policy has changed".to_owned());
         }
-        let pins = self.admin.jobs.dataset_pins();
+        let pins = self.context.jobs.dataset_pins();
         if pins.iter().any(|pin| pin.holds(bucket.bucket_id(), key.as_str())) {
             return Some("somebody has pinned its dataset".to_owned());
         }
@@ -265,26 +265,26 @@ impl Acting {
     /// Leaves a line in the audit log and in that of decisions.
     async fn note_deleted(&self, bucket: &Bucket, note: &Note, deleted: Deleted) {
         let Deleted { objects, bytes, from, error } = deleted;
-        let is_news = self.admin.standing.set_stays(note, error.as_deref());
+        let is_news = self.context.standing.set_stays(note, error.as_deref());
         if objects == 0 && !is_news {
             return;
         }
-        self.admin.standing.count(ActionKind::Retain, Outcome::Done, objects);
+        self.context.standing.count(ActionKind::Retain, Outcome::Done, objects);
         let (kind, why) = (Kind::Delete, Why::rule(&note.rule));
         let what = What::Objects { bucket: bucket.bucket_id(), count: objects, prefix: &note.prefix };
         let (from, to) = (from.unwrap_or(Place::Hot), Place::Nowhere);
         let decided = |outcome| Decided { kind, what, from, to, bytes, why, outcome };
         if objects > 0 {
-            self.admin.decisions.record(&decided(decisions::Outcome::Done));
+            self.context.decisions.record(&decided(decisions::Outcome::Done));
         }
         if let Some(error) = &error {
-            self.admin.standing.count(ActionKind::Retain, Outcome::Failed, 1);
-            self.admin
+            self.context.standing.count(ActionKind::Retain, Outcome::Failed, 1);
+            self.context
                 .decisions
                 .record_because(&Decided { bytes: 0, ..decided(decisions::Outcome::Failed) }, error);
         }
         let line = Line {
-            time: self.admin.clock.now().to_string(),
+            time: self.context.clock.now().to_string(),
             who: WHO.to_owned(),
             from: String::new(),
             action: "policy.retain.delete".to_owned(),
@@ -293,7 +293,7 @@ impl Acting {
             after: serde_json::Value::Null,
             outcome: error.unwrap_or_else(|| "done".to_owned()),
         };
-        if let Err(error) = self.admin.audit.write(line).await {
+        if let Err(error) = self.context.audit.write(line).await {
             tracing::error!(%error, "a deletion by a rule is not in the audit log");
         }
     }

@@ -38,13 +38,13 @@ pub(super) struct Pinned(HashSet<(u64, Box<str>)>);
 impl Acting {
     /// No rule speaks of objects at rest, and there are no checkpoints.
     pub(super) async fn do_nothing(self: &Arc<Self>, state: &mut State) -> Result<(), Ended> {
-        self.admin.tiers.hot.set_kept(HashSet::new());
-        self.admin.jobs.set_rule_pins(Vec::new());
+        self.context.stored.tiers.hot.set_kept(HashSet::new());
+        self.context.jobs.set_rule_pins(Vec::new());
         state.own_pins.clear();
         state.copy_pins.clear();
         self.count_pins(&mut state.pinned, Pinned::default());
-        self.admin.standing.set_areas(Arc::default());
-        self.admin.standing.set_unheld(Unheld::default());
+        self.context.standing.set_areas(Arc::default());
+        self.context.standing.set_unheld(Unheld::default());
         self.delete_due(None, Vec::new()).await
     }
 
@@ -65,7 +65,7 @@ impl Acting {
         let (mut found, doomed) = judged.await.map_err(|error| Ended::Failed(error.to_string()))?;
         let mut is_more = found.areas != *state.areas;
         state.areas = Arc::new(std::mem::take(&mut found.areas));
-        self.admin.standing.set_areas(Arc::clone(&state.areas));
+        self.context.standing.set_areas(Arc::clone(&state.areas));
         let kept = self.pin(walk, &mut found, state);
         self.evict(std::mem::take(&mut found.evicted)).await?;
         self.goes_on(&walk.program)?;
@@ -87,35 +87,35 @@ impl Acting {
         let now_ms = walk.now.as_millis();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 0 to 100")]
         let percent = walk.program.settings().size(Setting::PinMax) as u64;
-        let hot_bytes = self.admin.loaded.load().config.hot_capacity_bytes(&self.admin.machine);
-        let copies_bytes = self.admin.bound.copies().map_or(0, |copies| copies.metrics().limit_bytes);
+        let hot_bytes = self.context.hot_capacity_bytes;
+        let copies_bytes = self.context.stored.bound.copies().map_or(0, |copies| copies.metrics().limit_bytes);
         let own = std::mem::take(&mut found.own_pins).all;
         let (own, own_roomless) = state.own_pins.choose(now_ms, own, hot_bytes / 100 * percent);
         let copies = std::mem::take(&mut found.copy_pins).all;
         let (copies, roomless) = state.copy_pins.choose(now_ms, copies, copies_bytes / 100 * percent);
-        self.admin.standing.count(ActionKind::Pin, Outcome::NoRoom, own_roomless + roomless);
-        self.admin.standing.set_unheld(state.unheld(now_ms));
+        self.context.standing.count(ActionKind::Pin, Outcome::NoRoom, own_roomless + roomless);
+        self.context.standing.set_unheld(state.unheld(now_ms));
         let name = |one: &Candidate| (one.bucket, one.key.clone());
         let segments = own.iter().filter_map(|one| found.segments_of.get(&name(one))).flatten();
         let kept: HashSet<SegmentId> = segments.copied().collect();
-        self.admin.tiers.hot.set_kept(kept.clone());
-        self.admin.jobs.set_rule_pins(pinned_copies(&copies));
+        self.context.stored.tiers.hot.set_kept(kept.clone());
+        self.context.jobs.set_rule_pins(pinned_copies(&copies));
         self.count_pins(&mut state.pinned, Pinned(own.iter().chain(&copies).map(name).collect()));
         kept
     }
 
     fn count_pins(&self, before: &mut Pinned, now: Pinned) {
         let count = |one: &Pinned, other: &Pinned| one.0.difference(&other.0).count() as u64;
-        self.admin.standing.count(ActionKind::Pin, Outcome::Done, count(&now, before));
-        self.admin.standing.count(ActionKind::Unpin, Outcome::Done, count(before, &now));
+        self.context.standing.count(ActionKind::Pin, Outcome::Done, count(&now, before));
+        self.context.standing.count(ActionKind::Unpin, Outcome::Done, count(before, &now));
         *before = now;
     }
 
     /// Lets go of copies, but of those that people have pinned by now, and gives their disk back.
     async fn evict(self: &Arc<Self>, mut evicted: Vec<Evicted>) -> Result<(), Ended> {
-        let pins = self.admin.jobs.dataset_pins();
+        let pins = self.context.jobs.dataset_pins();
         evicted.retain(|one| !pins.iter().any(|pin| pin.holds(one.bucket, one.key.as_str())));
-        let Some(copies) = self.admin.bound.copies().cloned().filter(|_| !evicted.is_empty()) else {
+        let Some(copies) = self.context.stored.bound.copies().cloned().filter(|_| !evicted.is_empty()) else {
             return Ok(());
         };
         let (count, forgetting) = (evicted.len() as u64, copies.clone());
@@ -133,7 +133,7 @@ impl Acting {
         });
         forgotten.await.map_err(|error| Ended::Failed(error.to_string()))?;
         copies.release_dead().await;
-        self.admin.standing.count(ActionKind::Evict, Outcome::Done, count);
+        self.context.standing.count(ActionKind::Evict, Outcome::Done, count);
         Ok(())
     }
 
@@ -149,8 +149,8 @@ impl Acting {
             let mut room = self.room_to_promote();
             let (mut fits, mut refused) = (Vec::new(), 0);
             for segment in segments.into_iter().take(ORDER_SEGMENTS_MAX) {
-                let bytes = self.admin.catalogue.segment(segment).map_or(0, |segment| segment.length);
-                let is_allowed = self.admin.tiers.hot.flash().allows();
+                let bytes = self.context.stored.catalogue.segment(segment).map_or(0, |segment| segment.length);
+                let is_allowed = self.context.stored.tiers.hot.flash().allows();
                 if is_allowed && bytes <= room {
                     room -= bytes;
                     fits.push(segment);
@@ -161,9 +161,9 @@ impl Acting {
                     if is_allowed { decisions::Outcome::NoRoom } else { decisions::Outcome::OverBudget };
                 let (kind, what, to) = (Kind::Promote, What::Segment(segment), Place::Hot);
                 let from = self.place_of(segment);
-                self.admin.decisions.record(&Decided { kind, what, from, to, bytes, why, outcome });
+                self.context.decisions.record(&Decided { kind, what, from, to, bytes, why, outcome });
             }
-            self.admin.standing.count(ActionKind::Promote, Outcome::NoRoom, refused);
+            self.context.standing.count(ActionKind::Promote, Outcome::NoRoom, refused);
             // What has no room now has none at once.
             is_more &= refused == 0;
             if !fits.is_empty() {
@@ -176,14 +176,14 @@ impl Acting {
 
     /// Bytes by which the hot tier can grow and not spill.
     fn room_to_promote(&self) -> u64 {
-        let (used, room) = self.admin.tiers.hot.fill();
-        let percent = u128::from(self.admin.loaded.load().config.cold.spill_to_percent);
+        let (used, room) = self.context.stored.tiers.hot.fill();
+        let percent = u128::from(self.context.stored.tiers.hot.placing_settings().low_percent);
         let mark = (u128::from(used) + u128::from(room)) * percent / 100;
         u64::try_from(mark).unwrap_or(u64::MAX).saturating_sub(used).min(room)
     }
 
     fn place_of(&self, segment: SegmentId) -> Place {
-        match self.admin.catalogue.segment(segment).map(|segment| segment.tier) {
+        match self.context.stored.catalogue.segment(segment).map(|segment| segment.tier) {
             Some(UPSTREAM_TIER) => Place::Upstream,
             _ => Place::Cold,
         }
@@ -201,8 +201,8 @@ impl Acting {
             return Ok(false);
         }
         let look = |segment: SegmentId| {
-            let now = self.admin.catalogue.segment(segment)?;
-            let usage = self.admin.catalogue.segment_usage(segment).ok()?;
+            let now = self.context.stored.catalogue.segment(segment)?;
+            let usage = self.context.stored.catalogue.segment_usage(segment).ok()?;
             Some(SegmentNow {
                 is_hot: now.tier == HOT,
                 is_open: now.state == SegmentState::Open,
@@ -230,8 +230,8 @@ impl Acting {
     }
 
     async fn carried_out(&self, order: Order) -> Result<(), Ended> {
-        let until = self.admin.tiers.hot.order(order);
-        while self.admin.tiers.hot.placing().orders_done < until {
+        let until = self.context.stored.tiers.hot.order(order);
+        while self.context.stored.tiers.hot.placing().orders_done < until {
             tokio::select! {
                 () = tokio::time::sleep(GLANCE) => {}
                 () = self.stop.cancelled() => return Err(Ended::Stopping),
@@ -242,10 +242,10 @@ impl Acting {
 
     fn count_moved(&self, action: ActionKind, segments: &[SegmentId], is_there: impl Fn(u32) -> bool) {
         // One that is gone was emptied meanwhile: what lived in it is in the hot tier.
-        let tier = |segment: &SegmentId| self.admin.catalogue.segment(*segment).map(|segment| segment.tier);
+        let tier = |segment: &SegmentId| self.context.stored.catalogue.segment(*segment).map(|segment| segment.tier);
         let moved = segments.iter().filter(|segment| tier(segment).is_none_or(&is_there)).count();
-        self.admin.standing.count(action, Outcome::Done, moved as u64);
-        self.admin.standing.count(action, Outcome::Failed, (segments.len() - moved) as u64);
+        self.context.standing.count(action, Outcome::Done, moved as u64);
+        self.context.standing.count(action, Outcome::Failed, (segments.len() - moved) as u64);
     }
 }
 

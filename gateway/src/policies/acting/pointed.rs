@@ -7,7 +7,7 @@
 //! there are too many, names all that it
 //! may name; and what a file names stays, so that its own files are read as well. Nothing is written here.
 
-use crate::admin::Admin;
+use crate::stored_objects::StoredObjects;
 use mlgw_common::limits::{NAMING_BYTES_MAX, NAMING_FILES_MAX, NAMING_FOLDERS_MAX, NAMING_KEYS_MAX};
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::Catalogue;
@@ -129,10 +129,10 @@ impl Named {
 
     /// Whether all small files in the folder of a run and in the one above it were looked at. That some are
     /// gone since names no more checkpoints.
-    pub(crate) async fn is_as_seen(&self, admin: &Admin, bucket: u64, parent: &str) -> Result<bool, String> {
+    pub(crate) async fn is_as_seen(&self, stored: &StoredObjects, bucket: u64, parent: &str) -> Result<bool, String> {
         for folder in folders_of_pointers(parent) {
             let place = Place { bucket: BucketId(bucket), folder: folder.to_owned(), of: None };
-            let files = small_files(admin.catalogue.clone(), place.clone()).await?;
+            let files = small_files(stored.catalogue.clone(), place.clone()).await?;
             let seen = self.seen.get(&(place.bucket, place.folder));
             if !seen.is_some_and(|seen| digests(&files).all(|file| seen.contains(&file))) {
                 return Ok(false);
@@ -143,7 +143,7 @@ impl Named {
 }
 
 /// Finds out which checkpoints are named by files.
-pub(crate) async fn named(admin: &Admin, endangered: &Endangered) -> Named {
+pub(crate) async fn named(stored: &StoredObjects, endangered: &Endangered) -> Named {
     let mut named = Named::default();
     let words: Mentionables<'_> = endangered.all.iter().map(Pointee::mentionable).collect();
     let mut left: VecDeque<Place> = endangered.places().into_iter().collect();
@@ -152,7 +152,7 @@ pub(crate) async fn named(admin: &Admin, endangered: &Endangered) -> Named {
         looked_at += 1;
         let found = match looked_at > NAMING_FOLDERS_MAX {
             true => Err(format!("more than {NAMING_FOLDERS_MAX} folders may hold a file that names it")),
-            false => look(admin, endangered, &words, &place, &mut named).await,
+            false => look(stored, endangered, &words, &place, &mut named).await,
         };
         let found = found.unwrap_or_else(|why| {
             let concerned = (0..endangered.all.len()).filter(|at| place.concerns(&endangered.all[*at]));
@@ -169,7 +169,7 @@ pub(crate) async fn named(admin: &Admin, endangered: &Endangered) -> Named {
     }
     for one in &endangered.all {
         if named.why(one.bucket.0, &one.prefix).is_none()
-            && let Some(why) = named_best(admin, one).await
+            && let Some(why) = named_best(stored, one).await
         {
             named.name(one, &why);
         }
@@ -182,19 +182,19 @@ pub(crate) async fn named(admin: &Admin, endangered: &Endangered) -> Named {
 /// # Errors
 /// Why all that it concerns stay.
 async fn look(
-    admin: &Admin,
+    stored: &StoredObjects,
     endangered: &Endangered,
     words: &Mentionables<'_>,
     place: &Place,
     named: &mut Named,
 ) -> Result<Vec<(usize, String)>, String> {
-    let files = small_files(admin.catalogue.clone(), place.clone()).await?;
+    let files = small_files(stored.catalogue.clone(), place.clone()).await?;
     if place.of.is_none() {
         named.seen.insert((place.bucket, place.folder.clone()), digests(&files).collect());
     }
     let mut found = Vec::new();
     for (key, object) in files {
-        let content = content(admin, place.bucket, &key, &object, MENTION_BYTES_MAX).await;
+        let content = content(stored, place.bucket, &key, &object, MENTION_BYTES_MAX).await;
         let content =
             content.map_err(|error| format!("{key}, which may name it, cannot be read: {error}"))?;
         let mut all = words.named_by(key.as_str(), &content);
@@ -264,12 +264,12 @@ fn digests(files: &[(ObjectKey, ObjectVersion)]) -> impl Iterator<Item = u64> + 
 }
 
 /// Why a checkpoint stays that the Trainer of transformers calls the best of its run.
-async fn named_best(admin: &Admin, one: &Pointee) -> Option<String> {
+async fn named_best(stored: &StoredObjects, one: &Pointee) -> Option<String> {
     for key in one.states.iter().filter_map(|key| ObjectKey::new(key).ok()) {
-        let found = admin.catalogue.object(one.bucket, &key);
+        let found = stored.catalogue.object(one.bucket, &key);
         let text = match found.map_err(|error| error.to_string()) {
             Ok(None) => continue,
-            Ok(Some(object)) => content(admin, one.bucket, &key, &object, STATE_BYTES_MAX).await,
+            Ok(Some(object)) => content(stored, one.bucket, &key, &object, STATE_BYTES_MAX).await,
             Err(error) => Err(error),
         };
         match text {
@@ -285,7 +285,7 @@ async fn named_best(admin: &Admin, one: &Pointee) -> Option<String> {
 
 /// What an object begins with.
 async fn content(
-    admin: &Admin,
+    stored: &StoredObjects,
     bucket: BucketId,
     key: &ObjectKey,
     object: &ObjectVersion,
@@ -295,7 +295,7 @@ async fn content(
         return Ok(Vec::new());
     }
     let mut reader =
-        BodyReader::new(&admin.catalogue, &admin.tiers, bucket, key, object, 0..object.size.min(most));
+        BodyReader::new(&stored.catalogue, &stored.tiers, bucket, key, object, 0..object.size.min(most));
     let mut bytes = Vec::new();
     while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {
         bytes.extend_from_slice(&piece);

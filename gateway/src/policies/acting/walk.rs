@@ -7,7 +7,7 @@ use super::found::{Evicted, Found, candidate};
 use super::groups::{
     Finding, InCheckpoint, Member, checkpoint_keep, moment_of, own_buckets, pin_newest, put_right,
 };
-use crate::admin::policy_objects::{Behind, Looked};
+use crate::stored_objects::{Behind, Looked};
 use crate::policies::SystemFacts;
 use crate::policies::facts::{KnownObject, ObjectFacts, dataset_of};
 use mlgw_common::{SegmentId, Timestamp};
@@ -78,7 +78,7 @@ impl Acting {
             let (acting, each, begun) = (Arc::clone(self), Arc::clone(&each), Instant::now());
             let page = tokio::task::spawn_blocking(move || {
                 let next =
-                    acting.admin.each_object(from.as_ref(), PAGE, &mut |looked| each(&mut sum, looked));
+                    acting.context.stored.each_object(from.as_ref(), PAGE, &mut |looked| each(&mut sum, looked));
                 next.map(|next| (sum, next))
             });
             let (collected, next) = page.await.map_err(|error| Ended::Failed(error.to_string()))??;
@@ -94,7 +94,7 @@ impl Acting {
 
     /// Whether the policy that was asked still runs: what another one takes back is not begun.
     pub(super) fn goes_on(&self, program: &Arc<Program>) -> Result<(), Ended> {
-        let runs = Arc::ptr_eq(&self.admin.policies.running().program, program);
+        let runs = Arc::ptr_eq(&self.context.policies.running().program, program);
         runs.then_some(()).ok_or(Ended::Changed)
     }
 
@@ -103,9 +103,9 @@ impl Acting {
         self: &Arc<Self>,
         program: &Arc<Program>,
     ) -> Result<Checkpoints, Ended> {
-        let begun = self.admin.clock.now();
-        let began_ms = i64::try_from(self.admin.keeper.began_ms()).unwrap_or(i64::MAX);
-        let began_us = self.admin.keeper.ask(|_, now_us| now_us);
+        let begun = self.context.clock.now();
+        let began_ms = i64::try_from(self.context.keeper.began_ms()).unwrap_or(i64::MAX);
+        let began_us = self.context.keeper.ask(|_, now_us| now_us);
         let acting = Arc::clone(self);
         let begin = (Finding::new(), Vec::new());
         let (finding, unheard) = self
@@ -131,11 +131,11 @@ impl Acting {
         // What is seen early may be written while others are looked at: nothing is quiet that was not when
         // that began.
         let mut own = finding.end(begun.as_millis());
-        let spacings = self.admin.standing.spacings();
+        let spacings = self.context.standing.spacings();
         own.recall(&spacings);
-        let buckets = self.admin.catalogue.buckets(None, None, usize::MAX);
+        let buckets = self.context.stored.catalogue.buckets(None, None, usize::MAX);
         let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
-        self.admin.keeper.ask(|decider, now_us| {
+        self.context.keeper.ask(|decider, now_us| {
             put_right(&mut decider.checkpoints, &own, &ours, began_us);
             decider.checkpoints.recall(&spacings);
             // Where nobody asks for anything, nobody else says what time it is.
@@ -145,7 +145,7 @@ impl Acting {
     }
 
     fn tell(&self, unheard: &mut Vec<(u64, u64, mlgw_common::ObjectKey, u64)>) {
-        self.admin.keeper.ask(|decider, now_us| {
+        self.context.keeper.ask(|decider, now_us| {
             for (at_us, bucket, key, bytes) in unheard.drain(..) {
                 decider.checkpoints.found(at_us.min(now_us), bucket, key.as_str(), bytes);
             }
@@ -162,9 +162,9 @@ impl Acting {
         let keep = checkpoint_keep(&program);
         let mut found = Found::default();
         pin_newest(&own, keep, |_| true, &mut found.areas);
-        let buckets = self.admin.catalogue.buckets(None, None, usize::MAX);
+        let buckets = self.context.stored.catalogue.buckets(None, None, usize::MAX);
         let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
-        self.admin.keeper.ask(|decider, _| {
+        self.context.keeper.ask(|decider, _| {
             pin_newest(&decider.checkpoints, keep, |bucket| !ours.contains(&bucket), &mut found.areas);
         });
         let walk = Arc::new(Walk {
@@ -172,11 +172,11 @@ impl Acting {
             scope: Scope::of(&program),
             asked: asked_at_rest(&program),
             program,
-            now: self.admin.clock.now(),
+            now: self.context.clock.now(),
             own,
             before,
             unheld,
-            system: self.admin.policies.system(),
+            system: self.context.policies.system(),
         });
         let looks = Arc::clone(&walk);
         let found = self.pages(&walk.program, found, move |found, looked| looks.look(found, looked)).await?;
@@ -200,7 +200,7 @@ impl Walk {
         if !self.scope.objects && !self.is_of_checkpoint(bucket.id, key, is_own) {
             return Ok(());
         }
-        let known = self.acting.admin.known(bucket, looked.key, looked.object)?;
+        let known = self.acting.context.stored.known(bucket, looked.key, looked.object)?;
         let said = self.ask(found, &looked, &known);
         let ofs = [&*self.before, &found.areas];
         let wide = ofs.into_iter().flat_map(|areas| areas.of(bucket.id, key, said.dataset.as_deref()));
@@ -234,7 +234,7 @@ impl Walk {
         let (bucket, key) = (looked.bucket.id, looked.key.as_str());
         let unread = Unread { bucket, key, size: known.size, number: 0 };
         let is_own = looked.bucket.binding.is_none();
-        let (taken, heard) = self.acting.admin.keeper.ask(|decider, now_us| {
+        let (taken, heard) = self.acting.context.keeper.ask(|decider, now_us| {
             let heard = if is_own { None } else { decider.checkpoints.group_of(bucket, key) };
             (decider.facts_of(now_us, &unread, &self.asked), heard.map(|one| one.prefix.to_owned()))
         });
@@ -287,11 +287,11 @@ impl Walk {
     fn note_own(&self, found: &mut Found, looked: &Looked<'_>, deeds: Deeds) -> Result<(), ReadError> {
         let (bucket, body) = (looked.bucket.bucket_id(), looked.object.body());
         let tier = |segment: &SegmentId| {
-            self.acting.admin.catalogue.segment(*segment).map_or(HOT, |segment| segment.tier)
+            self.acting.context.stored.catalogue.segment(*segment).map_or(HOT, |segment| segment.tier)
         };
         let mut segments = BTreeMap::<SegmentId, u64>::new();
         let mut has_loose = false;
-        self.acting.admin.each_extent(bucket, looked.key, looked.object, &mut |extent, _| {
+        self.acting.context.stored.each_extent(bucket, looked.key, looked.object, &mut |extent, _| {
             let segment = extent.segment_id();
             has_loose |= deeds.compress.is_some() && is_loose(extent, tier(&segment));
             *segments.entry(segment).or_default() += extent.record_bytes();
@@ -311,7 +311,7 @@ impl Walk {
                 }
             }
             Some(Move::Down { by, upstream }) => {
-                let (has_cold, has_upstream) = self.acting.admin.tiers.hot.has_below();
+                let (has_cold, has_upstream) = self.acting.context.stored.tiers.hot.has_below();
                 let is_far = upstream && has_upstream;
                 let goes = |segment: &SegmentId| match tier(segment) {
                     HOT => has_cold || has_upstream,
@@ -333,12 +333,12 @@ impl Walk {
     fn note_loose(&self, found: &mut Found, looked: &Looked<'_>, deed: Compress) -> bool {
         let (bucket, body) = (looked.bucket.bucket_id(), looked.object.body());
         let is_free =
-            self.acting.admin.tiers.hot.flash().allows() && !self.acting.tried.lock().contains(body);
+            self.acting.context.stored.tiers.hot.flash().allows() && !self.acting.tried.lock().contains(body);
         is_free && found.compress(Loose { bucket, key: looked.key.clone(), body, deed })
     }
 
     fn note_copies(&self, found: &mut Found, looked: &Looked<'_>, deeds: Deeds) {
-        let Some(copies) = self.acting.admin.bound.copies() else { return };
+        let Some(copies) = self.acting.context.stored.bound.copies() else { return };
         let (bucket, key) = (looked.bucket.bucket_id(), looked.key.as_str());
         let bytes = copies.kept_bytes(looked.object);
         if bytes == 0 {
@@ -349,7 +349,7 @@ impl Walk {
         }
         if let Some(by) = deeds.evict {
             let unread = Unread { bucket: bucket.0, key, size: looked.object.size, number: 0 };
-            let keeper = &self.acting.admin.keeper;
+            let keeper = &self.acting.context.keeper;
             let is_planned =
                 || keeper.ask(|decider, _| decider.kept_of(&unread, PLANNED_BLOCKS_MAX).planned > 0);
             // Access plans go before rules, and so do people, who are asked when it is done.

@@ -1,12 +1,14 @@
-//! What policies are told of stored objects and of this server: the catalogue and the index of copies, read
-//! for that.
+//! Reads stored objects for policies: their facts, their extents, and all of them in order.
+//!
+//! Nothing here writes, so a power failure changes nothing.
 
-use super::Admin;
 use crate::policies::facts::KnownObject;
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
-use mlgw_metadata::ReadError;
+use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_metadata::schema::{Bucket, Extent, ObjectVersion, Pair};
 use mlgw_policies::language::Tier;
+use mlgw_tiering::Tiers;
+use mlgw_tiering::bound::Bound as RemoteBacked;
 use mlgw_tiering::hot::UPSTREAM_TIER;
 use std::ops::Bound;
 
@@ -15,29 +17,40 @@ const COPIES_READ: usize = 1000;
 
 /// An object that a walk comes to.
 #[derive(Clone, Copy)]
-pub(crate) struct Looked<'a> {
-    pub(crate) bucket: &'a Bucket,
-    pub(crate) key: &'a ObjectKey,
+pub struct Looked<'a> {
+    pub bucket: &'a Bucket,
+    pub key: &'a ObjectKey,
     /// Its record; of an object of a bound bucket, as its origin described it.
-    pub(crate) object: &'a ObjectVersion,
+    pub object: &'a ObjectVersion,
     /// When it was read last, of an object of which there are copies.
-    pub(crate) read: Option<Timestamp>,
+    pub read: Option<Timestamp>,
 }
 
 /// Where a walk over all objects goes on: behind a key of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Behind {
-    pub(crate) bucket: String,
+pub struct Behind {
+    pub bucket: String,
     /// None: before its first key.
-    pub(crate) key: Option<ObjectKey>,
+    pub key: Option<ObjectKey>,
 }
 
-impl Admin {
+/// Where objects are: in our own buckets, and as copies of those of remote-backed ones.
+#[derive(Clone)]
+pub struct StoredObjects {
+    /// The catalogue.
+    pub catalogue: Catalogue,
+    /// The tiers of our own objects.
+    pub tiers: Tiers,
+    /// Remote-backed buckets and the copies of their objects.
+    pub bound: RemoteBacked,
+}
+
+impl StoredObjects {
     /// What is known of an object of `bucket`.
     ///
     /// # Errors
     /// When the catalogue cannot be read.
-    pub(crate) fn known(
+    pub fn known(
         &self,
         bucket: &Bucket,
         key: &ObjectKey,
@@ -88,7 +101,7 @@ impl Admin {
     ///
     /// # Errors
     /// When the catalogue cannot be read.
-    pub(crate) fn each_extent(
+    pub fn each_extent(
         &self,
         bucket: BucketId,
         key: &ObjectKey,
@@ -141,7 +154,7 @@ impl Admin {
     ///
     /// # Errors
     /// When the catalogue cannot be read.
-    pub(crate) fn each_object(
+    pub fn each_object(
         &self,
         from: Option<&Behind>,
         most: usize,
