@@ -59,7 +59,7 @@ use crate::policies::acting::Standing;
 use crate::server::listener::Peer;
 use crate::server::pace::Incoming;
 use crate::stored_objects::StoredObjects;
-use crate::writeback::WriteBack;
+use mlgw_tiering::writeback::WriteBack;
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::response::{IntoResponse as _, Response};

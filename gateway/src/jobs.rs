@@ -25,7 +25,7 @@ pub use live::Pace;
 pub use migrate::is_empty as is_nothing_there;
 
 use crate::policies::Policies;
-use crate::writeback::WriteBack;
+use mlgw_tiering::writeback::WriteBack;
 use live::Live;
 use mlgw_common::limits::{JOB_BLOCKS_MAX, MIB};
 use mlgw_common::{Clock, NodeId};

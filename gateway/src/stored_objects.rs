@@ -18,7 +18,9 @@ const COPIES_READ: usize = 1000;
 /// An object that a walk comes to.
 #[derive(Clone, Copy)]
 pub struct Looked<'a> {
+    /// The bucket.
     pub bucket: &'a Bucket,
+    /// The key.
     pub key: &'a ObjectKey,
     /// Its record; of an object of a bound bucket, as its origin described it.
     pub object: &'a ObjectVersion,
@@ -29,6 +31,7 @@ pub struct Looked<'a> {
 /// Where a walk over all objects goes on: behind a key of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Behind {
+    /// The bucket.
     pub bucket: String,
     /// None: before its first key.
     pub key: Option<ObjectKey>,

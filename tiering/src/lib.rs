@@ -17,6 +17,7 @@ pub mod policy;
 pub mod state_format;
 mod tiers;
 pub mod upstream;
+pub mod writeback;
 
 pub use copies::{
     Copies, CopiesMetrics, CopiesOptions, Gone, KeptBlock, KeptCursor, KeptPage, LetGo, Lost,

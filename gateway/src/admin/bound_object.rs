@@ -3,7 +3,7 @@
 use super::objects::{encoding_of, find, object_key, sums};
 use super::{Admin, ApiError};
 use crate::s3::error::{Code, S3Error};
-use crate::writeback::record::unmarked;
+use mlgw_tiering::writeback::record::unmarked;
 use mlgw_api::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};

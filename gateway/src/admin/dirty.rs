@@ -5,7 +5,7 @@ use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::s3::error::{Code, S3Error};
-use crate::writeback::{Dirty, Queue};
+use mlgw_tiering::writeback::{Dirty, Queue};
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
@@ -15,18 +15,16 @@ use mlgw_common::Timestamp;
 use serde_json::Value;
 use std::sync::Arc;
 
-impl From<Dirty> for DirtyInfo {
-    fn from(dirty: Dirty) -> Self {
-        Self {
-            writes: dirty.writes,
-            bytes: dirty.bytes,
-            oldest: dirty.oldest_ms.map(|ms| Timestamp(ms).to_string()),
-            foreign_writes: dirty.foreign_writes,
-            foreign: dirty.foreign,
-            trouble: dirty.trouble,
-            unconfirmed: dirty.unconfirmed,
-            stuck: dirty.stuck,
-        }
+fn dirty_info(dirty: Dirty) -> DirtyInfo {
+    DirtyInfo {
+        writes: dirty.writes,
+        bytes: dirty.bytes,
+        oldest: dirty.oldest_ms.map(|ms| Timestamp(ms).to_string()),
+        foreign_writes: dirty.foreign_writes,
+        foreign: dirty.foreign,
+        trouble: dirty.trouble,
+        unconfirmed: dirty.unconfirmed,
+        stuck: dirty.stuck,
     }
 }
 
@@ -34,7 +32,7 @@ pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
     Path(name): Path<String>,
 ) -> Result<Json<DirtyInfo>, ApiError> {
-    Ok(Json(admin.dirty_of(&name)?.dirty().into()))
+    Ok(Json(dirty_info(admin.dirty_of(&name)?.dirty())))
 }
 
 pub(super) async fn discard(
@@ -46,7 +44,7 @@ pub(super) async fn discard(
     let queue = admin.dirty_of(&name)?;
     let discarding = Arc::clone(&admin);
     let work = async move {
-        let before = json(&DirtyInfo::from(queue.dirty()))?;
+        let before = json(&dirty_info(queue.dirty()))?;
         let writes = discarding.writeback.discard(&queue).await.map_err(S3Error::from)?;
         let after = json(&Discarded { writes })?;
         Ok(Changed { resource: name, before, after, answer: None::<Value> })

@@ -17,7 +17,7 @@ mod carry;
 mod walk;
 
 use super::{Outcome, Stop, Work};
-use crate::writeback::Queue;
+use mlgw_tiering::writeback::Queue;
 use carry::{Carried, Carrier, Side};
 use futures_util::{StreamExt as _, stream};
 use mlgw_common::ObjectKey;

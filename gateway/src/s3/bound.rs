@@ -28,7 +28,7 @@ use super::operation::{Operation, Support};
 use super::request::{Request, Target};
 use super::response::S3Result;
 use super::{Gateway, Upload, bucket, bucket_config};
-use crate::writeback::Queue;
+use mlgw_tiering::writeback::Queue;
 use mlgw_metadata::schema::{BindMode, Binding, Bucket};
 use mlgw_tiering::bound::{BoundBucket, Pass};
 use mlgw_tiering::origin::OriginError;

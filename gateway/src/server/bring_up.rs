@@ -17,7 +17,8 @@ use crate::policies::{self, Policies, Watched, learning, system};
 use crate::proofs::StoredProofs;
 use crate::s3::upload_ids::UploadIds;
 use crate::store::{Place, checkpoint_dir};
-use crate::writeback::{Means, WriteBack};
+use crate::writeback::{Sender, SenderContext};
+use mlgw_tiering::writeback::{Means, WriteBack};
 use mlgw_common::limits::HUGE_PAGES_MEMORY_MIN;
 use mlgw_common::{Clock, Lineage, NodeId, SystemClock};
 use mlgw_metadata::identity::Expected;
@@ -58,6 +59,7 @@ pub(super) struct Engine {
     pub(super) standing: Arc<Standing>,
     diary: Diary,
     pub(super) writeback: WriteBack,
+    sender: Sender,
     pub(super) upstreams: Upstreams,
     pub(super) decisions: Decisions,
     pub(super) policies: Arc<Policies>,
@@ -98,14 +100,19 @@ impl Engine {
         tokio::spawn(system::run(policy(), tiers.clone(), bound.clone(), Arc::clone(&clock)));
         let means = Means {
             catalogue: catalogue.clone(),
-            tiers: tiers.clone(),
             bound: bound.clone(),
-            decisions: decisions.clone(),
             clock: clock.clone(),
             bytes_max: config.dirty_bytes_max(&machine),
             budgets: persist_budgets(config),
         };
-        let writeback = WriteBack::open(means).map_err(unread)?;
+        let (writeback, new_queues) = WriteBack::open(means).map_err(unread)?;
+        let sending = SenderContext {
+            writeback: writeback.clone(),
+            catalogue: catalogue.clone(),
+            tiers: tiers.clone(),
+            decisions: decisions.clone(),
+        };
+        let sender = Sender::start(sending, new_queues);
         let kept_bytes = config.hot_reserve_bytes(&machine);
         let reserve = tokio::spawn(start_reserve::keep(dir.path().to_owned(), kept_bytes));
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
@@ -123,6 +130,7 @@ impl Engine {
             standing: Arc::new(standing),
             diary,
             writeback,
+            sender,
             upstreams,
             decisions,
             policies,
@@ -136,7 +144,7 @@ impl Engine {
     /// Makes everything durable and closes it.
     pub(super) async fn close(self) {
         self.scrub.stop();
-        self.writeback.stop().await;
+        self.sender.stop().await;
         if let Some(copies) = self.bound.copies() {
             copies.shutdown().await;
         }

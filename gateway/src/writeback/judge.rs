@@ -3,7 +3,7 @@
 //! Always: what somebody else wrote after the write was acknowledged here is never overwritten. What was
 //! there before is, as it would have been by a write that went through.
 
-use super::record::{Mark, Timelines};
+use mlgw_tiering::writeback::record::{Mark, Timelines};
 use mlgw_common::hex;
 use mlgw_metadata::schema::ObjectVersion;
 use mlgw_tiering::origin::md5_of;
@@ -101,7 +101,7 @@ impl Sent<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Mark, Sent, Timelines, Verdict, judge};
-    use crate::writeback::record::MARK;
+    use mlgw_tiering::writeback::record::MARK;
     use mlgw_common::BodyId;
     use mlgw_metadata::schema::{Bucket, EtagKind, ObjectVersion, Pair};
 

@@ -7,10 +7,10 @@
 //! Always: the note is durable before the upload begins, and goes only with the note of the id or with the
 //! write.
 
-use super::order::Write;
 use super::persist::Trouble;
-use super::record::UploadBegins;
-use super::{Inner, Queue};
+use mlgw_tiering::writeback::record::UploadBegins;
+use super::Inner;
+use mlgw_tiering::writeback::{Queue, Write};
 use mlgw_common::ObjectKey;
 use mlgw_tiering::bound::BoundBucket;
 use mlgw_tiering::origin::{ListQuery, OriginError, UploadLine, UploadPage, UploadsQuery};
@@ -22,7 +22,7 @@ impl Inner {
     /// Notes that an upload is about to be begun for a write, after the end of one that was begun before
     /// for it and is not known. An origin that does not list uploads is left with what a crash leaves.
     pub(super) async fn note_beginning(&self, queue: &Queue, write: &Write) -> Result<(), Trouble> {
-        let Some(there) = uploads_of(&queue.bound, &write.facts.key).await? else { return Ok(()) };
+        let Some(there) = uploads_of(queue.bound(), &write.facts.key).await? else { return Ok(()) };
         let before = write.upload_begins();
         let (ours, others) = split(there, before.as_ref());
         for upload in &ours {
@@ -33,7 +33,7 @@ impl Inner {
             return Ok(());
         }
         let noted = begins.clone();
-        let noted = self.note(queue, write, |facts| facts.begins = Some(noted)).await;
+        let noted = self.writeback.note(queue, write, |facts| facts.begins = Some(noted)).await;
         noted.map_err(|error| Trouble::Here(error.to_string()))?;
         write.set_upload_begins(Some(begins));
         Ok(())
@@ -45,14 +45,14 @@ impl Inner {
         let Some(before) = write.upload_begins() else { return };
         write.set_upload_begins(None);
         let ended = async {
-            let there = uploads_of(&queue.bound, &write.facts.key).await?.unwrap_or_default();
+            let there = uploads_of(queue.bound(), &write.facts.key).await?.unwrap_or_default();
             for upload in split(there, Some(&before)).0 {
                 end_orphan(queue, write, &upload).await?;
             }
             Ok::<_, OriginError>(())
         };
         if let Err(error) = ended.await {
-            let (key, upstream) = (&write.facts.key, queue.bound.upstream());
+            let (key, upstream) = (&write.facts.key, queue.bound().upstream());
             tracing::warn!(%key, upstream, %error, "an upload may stay at its origin");
         }
     }
@@ -62,15 +62,15 @@ impl Inner {
 async fn end_orphan(queue: &Queue, write: &Write, upload: &UploadLine) -> Result<(), OriginError> {
     let (key, id) = (&write.facts.key, &upload.id);
     let is_gone = |error: &OriginError| matches!(error, OriginError::Refused { status: 404, .. });
-    match queue.bound.list_parts(key, id, 0, 1).await {
+    match queue.bound().list_parts(key, id, 0, 1).await {
         Ok(page) if page.parts.is_empty() => {}
         Ok(_) => return Ok(()),
         Err(error) if is_gone(&error) => return Ok(()),
         Err(error) => return Err(error),
     }
-    let upstream = queue.bound.upstream();
+    let upstream = queue.bound().upstream();
     tracing::info!(%key, upstream, upload = id, "an upload of a write is ended: it was never used");
-    match queue.bound.abort(key, id).await {
+    match queue.bound().abort(key, id).await {
         Err(error) if !is_gone(&error) => Err(error),
         _ => Ok(()),
     }
@@ -106,7 +106,7 @@ fn ids(uploads: Vec<UploadLine>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{ids, of_key, split};
-    use crate::writeback::record::UploadBegins;
+    use mlgw_tiering::writeback::record::UploadBegins;
     use mlgw_common::ObjectKey;
     use mlgw_tiering::origin::{UploadLine, UploadPage};
 

@@ -7,10 +7,11 @@
 //! Power failure between the upload's beginning and the note leaves an upload without parts at the origin;
 //! it is found and aborted ([`orphans`](super::orphans)).
 
-use super::order::Write;
-use super::persist::{Trouble, describe, prove};
-use super::record::{Mark, UploadThere};
-use super::{Inner, Queue};
+use super::persist::{Trouble, prove};
+use crate::s3::origin_headers::describe;
+use mlgw_tiering::writeback::record::{Mark, UploadThere};
+use super::Inner;
+use mlgw_tiering::writeback::{Queue, Write};
 use mlgw_common::hex;
 use crate::s3::checksums;
 use crate::s3::response::header_value;
@@ -80,13 +81,13 @@ impl Inner {
         let parts = pieces.iter().zip(&sent);
         let parts =
             parts.map(|(piece, (number, etag))| (number.get().into(), etag.as_str(), elements(&piece.part)));
-        queue.bound.complete(&write.facts.key, &id, &condition, complete_document(parts)).await?;
+        queue.bound().complete(&write.facts.key, &id, &condition, complete_document(parts)).await?;
         Ok(())
     }
 
     fn pieces(&self, queue: &Queue, write: &Write, version: &ObjectVersion) -> Result<Vec<Piece>, Trouble> {
         let here = |error: &dyn std::fmt::Display| Trouble::Here(error.to_string());
-        let bucket = queue.bucket.bucket_id();
+        let bucket = queue.bucket().bucket_id();
         let ranges = part_ranges(&self.catalogue, bucket, &write.name, version);
         let mut pieces = Vec::new();
         let mut first = 0;
@@ -110,7 +111,7 @@ impl Inner {
     ) -> Result<Option<HashMap<u32, PartLine>>, OriginError> {
         let (mut parts, mut after) = (HashMap::new(), 0);
         loop {
-            let page = match queue.bound.list_parts(&write.facts.key, id, after, PAGE_PARTS).await {
+            let page = match queue.bound().list_parts(&write.facts.key, id, after, PAGE_PARTS).await {
                 Ok(page) => page,
                 Err(OriginError::Refused { status: 404, .. }) => return Ok(None),
                 Err(error) => return Err(error),
@@ -146,9 +147,9 @@ impl Inner {
             headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind));
         }
         self.note_beginning(queue, write).await?;
-        let id = queue.bound.create_upload(&write.facts.key, &headers).await?.id;
+        let id = queue.bound().create_upload(&write.facts.key, &headers).await?.id;
         let noted = UploadThere { id: id.clone(), number: write.seq };
-        let noted = self.note(queue, write, |facts| (facts.upload, facts.begins) = (Some(noted), None)).await;
+        let noted = self.writeback.note(queue, write, |facts| (facts.upload, facts.begins) = (Some(noted), None)).await;
         noted.map_err(|error| Trouble::Here(error.to_string()))?;
         write.set_upload_there(Some(id.clone()));
         write.set_upload_begins(None);
@@ -176,9 +177,9 @@ impl Inner {
             headers.insert("content-md5", header_value(&BASE64.encode(md5)));
         }
         let content = self.content(queue, write, version, piece.range.clone()).await?;
-        queue.way.budget.spend(piece.part.size).await;
+        queue.way().budget.spend(piece.part.size).await;
         let number = u32::from(piece.number.get());
-        let written = queue.bound.put_part(&write.facts.key, id, number, &headers, content).await?;
+        let written = queue.bound().put_part(&write.facts.key, id, number, &headers, content).await?;
         let etag = written.etag();
         Ok((piece.number, etag.ok_or_else(|| OriginError::Nonsense("a part without an ETag".to_owned()))?))
     }
@@ -188,10 +189,10 @@ impl Inner {
         self.end_orphans(queue, write).await;
         let Some(id) = write.upload_there() else { return };
         write.set_upload_there(None);
-        match queue.bound.abort(&write.facts.key, &id).await {
+        match queue.bound().abort(&write.facts.key, &id).await {
             Ok(()) | Err(OriginError::Refused { status: 404, .. }) => {}
             Err(error) => {
-                let (key, upstream) = (&write.facts.key, queue.bound.upstream());
+                let (key, upstream) = (&write.facts.key, queue.bound().upstream());
                 tracing::warn!(%key, upstream, upload = id, %error, "an upload stays at its origin");
             }
         }

@@ -6,12 +6,12 @@
 
 use super::doubt::is_sent_again;
 use super::judge::{Sent, Verdict, judge};
-use super::order::Write;
-use super::record::{Facts, Foreign, Mark, Timelines};
-use super::{Inner, Queue};
+use super::Inner;
+use mlgw_tiering::writeback::record::{Foreign, Mark, Timelines};
+use mlgw_tiering::writeback::{Queue, Write};
 use crate::s3::checksums;
-use crate::s3::object_headers::tags_query;
-use crate::s3::response::{header_value, metadata_value, stored_value};
+use crate::s3::origin_headers::describe;
+use crate::s3::response::header_value;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::BytesMut;
@@ -20,12 +20,7 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use mlgw_common::BodyId;
 use mlgw_common::limits::CHUNK_BYTES_MAX;
-use mlgw_metadata::ProposeError;
-use mlgw_metadata::command::update_object::Update;
-use mlgw_metadata::command::{
-    Command, Conditions, DeleteObject, ObjectChange, Reject, Replace, UpdateObject,
-};
-use mlgw_metadata::schema::{ChecksumKind, ObjectVersion, Pair};
+use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
 use mlgw_objects::checksum;
 use mlgw_objects::reader::BodyReader;
 use mlgw_tiering::Lane;
@@ -66,17 +61,17 @@ pub(super) fn begin(inner: &Arc<Inner>, queue: &Arc<Queue>) {
 /// Sends one write after the other, those that may go at once at once, until the bucket is bound no more.
 async fn drive(inner: Arc<Inner>, queue: Arc<Queue>) {
     loop {
-        let changed = queue.changed.notified();
-        let next = queue.order.lock().start();
+        let changed = queue.changed();
+        let next = queue.start();
         let Some(write) = next else {
-            if !inner.is_current(&queue) {
+            if !inner.writeback.is_current(&queue) {
                 return;
             }
             changed.await;
             continue;
         };
         // As many are begun as can be sent, and no more.
-        let Ok(slot) = queue.way.slots.clone().acquire_owned().await else { return };
+        let Ok(slot) = queue.way().slots.clone().acquire_owned().await else { return };
         let (inner, queue, stop) = (inner.clone(), queue.clone(), inner.stop.clone());
         inner.tasks.clone().spawn(async move {
             let sent = async {
@@ -90,12 +85,6 @@ async fn drive(inner: Arc<Inner>, queue: Arc<Queue>) {
 }
 
 impl Inner {
-    /// Whether the bucket is bound as it was when the queue was made; otherwise it has none, or another one.
-    fn is_current(&self, queue: &Arc<Queue>) -> bool {
-        let now = self.queues.lock().get(&queue.bucket.bucket_id()).cloned();
-        now.is_some_and(|now| Arc::ptr_eq(&now, queue))
-    }
-
     /// Goes on from what came of the first try until the write is through, or somebody has to decide.
     async fn go_on(&self, queue: &Queue, write: &Write, mut tried: Result<Tried, Trouble>) {
         let mut failures = 0;
@@ -104,23 +93,19 @@ impl Inner {
                 Ok(Tried::Done) => return self.settle(queue, write).await,
                 Ok(Tried::Foreign(etag)) => return self.set_aside(queue, write, &etag).await,
                 Err(trouble) => {
-                    if let Trouble::Origin(OriginError::Unconfirmed(_)) = trouble {
-                        queue.doubts.lock().insert(write.seq);
-                    } else {
-                        queue.doubts.lock().remove(&write.seq);
-                    }
+                    queue.set_doubt(write, matches!(trouble, Trouble::Origin(OriginError::Unconfirmed(_))));
                     self.say(queue, write, Outcome::Failed, &trouble);
                     let (bucket, key, upstream) =
-                        (&queue.bucket.name, &write.facts.key, queue.bound.upstream());
+                        (&queue.bucket().name, &write.facts.key, queue.bound().upstream());
                     if failures == 0 {
                         tracing::warn!(bucket, %key, upstream, %trouble, "a dirty object is not at its origin yet");
                     }
-                    *queue.trouble.lock() = Some(format!("{key}: {trouble}"));
+                    queue.set_trouble(Some(format!("{key}: {trouble}")));
                     tokio::time::sleep(wait(failures)).await;
                     failures += 1;
                 }
             }
-            let Ok(_slot) = queue.way.slots.acquire().await else { return };
+            let Ok(_slot) = queue.way().slots.acquire().await else { return };
             tried = self.attempt(queue, write, failures).await;
         }
     }
@@ -128,8 +113,8 @@ impl Inner {
     /// Looks, and sends the write if it may be sent, after so many failures.
     async fn attempt(&self, queue: &Queue, write: &Write, failures: u32) -> Result<Tried, Trouble> {
         let (key, body) = (&write.facts.key, record_id(write));
-        let mark = Mark::new(&queue.bucket, &self.timelines, body, &write.etag);
-        let found = match queue.bound.look(key).await {
+        let mark = Mark::new(queue.bucket(), &self.timelines, body, &write.etag);
+        let found = match queue.bound().look(key).await {
             Ok(found) => Some(found),
             Err(OriginError::NoSuchKey) => None,
             Err(error) => return Err(error.into()),
@@ -150,7 +135,7 @@ impl Inner {
             }
             Verdict::IfAbsent => (header::IF_NONE_MATCH, HeaderValue::from_static("*")),
             Verdict::Damaged { why, .. } if !is_sent_again(failures) => {
-                let why = format!("{why}; {}", hint(queue.bound.upstream()));
+                let why = format!("{why}; {}", hint(queue.bound().upstream()));
                 return Err(OriginError::Unconfirmed(why).into());
             }
             Verdict::IfMatch(etag) | Verdict::Damaged { etag, .. } => {
@@ -159,10 +144,10 @@ impl Inner {
         };
         let mut headers = HeaderMap::from_iter([(name, value)]);
         if write.facts.deleted {
-            queue.way.budget.spend(0).await;
-            queue.bound.delete(key, &headers).await?;
+            queue.way().budget.spend(0).await;
+            queue.bound().delete(key, &headers).await?;
         } else {
-            let version = self.catalogue.object(queue.bucket.bucket_id(), &write.name);
+            let version = self.catalogue.object(queue.bucket().bucket_id(), &write.name);
             let version = version.map_err(|error| Trouble::Here(error.to_string()))?;
             let version = version.ok_or_else(|| Trouble::Here("its record is gone".to_owned()))?;
             if version.part_count > 0 {
@@ -173,15 +158,15 @@ impl Inner {
             prove(&version, &mut headers);
             mark.put(&mut headers);
             let content = self.content(queue, write, &version, 0..version.size).await?;
-            queue.way.budget.spend(write.size).await;
-            queue.bound.put(key, &headers, content).await?;
+            queue.way().budget.spend(write.size).await;
+            queue.bound().put(key, &headers, content).await?;
         }
         Ok(Tried::Done)
     }
 
     /// Looks whether the origin shows a write that was sent in parts: the ETag of its answer proves nothing.
     async fn confirm(&self, queue: &Queue, write: &Write, mark: &Mark) -> Result<Tried, Trouble> {
-        let found = queue.bound.look(&write.facts.key).await?;
+        let found = queue.bound().look(&write.facts.key).await?;
         let why = match judge(&sent(write, mark, &self.timelines), Some(&found), None) {
             Verdict::Done => return Ok(Tried::Done),
             Verdict::Damaged { why, .. } => why,
@@ -198,7 +183,7 @@ impl Inner {
         version: &ObjectVersion,
         range: Range<u64>,
     ) -> Result<Content, Trouble> {
-        let (bucket, size) = (queue.bucket.bucket_id(), range.end - range.start);
+        let (bucket, size) = (queue.bucket().bucket_id(), range.end - range.start);
         let mut reader = BodyReader::new(&self.catalogue, &self.tiers, bucket, &write.name, version, range);
         reader.set_turn(Lane::Background);
         if size > CHUNK_BYTES_MAX {
@@ -220,17 +205,17 @@ impl Inner {
 
     /// The origin has a write: what of its key met something foreign before it is settled, too.
     async fn settle(&self, queue: &Queue, write: &Write) {
-        let obsolete = queue.order.lock().foreign(Some((&write.facts.key, write.seq)));
+        let obsolete = queue.foreign_before(write);
         for write in obsolete.iter().map(|write| &**write).chain([write]) {
             let mut failures = 0;
-            while let Err(error) = self.remove(queue, write).await {
+            while let Err(error) = self.writeback.remove(queue, write).await {
                 tracing::warn!(%error, "what is at its origin is not forgotten here yet");
                 tokio::time::sleep(wait(failures)).await;
                 failures += 1;
             }
         }
-        queue.doubts.lock().remove(&write.seq);
-        *queue.trouble.lock() = None;
+        queue.set_doubt(write, false);
+        queue.set_trouble(None);
         self.say(queue, write, Outcome::Done, &"");
     }
 
@@ -238,7 +223,7 @@ impl Inner {
     fn say(&self, queue: &Queue, write: &Write, outcome: Outcome, error: &dyn std::fmt::Display) {
         let decided = Decided {
             kind: Kind::Persist,
-            what: What::Object(queue.bucket.bucket_id(), write.facts.key.as_str()),
+            what: What::Object(queue.bucket().bucket_id(), write.facts.key.as_str()),
             from: Place::Hot,
             to: Place::Origin,
             bytes: write.size,
@@ -248,75 +233,23 @@ impl Inner {
         self.decisions.record_because(&decided, error);
     }
 
-    /// Removes the record of a write, and then the write.
-    pub(super) async fn remove(&self, queue: &Queue, write: &Write) -> Result<(), ProposeError> {
-        let change = ObjectChange::Delete(DeleteObject { conditions: Conditions::default() });
-        self.change(queue, write, change).await?;
-        queue.order.lock().remove(write.seq);
-        queue.changed.notify_waiters();
-        Ok(())
-    }
-
     /// Nobody overwrites what somebody else wrote: it is noted, so that it is known after a restart, and
     /// waits for somebody to decide.
     async fn set_aside(&self, queue: &Queue, write: &Write, etag: &str) {
         tracing::error!(
-            bucket = queue.bucket.name, key = %write.facts.key, upstream = queue.bound.upstream(),
+            bucket = queue.bucket().name, key = %write.facts.key, upstream = queue.bound().upstream(),
             "somebody else wrote a dirty object at its origin: what is there stays; `mlgw bucket flush` tells what to do"
         );
         self.say(queue, write, Outcome::Foreign, &"somebody else wrote it at its origin");
         self.give_up_upload(queue, write).await;
-        let noted = self.note(queue, write, |facts| {
+        let noted = self.writeback.note(queue, write, |facts| {
             facts.foreign = Some(Foreign { etag: Some(etag.to_owned()), number: write.seq });
             (facts.upload, facts.begins) = (None, None);
         });
         if let Err(error) = noted.await {
             tracing::warn!(%error, "that is not noted, and will be found again");
         }
-        queue.doubts.lock().remove(&write.seq);
-        queue.order.lock().set_aside(write.seq, etag);
-        queue.changed.notify_waiters();
-    }
-
-    /// Notes something in the record of a write, if it is there; what it is like otherwise stays. It has
-    /// another `seq` then.
-    pub(super) async fn note(
-        &self,
-        queue: &Queue,
-        write: &Write,
-        note: impl FnOnce(&mut Facts),
-    ) -> Result<(), ProposeError> {
-        let Ok(Some(version)) = self.catalogue.object(queue.bucket.bucket_id(), &write.name) else {
-            return Ok(());
-        };
-        let mut headers = version.headers.clone();
-        if let Some(mut facts) = Facts::take(&mut headers) {
-            note(&mut facts);
-            facts.put(&mut headers);
-        }
-        let replace = Replace {
-            headers,
-            metadata: version.metadata.clone(),
-            tags: None,
-            modified_ms: version.modified_ms,
-            storage_class: version.storage_class.clone(),
-        };
-        let change = ObjectChange::Update(UpdateObject {
-            expected_body: version.body_id,
-            update: Some(Update::Replace(replace)),
-            conditions: Conditions::default(),
-        });
-        self.change(queue, write, change).await
-    }
-
-    async fn change(&self, queue: &Queue, write: &Write, change: ObjectChange) -> Result<(), ProposeError> {
-        // Its epoch may have risen since.
-        let bucket = self.catalogue.bucket(&queue.bucket.name).unwrap_or_else(|| queue.bucket.clone());
-        let command = Command::object(&bucket, &write.name, self.clock.now(), change);
-        match self.catalogue.propose(command).await {
-            Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchBucket)) => Ok(()),
-            Err(error) => Err(error),
-        }
+        queue.set_aside(write, etag);
     }
 }
 
@@ -347,7 +280,7 @@ fn record_id(write: &Write) -> BodyId {
 async fn exact_ms(queue: &Queue, write: &Write) -> Result<i64, Trouble> {
     let key = write.facts.key.as_str();
     let query = ListQuery { prefix: key.to_owned(), max_keys: 1, ..ListQuery::default() };
-    let page = queue.bound.list(query).await?;
+    let page = queue.bound().list(query).await?;
     page.lines
         .iter()
         .find_map(|line| match line {
@@ -355,34 +288,6 @@ async fn exact_ms(queue: &Queue, write: &Write) -> Result<i64, Trouble> {
             _ => None,
         })
         .ok_or(Trouble::Origin(OriginError::Changed))
-}
-
-/// What the object is like, as the headers of its PUT.
-pub(crate) fn describe(version: &ObjectVersion, headers: &mut HeaderMap) {
-    let stored = version.headers.iter().filter(|pair| !pair.name.starts_with(':'));
-    describe_as(stored, &version.metadata, headers);
-    if !version.tags.is_empty() {
-        headers.append("x-amz-tagging", header_value(&tags_query(&version.tags)));
-    }
-}
-
-/// Stored headers and user metadata, as the headers of a request to an origin.
-pub(crate) fn describe_as<'a>(
-    stored: impl IntoIterator<Item = &'a Pair>,
-    metadata: &[Pair],
-    headers: &mut HeaderMap,
-) {
-    for pair in stored {
-        if let Ok(name) = HeaderName::from_bytes(pair.name.as_bytes()) {
-            let value = stored_value(&name, &pair.value);
-            headers.append(name, value);
-        }
-    }
-    for pair in metadata {
-        if let Ok(name) = HeaderName::from_bytes(format!("x-amz-meta-{}", pair.name).as_bytes()) {
-            headers.append(name, metadata_value(&pair.value));
-        }
-    }
 }
 
 /// What its bytes are to be proved by, as headers of its PUT.
@@ -403,7 +308,8 @@ pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
-    use super::{describe, prove};
+    use super::prove;
+    use crate::s3::origin_headers::describe;
     use http::HeaderMap;
     use mlgw_metadata::schema::{ObjectVersion, Pair};
 

@@ -11,7 +11,7 @@ use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::metrics::recent::{Recent, Sample};
 use crate::policies::{self, Policies, Watched};
-use crate::writeback::{Means, WriteBack};
+use mlgw_tiering::writeback::{Means, WriteBack};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -72,9 +72,7 @@ impl Api {
         let policies = policies.await.unwrap();
         let means = Means {
             catalogue: catalogue.clone(),
-            tiers: tiers.clone(),
             bound: bound.clone(),
-            decisions: decisions.clone(),
             clock: clock.clone(),
             bytes_max: 1 << 20,
             budgets: std::collections::HashMap::new(),
@@ -86,7 +84,7 @@ impl Api {
             jobs,
             policies,
             compressor: Arc::default(),
-            writeback: WriteBack::open(means).unwrap(),
+            writeback: WriteBack::open(means).unwrap().0,
             upstreams: mlgw_tiering::hot::Upstreams::default(),
             traces: AccessTraces::new(dir.path(), keeper.clone(), clock.clone()),
             plans: AccessPlans::open(dir.path(), Lineage::default(), keeper.clone(), clock.clone()).unwrap(),

@@ -7,8 +7,9 @@
 //! Always: what is at the new origin under a key is one version of it, or nothing.
 
 use mlgw_common::hex;
-use crate::writeback::record::{Mark, Timelines, unmarked};
-use crate::writeback::{describe, prove};
+use mlgw_tiering::writeback::record::{Mark, Timelines, unmarked};
+use crate::s3::origin_headers::describe;
+use crate::writeback::prove;
 use bytes::BytesMut;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http::HeaderMap;

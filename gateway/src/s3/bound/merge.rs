@@ -13,7 +13,7 @@ use super::onward::LAST_CHARACTER;
 use super::{Fronted, told};
 use crate::s3::error::S3Error;
 use crate::s3::list::Listing;
-use crate::writeback::{Queue, Write};
+use mlgw_tiering::writeback::{Queue, Write};
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_metadata::schema::ObjectSummary;
 use mlgw_objects::list::{Item, Page};

@@ -10,7 +10,7 @@ use crate::s3::object_headers::override_headers;
 use crate::s3::request::Request;
 use crate::s3::response::{BodyError, ResponseBody, S3Response, S3Result, header_value, long_xml};
 use crate::s3::target::check_version;
-use crate::writeback::record::unmarked;
+use mlgw_tiering::writeback::record::unmarked;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, header};

@@ -11,8 +11,8 @@ use crate::s3::conditions::{names, unquote};
 use crate::s3::object_headers::WEBSITE_REDIRECT;
 use crate::s3::request::Request;
 use crate::s3::response::header_value;
-use crate::writeback::describe;
-use crate::writeback::record::{Mark, unmarked};
+use crate::s3::origin_headers::describe;
+use mlgw_tiering::writeback::record::{Mark, unmarked};
 use http::{HeaderMap, HeaderName};
 use mlgw_common::ObjectKey;
 use mlgw_metadata::schema::ObjectVersion;
@@ -89,7 +89,7 @@ fn describe_kept(object: &ObjectVersion, mark: Option<Mark>, headers: &mut Heade
 #[cfg(test)]
 mod tests {
     use super::{IF_MATCH, describe_kept, header_value, names_etags, translated};
-    use crate::writeback::record::{MARK, Mark, Timelines};
+    use mlgw_tiering::writeback::record::{MARK, Mark, Timelines};
     use http::{HeaderMap, HeaderName};
     use mlgw_common::BodyId;
     use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};

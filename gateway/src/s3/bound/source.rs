@@ -7,7 +7,7 @@ use crate::s3::copy_source::source_range;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::noted::caller;
 use crate::s3::request::Request;
-use crate::writeback::record::unmarked;
+use mlgw_tiering::writeback::record::unmarked;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_metadata::schema::{ObjectVersion, Pair};

@@ -43,22 +43,22 @@ pub struct Write {
 
 impl Write {
     /// The upload at the origin that it is sent by, if there is one now.
-    pub(super) fn upload_there(&self) -> Option<String> {
+    pub fn upload_there(&self) -> Option<String> {
         self.upload.lock().clone()
     }
 
     /// It is sent by this one from now on.
-    pub(super) fn set_upload_there(&self, id: Option<String>) {
+    pub fn set_upload_there(&self, id: Option<String>) {
         *self.upload.lock() = id;
     }
 
     /// The upload that was about to be begun, and may have been.
-    pub(super) fn upload_begins(&self) -> Option<UploadBegins> {
+    pub fn upload_begins(&self) -> Option<UploadBegins> {
         self.begins.lock().clone()
     }
 
     /// This one is about to be begun; or none is.
-    pub(super) fn set_upload_begins(&self, begins: Option<UploadBegins>) {
+    pub fn set_upload_begins(&self, begins: Option<UploadBegins>) {
         *self.begins.lock() = begins;
     }
 }
