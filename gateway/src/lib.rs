@@ -18,6 +18,7 @@ pub mod jobs;
 mod line_file;
 pub mod metrics;
 pub mod policies;
+pub mod program;
 pub mod proofs;
 pub mod query;
 pub mod quota;

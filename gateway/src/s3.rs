@@ -38,6 +38,7 @@ pub mod range;
 pub mod request;
 pub mod response;
 pub mod tagging;
+pub mod tags;
 pub mod target;
 mod unsigned;
 pub mod upload_ids;
@@ -140,7 +141,7 @@ pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, pee
         }
     };
     let headers = response.headers_mut();
-    headers.insert("x-amz-request-id", response::header_value(&id));
+    headers.insert("x-amz-request-id", values::header_value(&id));
     headers.insert(header::SERVER, HeaderValue::from_static("mlgw"));
     gateway.metrics.end(observed, &head, &mut response);
     response

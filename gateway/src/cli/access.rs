@@ -10,14 +10,14 @@ use http::Method;
 use mlgw_api::{CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, QuotaRequest, Role, UsedInfo};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum AccessCommand {
+pub enum AccessCommand {
     /// Access keys.
     #[command(subcommand)]
     Key(KeyCommand),
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum KeyCommand {
+pub enum KeyCommand {
     /// All keys.
     List,
     /// One key.
@@ -37,7 +37,7 @@ pub(super) enum KeyCommand {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct CreateArgs {
+pub struct CreateArgs {
     /// What it may do.
     #[arg(long, value_enum, default_value_t = RoleArg::Read)]
     role: RoleArg,
@@ -58,7 +58,7 @@ pub(super) struct CreateArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct UpdateArgs {
+pub struct UpdateArgs {
     /// Its access key id.
     access_key: String,
     /// What it may do.

@@ -14,7 +14,7 @@ use mlgw_api::{
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum BucketCommand {
+pub enum BucketCommand {
     /// All buckets.
     List,
     /// One bucket and what it holds.

@@ -13,7 +13,7 @@ use mlgw_api::{
 };
 
 #[derive(Debug, Subcommand)]
-pub(super) enum DatasetCommand {
+pub enum DatasetCommand {
     /// All datasets, with bytes as they were counted last.
     List,
     /// One dataset: how much there is, how much of it is here, where, and what is done with it.
@@ -97,7 +97,7 @@ pub(super) enum DatasetCommand {
 
 /// Which dataset, and when.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Begin {
+pub struct Begin {
     /// Its name.
     dataset: String,
     /// By the clock instead of now: a cron expression in UTC, five fields or six with seconds; `off` ends that.

@@ -49,7 +49,7 @@ pub(super) fn target(global: &Global) -> Result<Target, CliError> {
 }
 
 /// The server that uses the data directory `dir`.
-pub(super) fn server_of(dir: &Path) -> Result<Target, CliError> {
+pub fn server_of(dir: &Path) -> Result<Target, CliError> {
     read(dir).map(of).map_err(CliError::Unreachable)
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 const GLANCE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Subcommand)]
-pub(super) enum JobCommand {
+pub enum JobCommand {
     /// Jobs that are remembered, the newest first.
     List {
         /// Only of this dataset.

@@ -11,7 +11,7 @@ use mlgw_api::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 const EXTENTS_SHOWN: usize = 20;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum ObjectCommand {
+pub enum ObjectCommand {
     /// One object and where its bytes are.
     Show {
         /// The object.
@@ -22,7 +22,7 @@ pub(super) enum ObjectCommand {
 
 /// An object's bucket and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Location {
+pub struct Location {
     pub(super) bucket: String,
     pub(super) key: String,
 }

@@ -6,14 +6,16 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 /// How to answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Out {
-    pub(super) form: OutputForm,
-    pub(super) quiet: bool,
+pub struct Out {
+    /// Its form.
+    pub form: OutputForm,
+    /// Whether only the answer itself is printed.
+    pub quiet: bool,
 }
 
 impl Out {
     /// Writes text as it is. A reader that has seen enough is no failure.
-    pub(super) fn text(self, text: &str) -> Result<(), CliError> {
+    pub fn text(self, text: &str) -> Result<(), CliError> {
         match io::stdout().write_all(text.as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(CliError::Failed(format!("standard output: {error}")))
@@ -23,7 +25,7 @@ impl Out {
     }
 
     /// Writes a document, or what `table` makes of it.
-    pub(super) fn document<T: Serialize>(
+    pub fn document<T: Serialize>(
         self,
         document: &T,
         table: impl FnOnce(&T) -> String,
@@ -39,7 +41,7 @@ impl Out {
     }
 
     /// Says what was done, unless only what was asked for is wanted.
-    pub(super) fn done<T: Serialize>(self, document: &T, sentence: &str) -> Result<(), CliError> {
+    pub fn done<T: Serialize>(self, document: &T, sentence: &str) -> Result<(), CliError> {
         if self.quiet { Ok(()) } else { self.document(document, |_| format!("{sentence}\n")) }
     }
 }
@@ -62,7 +64,7 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), CliError> {
 }
 
 /// Rows in columns as wide as their widest cell, under a head.
-pub(super) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {

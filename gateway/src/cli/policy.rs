@@ -23,7 +23,7 @@ use mlgw_policies::language;
 pub(super) use text::{read, unreadable};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum PolicyCommand {
+pub enum PolicyCommand {
     /// The JSON Schema of policy files, for editors and programs.
     Schema {
         /// That of plugins of frameworks instead.

@@ -12,7 +12,7 @@ const TERMINAL_EVERY: Duration = Duration::from_millis(200);
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Says how far work is.
-pub(super) struct Progress {
+pub struct Progress {
     quiet: bool,
     terminal: bool,
     state: RefCell<State>,
@@ -25,13 +25,15 @@ struct State {
 }
 
 impl Progress {
-    pub(super) fn new(quiet: bool) -> Self {
+    /// Returns the progress of one command; nothing is printed when it is quiet.
+    #[must_use]
+    pub fn new(quiet: bool) -> Self {
         let state = State { stage: "", begun: Instant::now(), said: None };
         Self { quiet, terminal: io::stderr().is_terminal(), state: RefCell::new(state) }
     }
 
     /// Hears that `done` of `total` (0: not known) are done.
-    pub(super) fn step(&self, stage: &'static str, done: u64, total: u64) {
+    pub fn step(&self, stage: &'static str, done: u64, total: u64) {
         let line = |elapsed| line(stage, done, total, elapsed);
         self.say(stage, line);
     }
@@ -65,7 +67,7 @@ impl Progress {
     }
 
     /// Wipes the terminal's line.
-    pub(super) fn done(&self) {
+    pub fn done(&self) {
         if self.terminal && self.state.borrow().said.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }

@@ -16,7 +16,7 @@ const GLANCE: Duration = Duration::from_millis(200);
 const COMPACTION: &str = "/v1/tiers/hot/compaction";
 
 #[derive(Debug, Subcommand)]
-pub(super) enum TierCommand {
+pub enum TierCommand {
     /// All tiers.
     List,
     /// One tier: what it holds, how far its scrub is, and what is damaged.

@@ -18,7 +18,7 @@ use terminal::{Event, Terminal};
 use tokio::time::Instant;
 
 #[derive(Debug, Args)]
-pub(super) struct TopArgs {
+pub struct TopArgs {
     /// Seconds between two looks.
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS", value_parser = seconds)]
     interval: f64,

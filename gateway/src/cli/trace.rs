@@ -19,7 +19,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum TraceCommand {
+pub enum TraceCommand {
     /// Record what a server is asked for from now on.
     Start(served::StartArgs),
     /// End the recording.
@@ -43,7 +43,7 @@ pub(super) enum TraceCommand {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum LogWord {
+pub enum LogWord {
     /// S3 server access logs.
     S3,
     /// This program's access log.

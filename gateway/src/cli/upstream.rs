@@ -9,7 +9,7 @@ use http::Method;
 use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum UpstreamCommand {
+pub enum UpstreamCommand {
     /// The object stores of others that are configured.
     List,
     /// One of them, and what is bound to it.

@@ -18,7 +18,7 @@ use std::time::Duration;
 const PUT_PATIENCE: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Subcommand)]
-pub(super) enum WorkloadCommand {
+pub enum WorkloadCommand {
     /// The workloads that are remembered, over restarts too; who asked for something last is first.
     List {
         /// At most so many.
@@ -36,7 +36,7 @@ pub(super) enum WorkloadCommand {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum PlanCommand {
+pub enum PlanCommand {
     /// Gives a plan to a server, in the place of the one of its id.
     Put {
         /// The plan, in YAML or JSON.

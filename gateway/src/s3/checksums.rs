@@ -4,7 +4,7 @@
 //! or not.
 
 use super::error::{Code, S3Error};
-use super::response::header_value;
+use super::values::header_value;
 use crate::body::{Algorithm, Terms};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -1,7 +1,7 @@
 //! Headers of requests to an origin that describe a stored object.
 
-use super::object_headers::tags_query;
-use super::response::{header_value, metadata_value, stored_value};
+use super::tags::tags_query;
+use super::values::{header_value, metadata_value, stored_value};
 use http::{HeaderMap, HeaderName};
 use mlgw_metadata::schema::{ObjectVersion, Pair};
 

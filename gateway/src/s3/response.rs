@@ -3,8 +3,6 @@
 //! A body with a known length always says so, because clients refuse chunked downloads. The one
 //! exception keeps a connection alive with white space while a long copy runs.
 
-pub use super::values::{etag_value, header_value, metadata_value, stored_value};
-
 use super::error::S3Error;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;

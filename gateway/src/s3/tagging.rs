@@ -5,7 +5,7 @@
 use super::elements::TaggingDocument;
 use super::error::{Code, S3Error};
 use super::get::find;
-use super::object_headers::check_tags;
+use super::tags::check_tags;
 use super::request::Request;
 use super::response::{S3Result, empty, xml};
 use super::xml::{Xml, parse};

@@ -14,7 +14,7 @@ use super::Inner;
 use mlgw_tiering::writeback::{Queue, Write};
 use mlgw_common::hex;
 use crate::s3::checksums;
-use crate::s3::response::header_value;
+use crate::s3::values::header_value;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::StreamExt as _;

@@ -11,7 +11,7 @@ use mlgw_tiering::writeback::record::{Foreign, Mark, Timelines};
 use mlgw_tiering::writeback::{Queue, Write};
 use crate::s3::checksums;
 use crate::s3::origin_headers::describe;
-use crate::s3::response::header_value;
+use crate::s3::values::header_value;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::BytesMut;

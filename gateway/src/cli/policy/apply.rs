@@ -27,7 +27,7 @@ pub(in crate::cli) struct FilesArgs {
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ApplyArgs {
+pub struct ApplyArgs {
     #[command(flatten)]
     files: FilesArgs,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub(in crate::cli) struct ApplyArgs {
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct RollbackArgs {
+pub struct RollbackArgs {
     /// The version whose files are to run, 0 for what comes with the server; without it those that ran before.
     #[arg(value_name = "VERSION")]
     version: Option<u64>,
@@ -44,7 +44,7 @@ pub(in crate::cli) struct RollbackArgs {
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct FreezeArgs {
+pub struct FreezeArgs {
     /// Only if this version runs: nobody changed it since it was looked at.
     #[arg(long, value_name = "VERSION")]
     if_version: Option<u64>,

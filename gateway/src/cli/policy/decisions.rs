@@ -10,7 +10,7 @@ use mlgw_api::{DecisionInfo, DecisionList};
 use mlgw_tiering::decisions::Kind;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct DecisionsArgs {
+pub struct DecisionsArgs {
     /// At most so many.
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: u32,

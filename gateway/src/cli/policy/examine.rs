@@ -11,7 +11,7 @@ use mlgw_policies::language::KnownOfKey;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct TestArgs {
+pub struct TestArgs {
     /// A policy, or a plugin of a framework; what comes with the server holds below it.
     file: PathBuf,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct PlanArgs {
+pub struct PlanArgs {
     #[command(flatten)]
     files: FilesArgs,
 }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct SimulateArgs {
+pub struct SimulateArgs {
     /// A policy, whose rules are heeded; without one those that come with a server are, for a trace.
     file: Option<PathBuf>,
     /// Recorded accesses, of `mlgw trace import`.

@@ -9,7 +9,7 @@ use mlgw_api::Validated;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ValidateArgs {
+pub struct ValidateArgs {
     /// Policies, or plugins of frameworks, in YAML or JSON.
     #[arg(required_unless_present = "framework", value_name = "FILE")]
     files: Vec<PathBuf>,

@@ -17,7 +17,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct StartArgs {
+pub struct StartArgs {
     /// Its name; the time of day when absent.
     name: Option<String>,
     /// Bytes that it may take; then its oldest files go.
@@ -26,7 +26,7 @@ pub(in crate::cli) struct StartArgs {
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ExportArgs {
+pub struct ExportArgs {
     /// Its name.
     name: String,
     /// The file.

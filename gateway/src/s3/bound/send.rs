@@ -11,7 +11,7 @@ use crate::body::{Algorithm, Body, Digests, Terms};
 use crate::s3::Upload;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::request::Request;
-use crate::s3::response::header_value;
+use crate::s3::values::header_value;
 use crate::server::pace::Incoming;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

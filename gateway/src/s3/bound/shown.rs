@@ -10,7 +10,7 @@ use super::write::pass;
 use crate::s3::conditions::{names, unquote};
 use crate::s3::object_headers::WEBSITE_REDIRECT;
 use crate::s3::request::Request;
-use crate::s3::response::header_value;
+use crate::s3::values::header_value;
 use crate::s3::origin_headers::describe;
 use mlgw_tiering::writeback::record::{Mark, unmarked};
 use http::{HeaderMap, HeaderName};

@@ -1,9 +1,9 @@
 //! `mlgw store …`: a data directory that no server uses (`backup` also one that is in use).
 
-use super::client::Client;
-use super::output::{Out, columns};
-use super::progress::Progress;
-use super::{CliError, ConfigFile, discover};
+use crate::cli::client::Client;
+use crate::cli::output::{Out, columns};
+use crate::cli::progress::Progress;
+use crate::cli::{CliError, ConfigFile, discover};
 use crate::config::{Config, Loaded, Sources};
 use mlgw_common::ByteSize;
 use crate::server::data_dir::DataDirError;
@@ -129,7 +129,7 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             let source = place.place()?;
             let made = match store::backup_closed(&source, &to, leave_upstreams, &SystemClock, &watch) {
                 Err(StoreVerbError::DataDir(DataDirError::InUse { .. })) => {
-                    super::talk(ask_server(&place.dir, &to, leave_upstreams, &progress))?
+                    crate::cli::talk(ask_server(&place.dir, &to, leave_upstreams, &progress))?
                 }
                 made => made.map_err(failure)?,
             };

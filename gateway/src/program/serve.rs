@@ -1,6 +1,6 @@
 //! `mlgw serve`
 
-use super::{CliError, ConfigFile};
+use crate::cli::{CliError, ConfigFile};
 use crate::config::{Loaded, Sources};
 use crate::server::{self, ServeError};
 use clap::Args;

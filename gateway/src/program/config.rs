@@ -1,7 +1,7 @@
 //! `mlgw config …`
 
-use super::output::Out;
-use super::{CliError, ConfigFile};
+use crate::cli::output::Out;
+use crate::cli::{CliError, ConfigFile};
 use crate::config::{Loaded, Machine, Sources, example, list_settings, show};
 use clap::Subcommand;
 use std::path::PathBuf;
