@@ -30,6 +30,7 @@ pub mod multipart;
 mod noted;
 mod object_errors;
 pub mod object_headers;
+mod observed;
 pub mod operation;
 pub mod origin_headers;
 pub mod post_object;
@@ -64,7 +65,7 @@ use lanes::Lanes;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::schema::Bucket;
 use mlgw_objects::Objects;
-use mlgw_objects::checksum::Algorithm;
+use mlgw_objects::checksum::{Algorithm, DEFAULT};
 use mlgw_objects::memory::Account;
 use mlgw_objects::stages::{follow, stage_at_once};
 use mlgw_tiering::Keeper;
@@ -143,7 +144,7 @@ pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, pee
     let headers = response.headers_mut();
     headers.insert("x-amz-request-id", values::header_value(&id));
     headers.insert(header::SERVER, HeaderValue::from_static("mlgw"));
-    gateway.metrics.end(observed, &head, &mut response);
+    observed::end(observed, &head, &mut response);
     response
 }
 
@@ -322,6 +323,11 @@ impl Gateway {
     /// Returns the terms for the body of an object or part; `also` is a checksum that is computed besides.
     fn body_terms(&self, also: Option<Algorithm>) -> Terms {
         Terms { md5: self.objects.md5_etags, ..Terms::object(also) }
+    }
+
+    /// Returns the terms for a body that becomes an object in one of our own buckets.
+    fn new_object_terms(&self) -> Terms {
+        Terms { otherwise: Some(DEFAULT), ..self.body_terms(None) }
     }
 }
 

@@ -8,10 +8,7 @@ use super::access_log::Line;
 use super::slow_log::Slow;
 use super::{CLIENT_GONE, Metrics};
 use crate::s3::operation::Operation;
-use crate::s3::response::{BodyError, ResponseBody, S3Response};
-use bytes::{BufMut, Bytes};
-use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt};
+use bytes::BufMut;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -19,10 +16,8 @@ use mlgw_common::Timestamp;
 use mlgw_objects::stages::Stages;
 use opentelemetry::Context;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task;
 use std::time::{Duration, Instant};
 
 /// Longest user agent that is noted, in bytes.
@@ -72,7 +67,7 @@ pub(super) struct Notes {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ending {
+pub struct Ending {
     pub(super) operation: Operation,
     pub(super) status: u16,
     /// To the head of the answer.
@@ -80,7 +75,8 @@ pub(super) struct Ending {
     /// To the last byte of the answer.
     pub(super) took: Duration,
     pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
+    /// Bytes of the answer's body that were sent.
+    pub bytes_out: u64,
 }
 
 impl Drop for Observed {
@@ -137,10 +133,43 @@ impl Observed {
         self.notes.as_ref()?.traced.as_ref().map(|(_, stages)| Arc::clone(stages))
     }
 
-    /// Counts the request and tells of it. `told` are its path and id, for a line of the log.
-    fn finish<'a>(&mut self, ending: Ending, told: impl FnOnce() -> (&'a str, &'a str)) {
+    /// The head of the answer is known. Counts the time to it and the bytes that the request announced, and adds
+    /// the header of Server Timing. Returns the request's ending as far as it is known.
+    pub fn answer_head(&self, request: &HeaderMap, status: u16, answer: &mut HeaderMap) -> Ending {
+        let took = self.started.elapsed();
+        let operation = self.operation;
+        let of = self.metrics.of(operation);
+        of.first_byte[usize::from(operation == Operation::GetObject)].record(took);
+        let bytes_in = announced_bytes(request).unwrap_or(0);
+        if bytes_in > 0 {
+            of.bytes_in.fetch_add(bytes_in, Relaxed);
+        }
+        answer.insert(&SERVER_TIMING, server_timing(took, self.stages().as_deref()));
+        Ending { operation, status, first_byte: took, took, bytes_in, bytes_out: 0 }
+    }
+
+    /// The streamed body of the answer was sent whole, or was given up. `told` returns the path and the id of
+    /// the request, for a line of the log.
+    pub fn end_of_stream<'a>(
+        &mut self,
+        mut ending: Ending,
+        is_whole: bool,
+        told: impl FnOnce() -> (&'a str, &'a str),
+    ) {
+        ending.took = self.started.elapsed();
+        if !is_whole {
+            ending.status = CLIENT_GONE;
+        }
+        self.finish(ending, told);
+    }
+
+    /// Counts the request and writes its lines in the logs. `told` returns its path and id.
+    pub fn finish<'a>(&mut self, ending: Ending, told: impl FnOnce() -> (&'a str, &'a str)) {
         let metrics = &self.metrics;
         self.answered = true;
+        if ending.bytes_out > 0 {
+            metrics.of(ending.operation).bytes_out.fetch_add(ending.bytes_out, Relaxed);
+        }
         let Ending { operation, status, took, .. } = ending;
         metrics.count(operation, status, took);
         if status != CLIENT_GONE && metrics.slow_log.is_slow(took) {
@@ -170,32 +199,6 @@ impl Metrics {
             notes: None,
         }
     }
-
-    /// The head of the answer is known; it is told how long that took. An answer that is a stream
-    /// goes on being observed until its last byte.
-    pub fn end(&self, mut observed: Observed, head: &Parts, response: &mut S3Response) {
-        let took = observed.started.elapsed();
-        let operation = observed.operation;
-        let of = self.of(operation);
-        of.first_byte[usize::from(operation == Operation::GetObject)].record(took);
-        let bytes_in = announced_bytes(&head.headers).unwrap_or(0);
-        if bytes_in > 0 {
-            of.bytes_in.fetch_add(bytes_in, Relaxed);
-        }
-        response.headers_mut().insert(&SERVER_TIMING, server_timing(took, observed.stages().as_deref()));
-        let status = response.status().as_u16();
-        let mut ending = Ending { operation, status, first_byte: took, took, bytes_in, bytes_out: 0 };
-        match response.body() {
-            ResponseBody::Full(bytes) => {
-                ending.bytes_out = bytes.as_ref().map_or(0, Bytes::len) as u64;
-                of.bytes_out.fetch_add(ending.bytes_out, Relaxed);
-                observed.finish(ending, || (head.uri.path(), request_id(response)));
-            }
-            ResponseBody::Sized { .. } | ResponseBody::KeptAlive(_) => {
-                observe_stream(observed, ending, head, response);
-            }
-        }
-    }
 }
 
 /// Where an aws-chunked body says how long it is without its framing.
@@ -210,10 +213,6 @@ fn announced_bytes(headers: &HeaderMap) -> Option<u64> {
 fn user_agent(headers: &HeaderMap) -> String {
     let bytes = headers.get(USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
     String::from_utf8_lossy(&bytes[..bytes.len().min(USER_AGENT_BYTES_MAX)]).into_owned()
-}
-
-fn request_id(response: &S3Response) -> &str {
-    response.headers().get("x-amz-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default()
 }
 
 /// The header of the W3C's Server Timing, in milliseconds.
@@ -262,70 +261,6 @@ fn put_entry(text: &mut impl BufMut, name: &str, took: Duration) {
     let below = micros % 1000;
     let digit = |digit: u64| b'0' + (digit % 10) as u8;
     text.put_slice(&[b'.', digit(below / 100), digit(below / 10), digit(below)]);
-}
-
-/// Puts `observed` into the stream of the answer.
-fn observe_stream(observed: Observed, ending: Ending, head: &Parts, response: &mut S3Response) {
-    let request_id = request_id(response).to_owned();
-    let path = head.uri.path().to_owned();
-    let body = std::mem::replace(response.body_mut(), ResponseBody::empty());
-    let watch = |inner| ObservedStream { inner, observed, ending, path, request_id, ended: false }.boxed();
-    *response.body_mut() = match body {
-        ResponseBody::Sized { left_bytes, stream } => {
-            ResponseBody::Sized { left_bytes, stream: watch(Left { stream, left_bytes }) }
-        }
-        ResponseBody::KeptAlive(stream) => {
-            ResponseBody::KeptAlive(watch(Left { stream, left_bytes: u64::MAX }))
-        }
-        other @ ResponseBody::Full(_) => other,
-    };
-}
-
-/// A stream and how many bytes of it are still to come.
-struct Left {
-    stream: BoxStream<'static, Result<Bytes, BodyError>>,
-    left_bytes: u64,
-}
-
-/// The stream of an answer, counted and timed to its end or to the moment it is given up.
-struct ObservedStream {
-    inner: Left,
-    observed: Observed,
-    ending: Ending,
-    path: String,
-    request_id: String,
-    ended: bool,
-}
-
-impl Stream for ObservedStream {
-    type Item = Result<Bytes, BodyError>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> task::Poll<Option<Self::Item>> {
-        let this = self.get_mut();
-        let next = this.inner.stream.poll_next_unpin(cx);
-        match &next {
-            task::Poll::Ready(Some(Ok(bytes))) => {
-                this.ending.bytes_out += bytes.len() as u64;
-                // A body of known length is not polled again behind its last byte.
-                this.ended |= this.ending.bytes_out >= this.inner.left_bytes;
-            }
-            task::Poll::Ready(None) => this.ended = true,
-            task::Poll::Ready(Some(Err(_))) | task::Poll::Pending => {}
-        }
-        next
-    }
-}
-
-impl Drop for ObservedStream {
-    fn drop(&mut self) {
-        let of = self.observed.metrics.of(self.ending.operation);
-        of.bytes_out.fetch_add(self.ending.bytes_out, Relaxed);
-        self.ending.took = self.observed.started.elapsed();
-        if !self.ended {
-            self.ending.status = CLIENT_GONE;
-        }
-        self.observed.finish(self.ending, || (&self.path, &self.request_id));
-    }
 }
 
 #[cfg(test)]

@@ -5,12 +5,11 @@
 
 use super::error::{Code, S3Error};
 use super::values::header_value;
-use crate::body::{Algorithm, Terms};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion};
-use mlgw_objects::checksum::{DEFAULT, algorithm};
+use mlgw_objects::checksum::{Algorithm, algorithm};
 use std::fmt::Write;
 
 /// The element that carries a checksum of `algorithm`.
@@ -43,12 +42,6 @@ pub fn text(checksum: &Checksum, part_count: u32) -> String {
         let _ = write!(text, "-{part_count}");
     }
     text
-}
-
-/// `terms`, for a body that becomes an object in one of our own buckets.
-#[must_use]
-pub const fn of_new_object(terms: Terms) -> Terms {
-    Terms { otherwise: Some(DEFAULT), ..terms }
 }
 
 /// The refusal of a checksum whose algorithm is not that of its upload.

@@ -4,7 +4,6 @@
 //! that says what the form may do. Then the file is stored as any other body, and its fields count
 //! as the headers of a PUT.
 
-use super::checksums;
 use super::elements::TaggingDocument;
 use super::error::{Code, S3Error};
 use super::form::Form;
@@ -75,7 +74,7 @@ pub async fn post_object(
     let terms = Terms {
         bytes_max: (*grant.length.end()).min(PUT_BYTES_MAX),
         length_required: false,
-        ..checksums::of_new_object(gateway.body_terms(None))
+        ..gateway.new_object_terms()
     };
     let file = StreamBody::new(Box::pin(file.frames()));
     let body = Body::new(file, &head, Payload::Unsigned, terms)?;

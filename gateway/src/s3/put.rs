@@ -34,7 +34,7 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: S
     let key = request.key()?;
     let conditions = conditions::of_write(request)?;
     let description = object_headers::description(request)?;
-    let terms = checksums::of_new_object(gateway.body_terms(None));
+    let terms = gateway.new_object_terms();
     let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
     let (objects, length) = (&gateway.objects, body.decoded_length());
     if conditions != Conditions::default() {
