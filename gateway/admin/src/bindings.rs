@@ -1,0 +1,180 @@
+//! `/v1/buckets/{bucket}/binding` and `…/refresh`: buckets that front a bucket of somebody else's.
+
+use super::buckets::{bucket_name, find, info};
+use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use mlgw_config::Value as _;
+use mlgw_wire::access::OWNER;
+use mlgw_background::jobs::dataset_of_bucket;
+use mlgw_wire::error::{Code, S3Error};
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use mlgw_api::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
+use mlgw_metadata::schema::{BindMode, Binding, Bucket};
+use mlgw_metadata::{DeleteBucketError, NewBucket};
+use mlgw_tiering::bound::BoundBucket;
+use mlgw_tiering::origin::{ListQuery, OriginError};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Returns a binding as the admin API tells it.
+pub(super) fn tell_binding(binding: &Binding) -> BindingInfo {
+    BindingInfo {
+        upstream: binding.upstream.clone(),
+        prefix: binding.prefix.clone(),
+        mode: mode_name(binding.mode()).to_owned(),
+        ttl: binding.ttl_ms.map(|ms| Duration::from_millis(ms).to_text()),
+    }
+}
+
+fn mode_name(mode: BindMode) -> &'static str {
+    match mode {
+        BindMode::ReadThrough => "read-through",
+        BindMode::WriteThrough => "write-through",
+        BindMode::WriteBack => "write-back",
+    }
+}
+
+/// Returns the binding that `request` asks for.
+fn parse_binding(request: &BindRequest) -> Result<Binding, ApiError> {
+    let mode = match request.mode.as_deref() {
+        None | Some("read-through") => BindMode::ReadThrough,
+        Some("write-through") => BindMode::WriteThrough,
+        Some("write-back") => BindMode::WriteBack,
+        Some(other) => {
+            let why = format!(
+                "There is no mode {other:?}; there are \"read-through\", \"write-through\" and \"write-back\"."
+            );
+            return Err(ApiError::invalid(why));
+        }
+    };
+    let ttl = request.ttl.as_deref().map(|text| {
+        let wrong = |why| ApiError::invalid(format!("ttl: {why}; expected {}", Duration::EXPECTS));
+        Duration::from_text(text).map_err(wrong)
+    });
+    let ttl_ms = ttl.transpose()?.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+    let (upstream, prefix) = (request.upstream.clone(), request.prefix.clone());
+    Ok(Binding { upstream, prefix, mode: mode as i32, ttl_ms })
+}
+
+pub(super) async fn bind(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: BindRequest = parse(&body)?;
+    let asked = Asked { action: "bucket.bind", resource: name.clone(), status: StatusCode::CREATED };
+    let binding_to = Arc::clone(&admin);
+    let work = async move {
+        let name = bucket_name(&name)?;
+        let binding = parse_binding(&request)?;
+        binding_to.try_origin(&binding).await?;
+        let region = binding_to.loaded.load().config.s3.region.clone();
+        let resource = name.as_str().to_owned();
+        let new = NewBucket { name, owner: OWNER.to_owned(), region, binding: Some(binding) };
+        let catalogue = &binding_to.stored.catalogue;
+        let bucket = catalogue.create_bucket(new).await.map_err(S3Error::from)?;
+        let after = json(&info(catalogue, &bucket)?)?;
+        Ok(Changed { resource, before: Value::Null, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn unbind(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "bucket.unbind", resource: name.clone(), status: StatusCode::OK };
+    let unbinding = Arc::clone(&admin);
+    let work = async move {
+        let bound = unbinding.bound_bucket(&name);
+        let found = find(&unbinding.stored.catalogue, &name)?;
+        if found.binding.is_none() {
+            return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
+        }
+        unbinding.check_not_migrating(&name)?;
+        let id = unbinding.stored.catalogue.bucket(&name).map(|bucket| bucket.bucket_id());
+        unbinding.stored.catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(|error| match error {
+            DeleteBucketError::NotEmpty => S3Error::new(Code::BucketNotEmpty).message(format!(
+                "What was written to the bucket {name:?} is not all at its upstream yet: `mlgw bucket flush {name}` waits until it is."
+            )),
+            error => S3Error::from(error),
+        })?;
+        id.inspect(|id| unbinding.writeback.forget(*id));
+        // There is one only if the bucket was moved once.
+        drop(unbinding.stored.catalogue.delete_dataset(&dataset_of_bucket(&name)).await);
+        // An upstream that is configured no more has left copies that nobody can find: they go as others
+        // come.
+        if let Ok(bound) = bound {
+            tokio::task::spawn_blocking(move || bound.forget());
+        }
+        Ok(Changed { resource: name, before: json(&found)?, after: Value::Null, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn refresh(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: RefreshRequest = if body.is_empty() { RefreshRequest::default() } else { parse(&body)? };
+    let asked = Asked { action: "bucket.refresh", resource: name.clone(), status: StatusCode::OK };
+    let bound = admin.bound_bucket(&name)?;
+    let work = async move {
+        let refreshed = tokio::task::spawn_blocking(move || bound.refresh(&request.prefix)).await;
+        let objects = refreshed.map_err(|stopped| S3Error::internal(stopped.to_string()))?;
+        let after = json(&Refreshed { objects })?;
+        Ok(Changed { resource: name, before: Value::Null, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+impl Admin {
+    pub(super) fn bound_bucket(&self, name: &str) -> Result<BoundBucket, ApiError> {
+        let bucket = self.stored.catalogue.bucket(name);
+        let bucket = bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+        let Some(binding) = &bucket.binding else {
+            return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
+        };
+        self.stored.bound.bucket(&bucket, binding).ok_or_else(|| self.no_such_upstream(&binding.upstream))
+    }
+
+    /// Asks the origin for a key, so that a binding that cannot work is refused.
+    async fn try_origin(&self, binding: &Binding) -> Result<(), ApiError> {
+        let bound = self.stored.bound.bucket(&Bucket::default(), binding);
+        let bound = bound.ok_or_else(|| self.no_such_upstream(&binding.upstream))?;
+        let query = ListQuery { max_keys: 1, ..ListQuery::default() };
+        bound.list(query).await.map(drop).map_err(|error| {
+            let why = format!(
+                "The upstream {:?} cannot be listed: {error}. Nothing was bound; `mlgw config show` says how it is configured.",
+                binding.upstream
+            );
+            ApiError::new(StatusCode::BAD_GATEWAY, "UpstreamFailed", why)
+        })
+    }
+
+    /// An origin did not answer as it should.
+    pub(super) fn upstream_failed(&self, upstream: &str, error: &OriginError) -> ApiError {
+        let why = format!("The upstream {upstream:?}: {error}.");
+        ApiError::new(StatusCode::BAD_GATEWAY, "UpstreamFailed", why)
+    }
+
+    pub(super) fn no_such_upstream(&self, name: &str) -> ApiError {
+        let known = self.stored.bound.upstreams();
+        let there_are =
+            if known.is_empty() { "there is none".to_owned() } else { format!("there are {known:?}") };
+        ApiError::invalid(format!(
+            "There is no upstream {name:?} of kind s3 in the configuration: {there_are}. A section [upstream.{name}] makes one."
+        ))
+    }
+}

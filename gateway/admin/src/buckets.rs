@@ -1,0 +1,139 @@
+//! `/v1/buckets`: the buckets and what they hold.
+
+use super::bindings::tell_binding;
+use super::change::{Asked, Changed, json, parse};
+use super::extract::{Path, Query};
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use mlgw_wire::access::OWNER;
+use mlgw_credentials::quota::{parse_request, tell_quota, tell_used};
+use mlgw_wire::error::{Code, S3Error};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_api::{BucketInfo, BucketPage, NewBucketRequest, QuotaRequest};
+use mlgw_common::{BucketName, Timestamp};
+use mlgw_metadata::schema::Bucket;
+use mlgw_metadata::{Catalogue, NewBucket};
+use serde::Deserialize;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Buckets on one page, at most; each costs a read of its counters.
+const PAGE_BUCKETS_MAX: usize = 1000;
+
+/// Which page.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PageQuery {
+    after: Option<String>,
+    max: Option<usize>,
+}
+
+pub(super) async fn list(
+    State(admin): State<Arc<Admin>>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<BucketPage>, ApiError> {
+    let max = page.max.unwrap_or(PAGE_BUCKETS_MAX).clamp(1, PAGE_BUCKETS_MAX);
+    let found = admin.stored.catalogue.buckets(None, page.after.as_deref(), max);
+    let next = (found.len() == max).then(|| found.last().map(|bucket| bucket.name.clone())).flatten();
+    let buckets = found.iter().map(|bucket| info(&admin.stored.catalogue, bucket)).collect::<Result<_, _>>()?;
+    Ok(Json(BucketPage { buckets, next }))
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(name): Path<String>,
+) -> Result<Json<BucketInfo>, ApiError> {
+    Ok(Json(find(&admin.stored.catalogue, &name)?))
+}
+
+pub(super) async fn create(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: NewBucketRequest = parse(&body)?;
+    let asked =
+        Asked { action: "bucket.create", resource: request.name.clone(), status: StatusCode::CREATED };
+    let region = request.region.unwrap_or_else(|| admin.loaded.load().config.s3.region.clone());
+    let catalogue = admin.stored.catalogue.clone();
+    let work = async move {
+        let name = bucket_name(&request.name)?;
+        let new = NewBucket { name, owner: OWNER.to_owned(), region, binding: None };
+        let bucket = catalogue.create_bucket(new).await.map_err(S3Error::from)?;
+        let after = json(&info(&catalogue, &bucket)?)?;
+        Ok(Changed { resource: request.name, before: Value::Null, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn delete(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "bucket.delete", resource: name.clone(), status: StatusCode::OK };
+    let catalogue = admin.stored.catalogue.clone();
+    let work = async move {
+        let found = find(&catalogue, &name)?;
+        if found.binding.is_some() {
+            let why = format!("The bucket {name:?} is bound: `mlgw bucket unbind {name}` ends that.");
+            return Err(ApiError::invalid(why));
+        }
+        let before = json(&found)?;
+        catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(S3Error::from)?;
+        Ok(Changed { resource: name, before, after: Value::Null, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn change_quota(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: QuotaRequest = parse(&body)?;
+    let change = parse_request(&request).map_err(ApiError::invalid)?;
+    let asked = Asked { action: "bucket.quota", resource: name.clone(), status: StatusCode::OK };
+    let catalogue = admin.stored.catalogue.clone();
+    let work = async move {
+        let changed = catalogue.change_bucket_quota(&name, |quota| change.apply(quota)).await;
+        let (before, after) = changed.map_err(S3Error::from)?;
+        let (before, after) = (json(&info(&catalogue, &before)?)?, json(&info(&catalogue, &after)?)?);
+        Ok(Changed { resource: name, before, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) fn bucket_name(name: &str) -> Result<BucketName, ApiError> {
+    let invalid =
+        |why: mlgw_common::NameError| S3Error::new(Code::InvalidBucketName).message(why.to_string());
+    Ok(BucketName::new(name).map_err(invalid)?)
+}
+
+pub(super) fn find(catalogue: &Catalogue, name: &str) -> Result<BucketInfo, ApiError> {
+    let bucket = catalogue.bucket(name).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+    info(catalogue, &bucket)
+}
+
+pub(super) fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo, ApiError> {
+    let usage = catalogue.usage(bucket.bucket_id()).map_err(S3Error::from)?;
+    Ok(BucketInfo {
+        name: bucket.name.clone(),
+        owner: bucket.owner.clone(),
+        created: Timestamp(bucket.created_ms).to_string(),
+        region: bucket.region.clone(),
+        objects: usage.objects,
+        versions: usage.versions,
+        bytes: usage.bytes,
+        uploads: usage.uploads,
+        upload_bytes: usage.upload_bytes,
+        binding: bucket.binding.as_ref().map(tell_binding),
+        quota: tell_quota(bucket.quota),
+        used: tell_used(&usage),
+    })
+}

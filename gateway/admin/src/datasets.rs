@@ -1,0 +1,374 @@
+//! `/v1/datasets`: names for some of a bucket, where their bytes are, and what is done with them by the
+//! clock.
+
+use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
+use super::jobs::{params_of, refused};
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use mlgw_common::ByteSize;
+use mlgw_background::jobs::cron::Times;
+use mlgw_background::jobs::residency::Residency;
+use mlgw_background::jobs::{is_shown, kind_name, kind_of};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_api::{
+    DatasetInfo, DatasetList, JobRequest, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo,
+    ScheduleRequest, SourceInfo,
+};
+use mlgw_common::Timestamp;
+use mlgw_common::limits::{DATASET_NAME_LEN_MAX, KEY_LEN_MAX, SLICES_MAX, SOURCES_MAX};
+use mlgw_metadata::schema::{Dataset, Schedule, Source};
+use serde_json::Value;
+use std::sync::Arc;
+
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DatasetList> {
+    let known = admin.jobs.residencies();
+    let nothing = Residency::default();
+    let datasets = admin.stored.catalogue.datasets();
+    let shown = datasets.iter().filter(|dataset| is_shown(dataset));
+    let info = |dataset: &Arc<Dataset>| {
+        admin.dataset_info(dataset, known.get(&dataset.name).map_or(&nothing, |known| known))
+    };
+    Json(DatasetList { datasets: shown.map(info).collect() })
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(name): Path<String>,
+) -> Result<Json<DatasetInfo>, ApiError> {
+    let dataset = admin.dataset(&name)?;
+    let residency = admin.jobs.residency(&dataset).await;
+    Ok(Json(admin.dataset_info(&dataset, &residency)))
+}
+
+pub(super) async fn create(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let new: NewDataset = parse(&body)?;
+    let asked = Asked { action: "dataset.create", resource: new.name.clone(), status: StatusCode::CREATED };
+    let shared = Arc::clone(&admin);
+    let work = async move {
+        let resource = new.name.clone();
+        let dataset = shared.new_dataset(new)?;
+        let put = shared.stored.catalogue.put_dataset(dataset).await.map_err(|error| refused(error, &resource))?;
+        let after = json(&shared.counted_info(&put))?;
+        Ok(Changed { resource, before: Value::Null, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn delete(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "dataset.delete", resource: name.clone(), status: StatusCode::OK };
+    let shared = Arc::clone(&admin);
+    let work = async move {
+        let dataset = shared.dataset(&name)?;
+        let before = json(&shared.counted_info(&dataset))?;
+        shared.stored.catalogue.delete_dataset(&name).await.map_err(|error| refused(error, &name))?;
+        Ok(Changed { resource: name, before, after: Value::Null, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn pin(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: PinRequest = if body.is_empty() { PinRequest::default() } else { parse(&body)? };
+    let shared = Arc::clone(&admin);
+    let change = move |dataset: &Dataset| {
+        let pin_bytes_max = Some(shared.pin_bytes(dataset, &request)?);
+        Ok(Dataset { pin_bytes_max, ..dataset.clone() })
+    };
+    admin.change_dataset(caller, "dataset.pin", name, change).await
+}
+
+pub(super) async fn unpin(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let change = |dataset: &Dataset| Ok(Dataset { pin_bytes_max: None, ..dataset.clone() });
+    admin.change_dataset(caller, "dataset.unpin", name, change).await
+}
+
+pub(super) async fn schedule(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path((name, kind)): Path<(String, String)>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: ScheduleRequest = parse(&body)?;
+    let shared = Arc::clone(&admin);
+    let change = move |dataset: &Dataset| {
+        Times::parse(&request.cron).map_err(ApiError::invalid)?;
+        let of_job = JobRequest {
+            kind: kind.clone(),
+            older_than: request.older_than.clone(),
+            delete: request.delete,
+            prefix: request.prefix.clone(),
+            order: request.order.clone(),
+        };
+        let (kind, params) = params_of(&of_job, dataset, &shared)?;
+        let after_ms = shared.clock.now().as_millis();
+        let mut schedules = dataset.schedules.clone();
+        schedules.retain(|schedule| schedule.kind != kind as i32);
+        schedules.push(Schedule { kind: kind as i32, cron: request.cron.clone(), params, after_ms });
+        schedules.sort_by_key(|schedule| schedule.kind);
+        Ok(Dataset { schedules, ..dataset.clone() })
+    };
+    admin.change_dataset(caller, "dataset.schedule", name, change).await
+}
+
+pub(super) async fn unschedule(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path((name, kind)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let change = move |dataset: &Dataset| {
+        let mut schedules = dataset.schedules.clone();
+        schedules.retain(|schedule| kind_of(&kind) != Some(schedule.kind()));
+        if schedules.len() == dataset.schedules.len() {
+            let why = format!("The dataset {:?} has no schedule for {kind:?}.", dataset.name);
+            return Err(ApiError::new(StatusCode::NOT_FOUND, "NoSuchSchedule", why));
+        }
+        Ok(Dataset { schedules, ..dataset.clone() })
+    };
+    admin.change_dataset(caller, "dataset.unschedule", name, change).await
+}
+
+impl Admin {
+    /// Changes a dataset by compare and set.
+    async fn change_dataset(
+        self: &Arc<Self>,
+        caller: Caller,
+        action: &'static str,
+        name: String,
+        change: impl FnOnce(&Dataset) -> Result<Dataset, ApiError> + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        let asked = Asked { action, resource: name.clone(), status: StatusCode::OK };
+        let admin = Arc::clone(self);
+        let work = async move {
+            let dataset = admin.dataset(&name)?;
+            let before = json(&admin.counted_info(&dataset))?;
+            let changed = change(&dataset)?;
+            let put = admin.stored.catalogue.put_dataset(changed).await.map_err(|error| refused(error, &name))?;
+            admin.jobs.set_pins();
+            let after = json(&admin.counted_info(&put))?;
+            Ok(Changed { resource: name, before, after, answer: None })
+        };
+        self.change(caller, asked, work).await
+    }
+
+    pub(super) fn dataset(&self, name: &str) -> Result<Arc<Dataset>, ApiError> {
+        self.stored.catalogue.dataset(name).filter(|dataset| is_shown(dataset)).ok_or_else(|| {
+            let why = format!("There is no dataset {name:?}; `mlgw dataset list` shows those there are.");
+            ApiError::new(StatusCode::NOT_FOUND, "NoSuchDataset", why)
+        })
+    }
+
+    /// A dataset with its bytes as they were counted last; counting them may take long.
+    fn counted_info(&self, dataset: &Dataset) -> DatasetInfo {
+        let known = self.jobs.residencies().remove(&dataset.name).unwrap_or_default();
+        self.dataset_info(dataset, &known)
+    }
+
+    fn dataset_info(&self, dataset: &Dataset, residency: &Residency) -> DatasetInfo {
+        let source = |source: &Source| SourceInfo {
+            upstream: source.upstream.clone(),
+            prefix: source.prefix.clone(),
+            into: source.into.clone(),
+        };
+        let here = |(tier, bytes): (&&str, &u64)| ResidencyInfo {
+            node: self.jobs.node().to_owned(),
+            tier: (*tier).to_owned(),
+            bytes: *bytes,
+        };
+        let is_counted = residency.counted != Timestamp::default();
+        DatasetInfo {
+            name: dataset.name.clone(),
+            bucket: dataset.bucket.clone(),
+            slices: dataset.slices.clone(),
+            sources: dataset.sources.iter().map(source).collect(),
+            created: Timestamp(dataset.created_ms).to_string(),
+            readiness: residency.readiness().name().to_owned(),
+            fault: residency.fault.clone(),
+            objects: residency.objects,
+            bytes: residency.bytes,
+            cached_bytes: residency.cached_bytes(),
+            space_left_bytes: residency.room_bytes,
+            pinned_bytes_max: dataset.pin_bytes_max,
+            residency: residency.here.iter().map(here).collect(),
+            counted: is_counted.then(|| residency.counted.to_string()),
+            schedules: dataset.schedules.iter().map(schedule_info).collect(),
+            job: self.stored.catalogue.job(dataset.active_job).map(|job| self.job_info(&job)),
+        }
+    }
+
+    /// Checks a new dataset.
+    fn new_dataset(&self, new: NewDataset) -> Result<Dataset, ApiError> {
+        check_name(&new.name)?;
+        let bucket = self.stored.catalogue.bucket(&new.bucket).ok_or_else(|| {
+            ApiError::new(
+                StatusCode::NOT_FOUND,
+                "NoSuchBucket",
+                format!("There is no bucket {:?}.", new.bucket),
+            )
+        })?;
+        let slices = checked_slices(new.slices)?;
+        if bucket.binding.is_some() && !new.sources.is_empty() {
+            let why = format!(
+                "The bucket {:?} is bound, so all of its origin is there already: a sync is into a bucket of our own.",
+                bucket.name
+            );
+            return Err(ApiError::invalid(why));
+        }
+        let sources = self.checked_sources(new.sources, &slices)?;
+        let created_ms = self.clock.now().as_millis();
+        Ok(Dataset { name: new.name, bucket: new.bucket, slices, sources, created_ms, ..Dataset::default() })
+    }
+
+    fn checked_sources(&self, sources: Vec<SourceInfo>, slices: &[String]) -> Result<Vec<Source>, ApiError> {
+        if sources.len() > SOURCES_MAX {
+            return Err(ApiError::invalid(format!("A dataset has at most {SOURCES_MAX} sources.")));
+        }
+        let mut checked: Vec<Source> = Vec::new();
+        for SourceInfo { upstream, prefix, into } in sources {
+            if self.stored.bound.origin(&upstream).is_none() {
+                let known = self.stored.bound.upstreams();
+                let why = format!(
+                    "There is no upstream {upstream:?} of kind s3 in the configuration: there are {known:?}."
+                );
+                return Err(ApiError::invalid(why));
+            }
+            if prefix.len() > KEY_LEN_MAX || into.len() > KEY_LEN_MAX {
+                return Err(ApiError::invalid(format!("A prefix has at most {KEY_LEN_MAX} bytes.")));
+            }
+            if let Some(other) = checked.iter().find(|other| overlap(&other.into, &into)) {
+                let why = format!(
+                    "The sources {:?} and {upstream:?} would both import into {:?}: give each a place of its own.",
+                    other.upstream,
+                    if other.into.len() > into.len() { &other.into } else { &into }
+                );
+                return Err(ApiError::invalid(why));
+            }
+            if !slices.is_empty() && !slices.iter().any(|slice| into.starts_with(slice.as_str())) {
+                let why =
+                    format!("The source {upstream:?} would import into {into:?}, which is in no slice.");
+                return Err(ApiError::invalid(why));
+            }
+            checked.push(Source { upstream, prefix, into });
+        }
+        Ok(checked)
+    }
+
+    /// How many bytes a pin may keep.
+    fn pin_bytes(&self, dataset: &Dataset, request: &PinRequest) -> Result<u64, ApiError> {
+        let bucket = self.stored.catalogue.bucket(&dataset.bucket);
+        let copies = self.stored.bound.copies().filter(|_| bucket.is_some_and(|bucket| bucket.binding.is_some()));
+        let copies = copies.ok_or_else(|| {
+            let why = format!(
+                "The bucket {:?} is not bound: its objects are the truth, which is never evicted.",
+                dataset.bucket
+            );
+            ApiError::invalid(why)
+        })?;
+        let asked = request.bytes_max.as_deref().map(str::parse::<ByteSize>).transpose();
+        let asked = asked.map_err(|why| ApiError::invalid(format!("bytes_max: {why}")))?;
+        let found = dataset.found.map(|found| ByteSize(found.bytes));
+        let ByteSize(bytes) = asked.or(found).ok_or_else(|| {
+            ApiError::invalid(
+                "How much there is, is not known yet: warm the dataset first, or say how many bytes.",
+            )
+        })?;
+        let datasets = self.stored.catalogue.datasets();
+        let others = datasets.iter().filter(|other| other.name != dataset.name);
+        let pinned: u64 = others.filter_map(|other| other.pin_bytes_max).sum();
+        let limit = copies.pinned_bytes_max();
+        if pinned.saturating_add(bytes) > limit {
+            let why = format!(
+                "No more than {} may be pinned, half of the room for copies (bound.capacity): {} are, and {} would come to that.",
+                ByteSize(limit).human(),
+                ByteSize(pinned).human(),
+                ByteSize(bytes).human()
+            );
+            return Err(ApiError::new(StatusCode::CONFLICT, "TooMuchPinned", why));
+        }
+        Ok(bytes)
+    }
+}
+
+fn schedule_info(schedule: &Schedule) -> ScheduleInfo {
+    let next = Times::parse(&schedule.cron).ok().and_then(|times| times.after(Timestamp(schedule.after_ms)));
+    ScheduleInfo {
+        kind: kind_name(schedule.kind()).to_owned(),
+        cron: schedule.cron.clone(),
+        next: next.map(|next| next.to_string()),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), ApiError> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_right = (1..=DATASET_NAME_LEN_MAX).contains(&name.len())
+        && name.bytes().all(|b| plain(b) || b == b'-' || b == b'.')
+        && name.bytes().next().is_some_and(plain);
+    match is_right {
+        true => Ok(()),
+        false => Err(ApiError::invalid(format!(
+            "{name:?} is no name of a dataset: 1 to {DATASET_NAME_LEN_MAX} of a-z, 0-9, '-' and '.', the first one a letter or digit."
+        ))),
+    }
+}
+
+/// Slices in order, none within another.
+fn checked_slices(mut slices: Vec<String>) -> Result<Vec<String>, ApiError> {
+    if slices.len() > SLICES_MAX {
+        return Err(ApiError::invalid(format!("A dataset has at most {SLICES_MAX} slices.")));
+    }
+    slices.sort_unstable();
+    if let Some(long) = slices.iter().find(|slice| slice.is_empty() || slice.len() > KEY_LEN_MAX) {
+        let why = format!("{long:?} is no slice: what keys begin with has 1 to {KEY_LEN_MAX} bytes.");
+        return Err(ApiError::invalid(why));
+    }
+    // In order, one that is within another comes right behind it or behind another such.
+    if let Some(pair) = slices.windows(2).find(|pair| pair[1].starts_with(&pair[0])) {
+        let why = format!("The slice {:?} is within the slice {:?}.", pair[1], pair[0]);
+        return Err(ApiError::invalid(why));
+    }
+    Ok(slices)
+}
+
+fn overlap(one: &str, other: &str) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{check_name, checked_slices};
+
+    #[test]
+    fn names_and_slices_are_checked() {
+        for name in ["a", "imagenet-1k", "2024.v1", &"x".repeat(63)] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "A", "a b", "-a", "a/b", "ä", &"x".repeat(64)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        let of = |slices: &[&str]| checked_slices(slices.iter().map(|&slice| slice.to_owned()).collect());
+        assert_eq!(of(&["b/", "a/"]).unwrap(), ["a/", "b/"]);
+        for slices in [&["a", "b", "ab"][..], &["a/", "a/"], &[""]] {
+            assert!(of(slices).is_err(), "{slices:?}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Refusals of the admin API: a status, a code for programs, a sentence for people.
+
+use mlgw_credentials::ChangeKeyError;
+use mlgw_wire::error::S3Error;
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::{Method, StatusCode, Uri, header};
+use mlgw_api::ErrorDocument;
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    /// The status of the answer.
+    pub status: StatusCode,
+    /// What programs tell it by.
+    pub code: &'static str,
+    /// What people read.
+    pub message: String,
+}
+
+impl ApiError {
+    /// A refusal.
+    #[must_use]
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into() }
+    }
+
+    /// A request that cannot be what was meant.
+    #[must_use]
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "InvalidRequest", message)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let document = ErrorDocument { code: self.code.to_owned(), message: self.message };
+        let mut response = (self.status, Json(document)).into_response();
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// What S3 refuses is refused here under the same code.
+impl From<S3Error> for ApiError {
+    fn from(error: S3Error) -> Self {
+        // A client's own mistakes are not logged: a client must not be able to fill the log.
+        if let Some(cause) = error.cause().filter(|_| error.status().is_server_error()) {
+            tracing::error!(%error, cause, "an admin request failed");
+        }
+        Self::new(error.status(), error.code().as_str(), error.text())
+    }
+}
+
+impl From<ChangeKeyError> for ApiError {
+    fn from(error: ChangeKeyError) -> Self {
+        let message = error.to_string();
+        match error {
+            ChangeKeyError::NoSuchKey(_) => Self::new(StatusCode::NOT_FOUND, "NoSuchAccessKey", message),
+            ChangeKeyError::Exists(_) => Self::new(StatusCode::CONFLICT, "AccessKeyExists", message),
+            ChangeKeyError::Fixed(_) => Self::new(StatusCode::CONFLICT, "AccessKeyFixed", message),
+            ChangeKeyError::Invalid(_) => Self::invalid(message),
+            ChangeKeyError::Sealer(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "SealingFailed", message)
+            }
+            ChangeKeyError::Propose(error) => S3Error::from(error).into(),
+            ChangeKeyError::Read(error) => S3Error::from(error).into(),
+        }
+    }
+}
+
+/// The answer to anything but a probe in a place for probes.
+pub(super) fn only_probes() -> ApiError {
+    let message = "This listener has as many connections as it may; only probes are answered.";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", message)
+}
+
+pub(super) async fn no_such_route(uri: Uri) -> ApiError {
+    let message = format!("{} is nothing here; GET /v1/openapi.json describes what is", uri.path());
+    ApiError::new(StatusCode::NOT_FOUND, "NoSuchRoute", message)
+}
+
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{} does not take {method}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+}

@@ -1,0 +1,358 @@
+//! The figures of catalogue, tiers and process, as metrics.
+//!
+//! They are read where they are kept when somebody scrapes. What buckets hold costs a read of the
+//! catalogue per bucket; so many are shown by name as are the largest, the rest is added up.
+
+use super::Admin;
+use mlgw_telemetry::exposition::{Family, Value};
+use mlgw_telemetry::process::Process;
+use mlgw_telemetry::table::{BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, COMPRESSION_BYTES, COMPRESSION_CHUNKS, CONNECTIONS_LIMIT, COPY_ANSWERS, COPY_BYTES, CORRUPT_BLOCKS, CPU, DIRTY_BYTES, DIRTY_OLDEST, DISK_PLACES, DISK_WAITING, FLASH_LEFT, FLASH_WRITTEN, FREED_BYTES, GARBAGE, JOB_WAITING, MOVED_BYTES, OBJECT_CACHE, OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, QUOTA_BYTES, QUOTA_OBJECTS, QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READS, TIER_READ_BYTES, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES, UPSTREAM_LEFTOVERS, UPSTREAM_NOT_OWNED, UPSTREAM_REQUESTS, UPSTREAM_SECONDS};
+use mlgw_common::limits::METRIC_BUCKETS_MAX;
+use mlgw_metadata::ReadError;
+use mlgw_metadata::schema::{BucketUsage, Measure};
+use mlgw_tiering::Copies;
+use mlgw_tiering::bound::CacheState;
+use mlgw_tiering::upstream::Ownership;
+
+impl Admin {
+    /// All metrics.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub(super) fn families(&self) -> Result<Vec<Family>, ReadError> {
+        let mut families = self.metrics.families();
+        families.push(Family::single(CONNECTIONS_LIMIT, level(self.connections_max)));
+        families.extend(self.io_families());
+        families.extend(self.tier_families()?);
+        families.extend(self.bound_families());
+        families.extend(self.upstream_families());
+        families.extend(self.usage_families()?);
+        families.extend(self.quota_families()?);
+        families.extend(self.dataset_families());
+        families.extend(self.policy_families());
+        families.extend(self.engine_families());
+        families.extend(self.workload_families());
+        families.extend(self.catalogue_families());
+        families.extend(self.process_families());
+        Ok(families)
+    }
+
+    /// Syncs and waits, of catalogue and tiers alike.
+    fn io_families(&self) -> Vec<Family> {
+        let (catalogue, hot) = (self.stored.catalogue.metrics(), self.stored.tiers.hot.metrics());
+        let (mut syncs, mut durations) = (Family::new(SYNC), Family::new(SYNC_DURATION));
+        for (file, of_file) in std::iter::once(("log", catalogue.log_syncs)).chain(hot.syncs) {
+            syncs.push(&[file], Value::Count(of_file.count()));
+            durations.push(&[file], Value::Durations(of_file));
+        }
+        let waits = Family::new(QUEUE_WAIT)
+            .with(&["append"], Value::Durations(hot.append_wait))
+            .with(&["commit"], Value::Durations(catalogue.commit_wait))
+            .with(&["disk_read"], Value::Durations(hot.disk_read_wait));
+        let mut families = vec![syncs, durations];
+        families.extend(self.lane_families(waits));
+        families
+    }
+
+    fn tier_families(&self) -> Result<Vec<Family>, ReadError> {
+        let upstream_bytes = self.upstream_bytes()?;
+        let (memory, hot) = (self.stored.tiers.memory.metrics(), self.stored.tiers.hot.metrics());
+        let (compaction, placing) = (self.stored.tiers.hot.compaction(), self.stored.tiers.hot.placing());
+        let copies = self.stored.bound.copies().map(Copies::metrics).unwrap_or_default();
+        let capacity = self.loaded.load().config.hot_capacity_bytes(&self.machine);
+        let reads = Family::new(TIER_READS)
+            .with(&["memory", "hit"], Value::Count(memory.hits))
+            .with(&["memory", "miss"], Value::Count(memory.misses))
+            .with(&["hot", "cached"], Value::Count(hot.reads_inline))
+            .with(&["hot", "disk"], Value::Count(hot.reads_disk))
+            .with(&["hot", "error"], Value::Count(hot.read_errors))
+            .with(&["upstream", "range"], Value::Count(hot.reads_away));
+        Ok(vec![
+            Family::single(CORRUPT_BLOCKS, Value::Count(hot.corrupt_blocks)),
+            Family::new(QUARANTINED).with(&["hot"], level(self.scrub.quarantined())),
+            Family::new(TIER_USED)
+                .with(&["memory"], level(memory.used_bytes))
+                .with(&["hot"], level(hot.used_bytes))
+                .with(&["cold"], level(hot.cold_used_bytes))
+                .with(&["upstream"], level(upstream_bytes))
+                .with(&["copies"], level(copies.used_bytes)),
+            Family::new(TIER_LIMIT)
+                .with(&["memory"], level(memory.limit_bytes))
+                .with(&["hot"], level(capacity))
+                .with(&["cold"], level(hot.cold_used_bytes + hot.cold_room_bytes))
+                .with(&["copies"], level(copies.limit_bytes)),
+            Family::new(TIER_ROOM).with(&["hot"], level(hot.room_bytes)),
+            reads,
+            Family::new(TIER_READ_BYTES)
+                .with(&["memory"], Value::Count(memory.read_bytes))
+                .with(&["hot"], Value::Count(hot.read_bytes)),
+            Family::new(TIER_WRITTEN_BYTES).with(&["hot"], Value::Count(hot.appended_bytes)),
+            self.moved_family(),
+            self.compressed_bytes_family(),
+            self.compressed_chunks_family(),
+            self.flash_family(),
+            self.flash_left_family(),
+            Family::single(UPSTREAM_LEFTOVERS, level(placing.leftover_objects)),
+            self.not_owned_family(),
+            Family::new(FREED_BYTES).with(&["hot"], Value::Count(compaction.freed_bytes)),
+            Family::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
+        ])
+    }
+
+    /// The lanes of the disks; their waits are added to those of other queues.
+    fn lane_families(&self, mut waits: Family) -> [Family; 3] {
+        let queues = self.stored.tiers.hot.queues();
+        let (hot, cold) = (queues.hot.metrics(), queues.cold.metrics());
+        let mut waiting = Family::new(DISK_WAITING);
+        for ((lane, of_hot, mut took), (_, of_cold, more)) in hot.lanes.into_iter().zip(cold.lanes) {
+            took.add(&more);
+            waits.push(&[lane], Value::Durations(took));
+            waiting.push(&[lane], level(of_hot + of_cold));
+        }
+        let taken =
+            Family::new(DISK_PLACES).with(&["hot"], level(hot.taken)).with(&["cold"], level(cold.taken));
+        [waits, taken, waiting]
+    }
+
+    fn compressed_bytes_family(&self) -> Family {
+        let compressed = self.compressor.metrics();
+        Family::new(COMPRESSION_BYTES)
+            .with(&["logical"], Value::Count(compressed.logical_bytes))
+            .with(&["stored"], Value::Count(compressed.stored_bytes))
+    }
+
+    fn compressed_chunks_family(&self) -> Family {
+        let compressed = self.compressor.metrics();
+        Family::new(COMPRESSION_CHUNKS)
+            .with(&["compressed"], Value::Count(compressed.compressed))
+            .with(&["incompressible"], Value::Count(compressed.incompressible))
+            .with(&["no_memory"], Value::Count(compressed.no_memory))
+    }
+
+    /// What was written to flash, and why.
+    fn flash_family(&self) -> Family {
+        let mut written = Family::new(FLASH_WRITTEN);
+        for (cause, bytes) in self.stored.tiers.hot.flash().written() {
+            written.push(&[cause.name()], Value::Count(bytes));
+        }
+        written
+    }
+
+    fn flash_left_family(&self) -> Family {
+        match self.stored.tiers.hot.flash().left_bytes() {
+            Some(bytes) => Family::single(FLASH_LEFT, Value::Level(bytes)),
+            None => Family::new(FLASH_LEFT),
+        }
+    }
+
+    /// What was moved, from where the reasons are recorded.
+    fn moved_family(&self) -> Family {
+        let mut moved = Family::new(MOVED_BYTES);
+        for ((from, to, reason), bytes) in self.decisions.moved() {
+            moved.push(&[from.name(), to.name(), reason.name()], Value::Count(bytes));
+        }
+        moved
+    }
+
+    /// The upstreams whose marks were compared.
+    fn not_owned_family(&self) -> Family {
+        let mut family = Family::new(UPSTREAM_NOT_OWNED);
+        for (name, upstream) in &*self.upstreams {
+            match upstream.ownership() {
+                None | Some(Ownership::Unchecked { why: None }) => {}
+                Some(ownership) => family.push(&[name], level(u64::from(ownership != Ownership::Own))),
+            }
+        }
+        family
+    }
+
+    /// What was asked of upstreams.
+    fn upstream_families(&self) -> [Family; 3] {
+        let (mut requests, mut bytes) = (Family::new(UPSTREAM_REQUESTS), Family::new(UPSTREAM_BYTES));
+        let mut seconds = Family::new(UPSTREAM_SECONDS);
+        for (upstream, asked) in self.stored.bound.origin_metrics() {
+            for ((operation, status), count) in asked.requests {
+                requests.push(&[upstream, operation, status], Value::Count(count));
+            }
+            for (operation, took) in asked.took {
+                seconds.push(&[upstream, operation], Value::Durations(took));
+            }
+            bytes.push(&[upstream, "get"], Value::Count(asked.received_bytes));
+            bytes.push(&[upstream, "put"], Value::Count(asked.sent_bytes));
+        }
+        for (upstream, asked) in self.upstreams.iter().map(|(name, upstream)| (name, upstream.metrics())) {
+            for (op, outcome, count) in asked.requests.into_iter().filter(|(_, _, count)| *count > 0) {
+                let operation = format!("segment_{}", op.name());
+                requests.push(&[upstream, &operation, outcome.name()], Value::Count(count));
+            }
+            for (op, took) in asked.took.into_iter().filter(|(_, took)| took.count() > 0) {
+                seconds.push(&[upstream, &format!("segment_{}", op.name())], Value::Durations(took));
+            }
+            bytes.push(&[upstream, "segment_read"], Value::Count(asked.received_bytes));
+            bytes.push(&[upstream, "segment_write"], Value::Count(asked.sent_bytes));
+        }
+        [requests, seconds, bytes]
+    }
+
+    /// Bound buckets.
+    fn bound_families(&self) -> Vec<Family> {
+        let copies = self.stored.bound.copies().map(Copies::metrics).unwrap_or_default();
+        let mut answers = Family::new(COPY_ANSWERS);
+        for (state, count) in self.stored.bound.answers() {
+            let result = match state {
+                CacheState::Hit => "hit",
+                CacheState::Shared => "shared",
+                CacheState::Miss => "miss",
+                CacheState::Stale => "stale",
+            };
+            answers.push(&[result], Value::Count(count));
+        }
+        let kept = Family::new(COPY_BYTES)
+            .with(&["kept"], Value::Count(copies.kept_bytes))
+            .with(&["evicted"], Value::Count(copies.evicted_bytes))
+            .with(&["cleaned"], Value::Count(copies.cleaned_bytes))
+            .with(&["refused"], Value::Count(copies.refused_bytes));
+        let dirty = self.writeback.dirty();
+        let oldest_ms = dirty.iter().filter_map(|dirty| dirty.oldest_ms).min();
+        let oldest_ms =
+            oldest_ms.map_or(0, |since| self.clock.now().as_millis().saturating_sub(since).max(0));
+        vec![
+            answers,
+            kept,
+            Family::single(DIRTY_BYTES, level(dirty.iter().map(|dirty| dirty.bytes).sum())),
+            Family::single(DIRTY_OLDEST, level(u64::try_from(oldest_ms / 1000).unwrap_or(0))),
+        ]
+    }
+
+    fn usage_families(&self) -> Result<Vec<Family>, ReadError> {
+        let usages = self.bucket_usages()?;
+        let all: u64 = usages.iter().map(|(_, usage)| usage.objects).sum();
+        let (mut objects, mut bytes) = (Family::new(BUCKET_OBJECTS), Family::new(BUCKET_BYTES));
+        for (bucket, usage) in largest(usages) {
+            objects.push(&[&bucket], level(usage.objects));
+            bytes.push(&[&bucket], level(usage.bytes));
+        }
+        Ok(vec![
+            Family::new(TIER_OBJECTS)
+                .with(&["memory"], level(self.stored.tiers.memory.metrics().chunks))
+                .with(&["hot"], level(all)),
+            objects,
+            bytes,
+            Family::single(GARBAGE, level(self.garbage_bytes()?)),
+        ])
+    }
+
+    /// What buckets may hold that have quotas, and what of it they hold.
+    fn quota_families(&self) -> Result<Vec<Family>, ReadError> {
+        let mut limited = Vec::new();
+        for bucket in self.stored.catalogue.buckets(None, None, usize::MAX) {
+            if let Some(quota) = bucket.quota {
+                limited.push((self.stored.catalogue.usage(bucket.bucket_id())?, quota, bucket));
+            }
+        }
+        limited.sort_by_key(|(usage, _, _)| std::cmp::Reverse(Measure::Bytes.of(usage)));
+        let mut families = Vec::new();
+        for (measure, of_limit, of_used) in [
+            (Measure::Bytes, QUOTA_BYTES, QUOTA_USED_BYTES),
+            (Measure::Objects, QUOTA_OBJECTS, QUOTA_USED_OBJECTS),
+        ] {
+            let (mut limits, mut used) = (Family::new(of_limit), Family::new(of_used));
+            let of_measure = limited
+                .iter()
+                .filter_map(|(usage, quota, bucket)| Some((usage, quota.limit(measure)?, bucket)));
+            for (usage, limit, bucket) in of_measure.take(METRIC_BUCKETS_MAX) {
+                limits.push(&[&bucket.name], level(limit));
+                used.push(&[&bucket.name], level(measure.of(usage)));
+            }
+            families.extend([limits, used]);
+        }
+        Ok(families)
+    }
+
+    fn catalogue_families(&self) -> Vec<Family> {
+        let catalogue = self.stored.catalogue.metrics();
+        let log_limit = self.loaded.load().config.catalogue_log_bytes_max(&self.machine);
+        vec![
+            Family::single(RAFT_ENTRIES, Value::Count(catalogue.entries_applied)),
+            Family::new(RAFT_COMMANDS)
+                .with(&["applied"], Value::Count(catalogue.commands_applied))
+                .with(&["rejected"], Value::Count(catalogue.commands_rejected)),
+            Family::single(RAFT_QUEUED, level(catalogue.queued)),
+            Family::single(RAFT_LOG, level(catalogue.log_bytes)),
+            Family::single(RAFT_LOG_LIMIT, level(log_limit)),
+            Family::single(RAFT_SNAPSHOTS, Value::Count(catalogue.snapshots)),
+            Family::single(OBJECT_CACHE, level(catalogue.object_cache_bytes)),
+            Family::single(OBJECT_CACHE_MISSES, Value::Count(catalogue.object_misses)),
+            Family::new(JOB_WAITING).with(&["release"], level(catalogue.releases_waiting)),
+        ]
+    }
+
+    fn process_families(&self) -> Vec<Family> {
+        let process = Process::now();
+        let started = self.started.as_millis() as f64 / 1e3;
+        vec![
+            Family::new(BUILD_INFO).with(&[env!("CARGO_PKG_VERSION")], Value::Level(1)),
+            Family::single(START_TIME, Value::Seconds(started)),
+            Family::single(CPU, Value::Seconds(process.cpu_seconds)),
+            Family::single(RESIDENT, level(process.resident_bytes)),
+            Family::single(OPEN_FILES, level(process.open_files)),
+            Family::single(OPEN_FILES_LIMIT, level(process.open_files_max)),
+        ]
+    }
+
+    /// What each bucket holds.
+    pub(super) fn bucket_usages(&self) -> Result<Vec<(String, BucketUsage)>, ReadError> {
+        let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
+        let usage = |bucket: &std::sync::Arc<mlgw_metadata::schema::Bucket>| {
+            Ok((bucket.name.clone(), self.stored.catalogue.usage(bucket.bucket_id())?))
+        };
+        buckets.iter().map(usage).collect()
+    }
+
+    /// Bytes of segments that nothing refers to.
+    pub(super) fn garbage_bytes(&self) -> Result<u64, ReadError> {
+        Ok(self.stored.tiers.hot.metrics().used_bytes.saturating_sub(self.stored.catalogue.referenced_bytes()?))
+    }
+}
+
+fn level(value: u64) -> Value {
+    Value::Level(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+/// What buckets are called together that have no metrics of their own.
+const OTHER: &str = "other";
+
+/// The largest buckets by name, and all others as `other`.
+fn largest(mut usages: Vec<(String, BucketUsage)>) -> Vec<(String, BucketUsage)> {
+    usages.sort_by(|(a, left), (b, right)| right.bytes.cmp(&left.bytes).then_with(|| a.cmp(b)));
+    let mut rest = usages.split_off(usages.len().min(METRIC_BUCKETS_MAX));
+    // A bucket may be called `other`; two series of one name are not to be.
+    rest.extend(usages.extract_if(.., |(name, _)| name == OTHER));
+    if !rest.is_empty() {
+        let mut other = BucketUsage::default();
+        rest.iter().for_each(|(_, usage)| other.add(usage));
+        usages.push((OTHER.to_owned(), other));
+    }
+    usages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BucketUsage, METRIC_BUCKETS_MAX, largest};
+
+    #[test]
+    fn the_largest_buckets_have_names_and_the_rest_is_added_up() {
+        let usage =
+            |n: u64| (format!("b{n}"), BucketUsage { objects: 1, bytes: n, ..BucketUsage::default() });
+        let shown = largest((0..300).map(usage).collect());
+        assert_eq!(shown.len(), METRIC_BUCKETS_MAX + 1);
+        assert_eq!((shown[0].0.as_str(), shown[199].0.as_str()), ("b299", "b100"));
+        let (name, other) = &shown[200];
+        assert_eq!((name.as_str(), other.objects, other.bytes), ("other", 100, (0..100).sum()));
+        assert_eq!(largest(vec![usage(1)]).len(), 1);
+        let named = ("other".to_owned(), BucketUsage { bytes: 1000, ..BucketUsage::default() });
+        let shown = largest((0..300).map(usage).chain([named]).collect());
+        let others: Vec<_> = shown.iter().filter(|(name, _)| name == "other").collect();
+        assert_eq!((others.len(), others[0].1.bytes), (1, 1000 + (0..101).sum::<u64>()));
+    }
+}

@@ -1,0 +1,269 @@
+//! What is wrong with a server, and what to do about it: rules over its own figures.
+//!
+//! Pure: the same status gives the same findings. Each rule has an alert of the same meaning in
+//! deploy/prometheus/alerts.yml; a status looks at the last minute, an alert at longer.
+
+use mlgw_common::ByteSize;
+use mlgw_api::{Finding, Health, Status, TierStatus};
+use mlgw_common::limits::{CHUNK_BYTES_MAX, GIB, PROPOSE_QUEUE_MAX};
+use mlgw_tiering::hot::Upstreams;
+use mlgw_tiering::upstream::Ownership;
+use std::time::Duration;
+
+/// Less room than this is none: a body of a few chunks does not fit.
+const ROOM_BYTES_MIN: u64 = 2 * CHUNK_BYTES_MAX;
+/// The share of its room that a tier may have left before that is said.
+const ROOM_SHARE_MIN: f64 = 0.1;
+/// The share of a tier that garbage may take before that is said, from [`GARBAGE_BYTES_MIN`] on.
+const GARBAGE_SHARE_MAX: f64 = 0.5;
+const GARBAGE_BYTES_MIN: u64 = GIB;
+/// The share of connections that may be open before that is said.
+const CONNECTIONS_SHARE_MAX: f64 = 0.9;
+/// One sync in a hundred may take this long: ten times a slow disk's.
+const SYNC_P99_MAX: Duration = Duration::from_millis(250);
+
+fn finding(severity: Health, what: String, advice: &str) -> Finding {
+    Finding { severity, what, advice: advice.to_owned() }
+}
+
+/// Everything that is wrong, the worst first.
+#[must_use]
+pub(super) fn findings(status: &Status) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if status.state != "ready" {
+        let what = "The server is stopping and takes no new requests.".to_owned();
+        found.push(finding(Health::Warning, what, "Wait until it has ended, then start it again."));
+    }
+    of_tiers(status, &mut found);
+    of_requests(status, &mut found);
+    of_catalogue(status, &mut found);
+    of_policy(status, &mut found);
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found
+}
+
+fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
+    for tier in status.tiers.iter().filter(|tier| tier.holds_the_truth()) {
+        let name = &tier.tier;
+        if tier.quarantined_blocks > 0 {
+            found.push(finding(
+                Health::Critical,
+                format!("{} stored blocks of the {name} tier are bad: reads of them fail.", tier.quarantined_blocks),
+                &format!(
+                    "`mlgw tier show {name}` lists them. Look at the disk (dmesg, smartctl), and write the objects again from a copy."
+                ),
+            ));
+        }
+        if tier.has_an_end() {
+            of_room(tier, found);
+        }
+        let share = GARBAGE_SHARE_MAX * tier.used_bytes as f64;
+        if tier.garbage_bytes >= GARBAGE_BYTES_MIN && tier.garbage_bytes as f64 > share {
+            let garbage = ByteSize(tier.garbage_bytes).human();
+            found.push(finding(
+                Health::Warning,
+                format!("{garbage} of the {name} tier are garbage."),
+                "Compaction does not keep up with deletes and overwrites; look for its messages in the log.",
+            ));
+        }
+    }
+}
+
+/// The upstreams whose marks are not this server's.
+pub(super) fn of_upstreams(upstreams: &Upstreams) -> Vec<Finding> {
+    let found = upstreams
+        .iter()
+        .filter_map(|(name, upstream)| of_upstream(name, &upstream.ownership()?, upstream.owner_advice()));
+    found.collect()
+}
+
+/// One that nothing is spilled to is never compared.
+fn of_upstream(name: &str, ownership: &Ownership, advice: Option<String>) -> Option<Finding> {
+    let advice = advice.filter(|_| *ownership != Ownership::Unchecked { why: None })?;
+    let what = format!("Nothing is deleted in upstream {name}: its mark is {}.", ownership.name());
+    Some(finding(Health::Warning, what, &format!("In upstream {name}: {advice}.")))
+}
+
+fn of_room(tier: &TierStatus, found: &mut Vec<Finding>) {
+    let name = &tier.tier;
+    let room = ByteSize(tier.room_bytes).human();
+    let (what, more) = match &**name {
+        "cold" => ("nothing is spilled to it any more", "add a directory to cold.dirs"),
+        _ => ("writes are refused", "raise hot.capacity, or give it a larger disk"),
+    };
+    if tier.room_bytes < ROOM_BYTES_MIN {
+        found.push(finding(
+            Health::Critical,
+            format!("The {name} tier is full: {what}."),
+            &format!("Delete objects, or {more}. Reads and deletes go on."),
+        ));
+    } else if (tier.room_bytes as f64) < ROOM_SHARE_MIN * (tier.room_bytes + tier.used_bytes) as f64 {
+        found.push(finding(
+            Health::Warning,
+            format!("The {name} tier has room for {room} only."),
+            &format!("Delete objects, or {more}, before {what}."),
+        ));
+    }
+}
+
+fn of_policy(status: &Status, found: &mut Vec<Finding>) {
+    if let Some(why) = &status.policy.fault {
+        found.push(finding(
+            Health::Warning,
+            format!(
+                "The policy that was applied does not hold any more, and the built-in defaults run: {why}"
+            ),
+            "`mlgw policy show` prints it. Mend it and apply it again.",
+        ));
+    }
+    if let Some(why) = &status.policy.refused {
+        found.push(finding(
+            Health::Warning,
+            format!(
+                "The watched files of the policy are refused, and the policy that ran before runs on: {why}"
+            ),
+            "`mlgw policy validate FILE` says the same of the file; it is taken up once it is right.",
+        ));
+    }
+}
+
+fn of_requests(status: &Status, found: &mut Vec<Finding>) {
+    let recent = &status.recent;
+    let errors: u64 = recent.operations.iter().map(|operation| operation.errors).sum();
+    if errors > 0 {
+        found.push(finding(
+            Health::Critical,
+            format!("{errors} requests of the last {} s failed because of the server.", recent.seconds),
+            "The log has a line of level error for each, with its cause and request id.",
+        ));
+    }
+    for short in recent.throttled.iter().filter(|short| short.count > 0) {
+        found.push(finding(
+            Health::Warning,
+            format!("{} was short {} times in the last {} s.", short.reason, short.count, recent.seconds),
+            advice_on_shortage(&short.reason),
+        ));
+    }
+    let s3 = &status.s3;
+    if s3.connections as f64 > CONNECTIONS_SHARE_MAX * s3.connections_limit as f64 {
+        found.push(finding(
+            Health::Warning,
+            format!("{} of {} connections are open.", s3.connections, s3.connections_limit),
+            advice_on_shortage("connections"),
+        ));
+    }
+}
+
+fn advice_on_shortage(reason: &str) -> &'static str {
+    match reason {
+        "connections" => {
+            "Raise limits.connections and the limit of open files, or have clients share connections."
+        }
+        "memory" => "Raise limits.memory_bytes, give the process more memory, or have fewer uploads at once.",
+        "disk" => "Delete objects, raise hot.capacity, or give it a larger disk.",
+        _ => "The disk does not keep up with writes: look at sync times, or have fewer writers.",
+    }
+}
+
+fn of_catalogue(status: &Status, found: &mut Vec<Finding>) {
+    let catalogue = &status.catalogue;
+    if catalogue.log_bytes > 2 * catalogue.log_bytes_max {
+        let (bytes, max) = (ByteSize(catalogue.log_bytes).human(), ByteSize(catalogue.log_bytes_max).human());
+        found.push(finding(
+            Health::Warning,
+            format!("The catalogue's log has {bytes}, though it is to be purged from {max} on."),
+            "Flushing the catalogue does not keep up: look at the disk and for messages in the log.",
+        ));
+    }
+    if catalogue.queued_commands > PROPOSE_QUEUE_MAX as u64 / 2 {
+        found.push(finding(
+            Health::Warning,
+            format!("{} commands wait for the catalogue.", catalogue.queued_commands),
+            advice_on_shortage("queue"),
+        ));
+    }
+    let slow = status.recent.sync_p99_seconds.filter(|p99| *p99 > SYNC_P99_MAX.as_secs_f64());
+    if let Some(p99) = slow {
+        found.push(finding(
+            Health::Warning,
+            format!("One sync in a hundred takes {:.0} ms or more.", p99 * 1e3),
+            "The disk is slow or shared with others; every write waits for it. Look at it with iostat -x.",
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ownership, findings, of_upstream};
+    use mlgw_cli::sample_status::healthy;
+    use mlgw_api::{Health, Status, TierStatus};
+
+    fn worst(change: impl FnOnce(&mut Status)) -> (Health, String) {
+        let mut status = healthy();
+        change(&mut status);
+        let found = findings(&status);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(!found[0].advice.is_empty());
+        (found[0].severity, found[0].what.clone())
+    }
+
+    #[test]
+    fn a_healthy_server_has_no_findings() {
+        assert_eq!(findings(&healthy()), []);
+    }
+
+    #[test]
+    fn each_rule_finds_what_it_is_for() {
+        use Health::{Critical, Warning};
+        let cases: Vec<((Health, String), Health, &str)> = vec![
+            (worst(|s| s.state = "draining".into()), Warning, "stopping"),
+            (worst(|s| s.tiers[0].quarantined_blocks = 2), Critical, "2 stored blocks of the hot tier"),
+            (worst(|s| s.tiers[0].room_bytes = 0), Critical, "full"),
+            (
+                worst(|s| s.tiers[0].room_bytes = s.tiers[0].used_bytes / 10),
+                Warning,
+                "has room for 1.0 GiB only",
+            ),
+            (worst(|s| s.tiers[0].garbage_bytes = 6 << 30), Warning, "6.0 GiB of the hot tier are garbage"),
+            (worst(|s| s.recent.operations[0].errors = 3), Critical, "3 requests of the last 60 s failed"),
+            (worst(|s| s.recent.throttled[0].count = 4), Warning, "connections was short 4 times"),
+            (worst(|s| s.s3.connections = 9_500), Warning, "9500 of 10000 connections"),
+            (worst(|s| s.catalogue.log_bytes = 3 << 30), Warning, "log has 3.0 GiB"),
+            (worst(|s| s.catalogue.queued_commands = 4000), Warning, "4000 commands wait"),
+            (worst(|s| s.recent.sync_p99_seconds = Some(0.3)), Warning, "takes 300 ms or more"),
+        ];
+        for ((severity, what), expected, says) in cases {
+            assert_eq!(severity, expected, "{what}");
+            assert!(what.contains(says), "{what}");
+        }
+    }
+
+    #[test]
+    fn an_upstream_is_a_finding_when_its_mark_was_compared_and_is_not_ours() {
+        let advice = || Some("adopt it".to_owned());
+        assert_eq!(of_upstream("lake", &Ownership::Unchecked { why: None }, advice()), None);
+        assert_eq!(of_upstream("lake", &Ownership::Own, None), None);
+        for ownership in [Ownership::Missing, Ownership::Unchecked { why: Some("away".into()) }] {
+            let found = of_upstream("lake", &ownership, advice()).unwrap();
+            assert!(found.what.contains("lake") && found.what.contains(ownership.name()), "{found:?}");
+            assert_eq!(found.advice, "In upstream lake: adopt it.");
+        }
+    }
+
+    #[test]
+    fn an_object_store_is_never_full() {
+        let mut status = healthy();
+        let upstream = TierStatus { tier: "upstream".into(), room_bytes: 0, ..status.tiers[0].clone() };
+        status.tiers.push(upstream);
+        assert_eq!(findings(&status), []);
+    }
+
+    #[test]
+    fn the_worst_comes_first() {
+        let mut status = healthy();
+        status.s3.connections = 9_500;
+        status.tiers[0].quarantined_blocks = 1;
+        let severities: Vec<_> = findings(&status).into_iter().map(|finding| finding.severity).collect();
+        assert_eq!(severities, [Health::Critical, Health::Warning]);
+    }
+}

@@ -1,0 +1,263 @@
+//! `/v1/jobs` and `/v1/datasets/{dataset}/jobs`: what is being done with datasets, and what was.
+
+use super::change::{Asked, Changed, json, parse};
+use super::extract::{Path, Query};
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use mlgw_config::Value as _;
+use mlgw_background::jobs::{KINDS, ORDERS, kind_name, kind_of, order_name, order_of, state_name};
+use mlgw_wire::error::S3Error;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_api::{JobInfo, JobList, JobRequest, MigrateRequest};
+use mlgw_common::Timestamp;
+use mlgw_common::limits::KEY_LEN_MAX;
+use mlgw_metadata::command::{CancelJob, CreateJob, JobStep, StepJob};
+use mlgw_metadata::schema::{Dataset, Job, JobKind, JobOrder, JobParams};
+use mlgw_metadata::{ProposeError, Reject};
+use serde::Deserialize;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Jobs on one page: the newest.
+const SHOWN_MAX: usize = 1000;
+
+/// Which jobs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobQuery {
+    dataset: Option<String>,
+    /// Only those that have not ended.
+    #[serde(default)]
+    active: bool,
+}
+
+pub(super) async fn list(State(admin): State<Arc<Admin>>, Query(query): Query<JobQuery>) -> Json<JobList> {
+    let jobs = admin.stored.catalogue.jobs();
+    let is_wanted = |job: &&Arc<Job>| {
+        let is_of_dataset = query.dataset.as_ref().is_none_or(|dataset| *dataset == job.dataset);
+        is_of_dataset && !(query.active && job.has_ended())
+    };
+    Json(JobList {
+        jobs: jobs.iter().rev().filter(is_wanted).take(SHOWN_MAX).map(|job| admin.job_info(job)).collect(),
+    })
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(id): Path<String>,
+) -> Result<Json<JobInfo>, ApiError> {
+    let job = admin.job(&id)?;
+    Ok(Json(admin.job_info(&job)))
+}
+
+pub(super) async fn create(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: JobRequest = parse(&body)?;
+    let asked = Asked { action: "job.create", resource: name.clone(), status: StatusCode::ACCEPTED };
+    let shared = Arc::clone(&admin);
+    let requested_by = caller.access_key.clone();
+    let work = async move {
+        let dataset = shared.dataset(&name)?;
+        let (kind, params) = params_of(&request, &dataset, &shared)?;
+        let new = CreateJob {
+            dataset: name.clone(),
+            kind: kind as i32,
+            params,
+            created_ms: shared.clock.now().as_millis(),
+            requested_by,
+            is_scheduled: false,
+        };
+        let made = shared.stored.catalogue.create_job(new).await;
+        let job = made.map_err(|error| shared.busy(error, &name))?;
+        let after = json(&shared.job_info(&job))?;
+        Ok(Changed { resource: name, before: Value::Null, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn cancel(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "job.cancel", resource: id.clone(), status: StatusCode::ACCEPTED };
+    let shared = Arc::clone(&admin);
+    let work = async move {
+        let job = shared.job(&id)?;
+        let before = json(&shared.job_info(&job))?;
+        let step = StepJob {
+            dataset: job.dataset.clone(),
+            job: job.id,
+            node: 0,
+            now_ms: shared.clock.now().as_millis(),
+            step: Some(JobStep::Cancel(CancelJob {})),
+        };
+        let stepped = shared.stored.catalogue.step_job(step).await;
+        let job = stepped.map_err(|error| match error {
+            ProposeError::Rejected(Reject::JobEnded) => {
+                let state = shared.job(&id).map_or("gone", |job| state_name(job.state()));
+                let why = format!("The job {id} is {state} already.");
+                ApiError::new(StatusCode::CONFLICT, "JobEnded", why)
+            }
+            error => refused(error, &id),
+        })?;
+        let after = json(&shared.job_info(&job))?;
+        Ok(Changed { resource: id, before, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+impl Admin {
+    fn job(&self, id: &str) -> Result<Arc<Job>, ApiError> {
+        let found = id.parse().ok().and_then(|id| self.stored.catalogue.job(id));
+        found.ok_or_else(|| {
+            let why = format!("There is no job {id}; `mlgw job list` shows those that are remembered.");
+            ApiError::new(StatusCode::NOT_FOUND, "NoSuchJob", why)
+        })
+    }
+
+    /// A job as it is told.
+    pub(super) fn job_info(&self, job: &Job) -> JobInfo {
+        let (job, pace) = self.jobs.look_at(job);
+        let time = |ms: i64| (ms != 0).then(|| Timestamp(ms).to_string());
+        let progress = job.progress;
+        let order = (job.kind() == JobKind::Warm).then(|| order_name(job.params.order()).to_owned());
+        JobInfo {
+            id: job.id,
+            kind: kind_name(job.kind()).to_owned(),
+            state: state_name(job.state()).to_owned(),
+            created: Timestamp(job.created_ms).to_string(),
+            started: time(job.started_ms),
+            ended: time(job.ended_ms),
+            starts: u64::from(job.starts),
+            cancel_asked: job.cancel_asked,
+            older_than: job.params.older_than_ms.map(|ms| Duration::from_millis(ms).to_text()),
+            delete: job.params.delete,
+            objects_done: progress.objects_done,
+            objects_total: progress.objects_total,
+            bytes_done: progress.bytes_done,
+            bytes_total: progress.bytes_total,
+            counted: progress.is_counted,
+            moved_objects: progress.moved_objects,
+            moved_bytes: progress.moved_bytes,
+            failed_objects: progress.failed_objects,
+            deleted_objects: progress.deleted_objects,
+            bytes_per_second: pace.map(|pace| pace.bytes_per_second),
+            eta_seconds: pace.and_then(|pace| pace.left).map(|left| left.as_secs()),
+            error: Some(job.error).filter(|error| !error.is_empty()),
+            prefix: job.params.prefix,
+            order,
+            to: job.params.to.map(|to| MigrateRequest { upstream: to.upstream, prefix: to.prefix }),
+            dataset: job.dataset,
+            requested_by: job.requested_by,
+        }
+    }
+
+    /// The words for a job that is refused: which other one is at work.
+    pub(super) fn busy(&self, error: ProposeError, dataset: &str) -> ApiError {
+        let ProposeError::Rejected(Reject::DatasetBusy { job }) = error else {
+            return refused(error, dataset);
+        };
+        let what = self.stored.catalogue.job(job).map_or("a job", |job| kind_name(job.kind()));
+        let why = format!(
+            "The dataset {dataset:?} has a job at work: {what}, job {job}. One at a time; `mlgw job wait {job}` waits for it, \
+             `mlgw job cancel {job}` ends it."
+        );
+        ApiError::new(StatusCode::CONFLICT, "DatasetBusy", why)
+    }
+}
+
+/// A kind, and what it is done with, as far as that makes sense for the dataset.
+pub(super) fn params_of(
+    request: &JobRequest,
+    dataset: &Dataset,
+    admin: &Admin,
+) -> Result<(JobKind, JobParams), ApiError> {
+    let invalid = |why: String| Err(ApiError::invalid(why));
+    let Some(kind) = kind_of(&request.kind) else {
+        let kinds = KINDS.map(kind_name);
+        return invalid(format!("There is no job {:?}: there are {kinds:?}.", request.kind));
+    };
+    let is_bound = admin.stored.catalogue.bucket(&dataset.bucket).is_some_and(|bucket| bucket.binding.is_some());
+    let (name, bucket) = (&dataset.name, &dataset.bucket);
+    match kind {
+        JobKind::Evict | JobKind::Clear if !is_bound => {
+            return invalid(format!(
+                "The bucket {bucket:?} is not bound: its objects are the truth, and stay."
+            ));
+        }
+        JobKind::Evict | JobKind::Clear if dataset.pin_bytes_max.is_some() => {
+            return invalid(format!("The dataset {name:?} is pinned: `mlgw dataset unpin {name}` first."));
+        }
+        JobKind::Sync if dataset.sources.is_empty() => {
+            return invalid(format!("The dataset {name:?} has no sources to be synced from."));
+        }
+        JobKind::Migrate => {
+            return invalid(format!(
+                "A whole bucket is moved to another upstream: `mlgw bucket migrate {bucket} --upstream NAME`."
+            ));
+        }
+        JobKind::Warm | JobKind::Sync | JobKind::Evict | JobKind::Clear => {}
+    }
+    if (kind == JobKind::Evict) != request.older_than.is_some() {
+        return invalid(
+            "An eviction, and nothing else, is told how long nobody read what goes: older_than.".into(),
+        );
+    }
+    if request.delete && kind != JobKind::Sync {
+        return invalid("Only a sync deletes what is gone at its source.".into());
+    }
+    if !request.prefix.is_empty() && (kind == JobKind::Sync || request.prefix.len() > KEY_LEN_MAX) {
+        return invalid(format!("A prefix has at most {KEY_LEN_MAX} bytes, and a sync takes none."));
+    }
+    if request.order.is_some() && kind != JobKind::Warm {
+        return invalid("Only a warm has an order.".into());
+    }
+    let order = request.order.as_deref().map_or(Ok(JobOrder::Sequential), |name| {
+        let orders = ORDERS.map(order_name);
+        order_of(name)
+            .ok_or_else(|| ApiError::invalid(format!("There is no order {name:?}: there are {orders:?}.")))
+    })?;
+    let older_than = request.older_than.as_deref().map(Duration::from_text).transpose();
+    let older_than = older_than
+        .map_err(|why| ApiError::invalid(format!("older_than: {why}; expected {}", Duration::EXPECTS)))?;
+    let older_than_ms = older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    let prefix = request.prefix.clone();
+    Ok((kind, JobParams { older_than_ms, delete: request.delete, prefix, order: order as i32, to: None }))
+}
+
+/// The words for what the catalogue refuses of `name`.
+pub(super) fn refused(error: ProposeError, name: &str) -> ApiError {
+    let ProposeError::Rejected(reject) = &error else { return S3Error::from(error).into() };
+    let conflict = |code, why: String| ApiError::new(StatusCode::CONFLICT, code, why);
+    match reject {
+        Reject::DatasetExists => conflict("DatasetExists", format!("There is a dataset {name:?} already.")),
+        Reject::DatasetChanged => conflict(
+            "DatasetChanged",
+            format!("The dataset {name:?} changed meanwhile: look at it, and try again."),
+        ),
+        Reject::TooManyDatasets => {
+            conflict("TooManyDatasets", "There are as many datasets as there may be.".into())
+        }
+        Reject::DatasetBusy { job } => {
+            let why = format!("The dataset {name:?} has a job at work: `mlgw job cancel {job}` ends it.");
+            conflict("DatasetBusy", why)
+        }
+        Reject::NoSuchDataset => {
+            ApiError::new(StatusCode::NOT_FOUND, "NoSuchDataset", format!("There is no dataset {name:?}."))
+        }
+        Reject::NoSuchJob => {
+            ApiError::new(StatusCode::NOT_FOUND, "NoSuchJob", format!("There is no job {name}."))
+        }
+        _ => S3Error::from(error).into(),
+    }
+}

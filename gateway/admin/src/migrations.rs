@@ -1,0 +1,146 @@
+//! `/v1/buckets/{bucket}/migration`: moves a bound bucket to another upstream, as a job.
+
+use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
+use super::jobs::refused;
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use mlgw_background::jobs::{dataset_of_bucket, is_nothing_there};
+use mlgw_wire::error::{Code, S3Error};
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use mlgw_api::MigrateRequest;
+use mlgw_metadata::command::CreateJob;
+use mlgw_metadata::schema::{Binding, Bucket, Dataset, Job, JobKind, JobParams, JobState, MigrateTo};
+use mlgw_metadata::{ProposeError, Reject};
+use serde_json::Value;
+use std::sync::Arc;
+
+pub(super) async fn begin(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: MigrateRequest = parse(&body)?;
+    let asked = Asked { action: "bucket.migrate", resource: name.clone(), status: StatusCode::ACCEPTED };
+    let shared = Arc::clone(&admin);
+    let requested_by = caller.access_key.clone();
+    let work = async move {
+        let bucket = shared.stored.catalogue.bucket(&name).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+        let to = MigrateTo { upstream: request.upstream, prefix: request.prefix };
+        shared.check_migration(&bucket, &to).await?;
+        let dataset = dataset_of_bucket(&name);
+        let stands_for = Dataset {
+            name: dataset.clone(),
+            bucket: name.clone(),
+            created_ms: shared.clock.now().as_millis(),
+            ..Dataset::default()
+        };
+        match shared.stored.catalogue.put_dataset(stands_for).await {
+            Ok(_) | Err(ProposeError::Rejected(Reject::DatasetExists)) => {}
+            Err(error) => return Err(refused(error, &dataset)),
+        }
+        let new = CreateJob {
+            dataset: dataset.clone(),
+            kind: JobKind::Migrate as i32,
+            params: JobParams { to: Some(to), ..JobParams::default() },
+            created_ms: shared.clock.now().as_millis(),
+            requested_by,
+            is_scheduled: false,
+        };
+        let made = shared.stored.catalogue.create_job(new).await;
+        let job = made.map_err(|error| shared.busy(error, &dataset))?;
+        let after = json(&shared.job_info(&job))?;
+        Ok(Changed { resource: name, before: Value::Null, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+impl Admin {
+    /// Checks that a bucket can be moved there.
+    async fn check_migration(&self, bucket: &Arc<Bucket>, to: &MigrateTo) -> Result<(), ApiError> {
+        let name = &bucket.name;
+        let conflict = |code, why: String| Err(ApiError::new(StatusCode::CONFLICT, code, why));
+        let Some(binding) = &bucket.binding else {
+            return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
+        };
+        check_apart(name, binding, to)?;
+        let origin = self.stored.bound.origin(&to.upstream).ok_or_else(|| self.no_such_upstream(&to.upstream))?;
+        let is_empty = is_nothing_there(&*origin, &to.prefix).await;
+        let is_empty = is_empty.map_err(|error| self.upstream_failed(&to.upstream, &error))?;
+        if !is_empty && !self.was_begun(name, to) {
+            return conflict(
+                "NotEmpty",
+                format!(
+                    "There are objects in the upstream {:?} under the prefix {:?}, and what the bucket {name:?} does not have would be deleted there: \
+                     choose another prefix, or empty it first.",
+                    to.upstream, to.prefix
+                ),
+            );
+        }
+        let queue = self.writeback.queue(bucket).map_err(S3Error::from)?;
+        match queue.and_then(|queue| queue.dirty().foreign.first().cloned()) {
+            None => Ok(()),
+            Some(key) => conflict(
+                "Contested",
+                format!(
+                    "Somebody else wrote {key:?} at the upstream {:?} before what was written here was there: `mlgw bucket flush {name}` tells what to do.",
+                    binding.upstream
+                ),
+            ),
+        }
+    }
+
+    /// Whether a move there was begun before and did not come to its end: what is there is of that.
+    fn was_begun(&self, bucket: &str, to: &MigrateTo) -> bool {
+        let dataset = dataset_of_bucket(bucket);
+        let is_one = |job: &&Arc<Job>| job.dataset == dataset && job.kind() == JobKind::Migrate;
+        let jobs = self.stored.catalogue.jobs();
+        let last = jobs.iter().rev().find(is_one);
+        last.is_some_and(|job| job.params.to.as_ref() == Some(to) && job.state() != JobState::Done)
+    }
+
+    /// Refuses what cannot be done with a bucket that is being moved.
+    pub(super) fn check_not_migrating(&self, bucket: &str) -> Result<(), ApiError> {
+        let job = self.stored.catalogue.dataset(&dataset_of_bucket(bucket)).map_or(0, |dataset| dataset.active_job);
+        if job == 0 {
+            return Ok(());
+        }
+        let why = format!(
+            "The bucket {bucket:?} is being moved to another upstream: `mlgw job wait {job}` waits for that, `mlgw job cancel {job}` ends it."
+        );
+        Err(ApiError::new(StatusCode::CONFLICT, "BucketBusy", why))
+    }
+}
+
+/// Checks that the one place is not within the other.
+fn check_apart(bucket: &str, from: &Binding, to: &MigrateTo) -> Result<(), ApiError> {
+    let (here, there) = (&from.prefix, &to.prefix);
+    if from.upstream != to.upstream || !(here.starts_with(there) || there.starts_with(here)) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(format!(
+        "The bucket {bucket:?} is bound to {here:?} in the upstream {:?}, and {there:?} is not apart from that.",
+        from.upstream
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_apart;
+    use mlgw_metadata::schema::{Binding, MigrateTo};
+
+    #[test]
+    fn a_bucket_is_not_moved_into_itself() {
+        let is_apart = |upstream: &str, here: &str, there: &str| {
+            let from = Binding { upstream: "u".into(), prefix: here.into(), ..Binding::default() };
+            check_apart("b", &from, &MigrateTo { upstream: upstream.into(), prefix: there.into() }).is_ok()
+        };
+        assert!(is_apart("v", "", "") && is_apart("v", "a/", "a/") && is_apart("u", "a/", "b/"));
+        assert!(!is_apart("u", "a/", "a/") && !is_apart("u", "", "a/") && !is_apart("u", "a/b/", "a/"));
+    }
+}

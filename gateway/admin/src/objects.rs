@@ -1,0 +1,123 @@
+//! `/v1/buckets/{bucket}/object?key=…`: one object and where its bytes are.
+
+use super::extract::{Path, Query};
+use super::{Admin, ApiError};
+use mlgw_wire::error::{Code, S3Error};
+use axum::Json;
+use axum::extract::State;
+use mlgw_api::{ExtentInfo, InTier, ObjectInfo};
+use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_metadata::schema::segment::SegmentState;
+use mlgw_metadata::schema::{Encoding, Extent};
+use mlgw_metadata::Catalogue;
+use mlgw_objects::extents::extents;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Which object.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyQuery {
+    key: String,
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(bucket): Path<String>,
+    Query(query): Query<KeyQuery>,
+) -> Result<Json<ObjectInfo>, ApiError> {
+    if let Some(found) = admin.find_bound(&bucket, &query.key).await? {
+        return Ok(Json(found));
+    }
+    // A large object's map is many reads, too long for a thread that answers others.
+    let found = tokio::task::spawn_blocking(move || find(&admin.stored.catalogue, &bucket, &query.key)).await;
+    Ok(Json(found.map_err(S3Error::internal)??))
+}
+
+pub(super) fn find(catalogue: &Catalogue, bucket: &str, key: &str) -> Result<ObjectInfo, S3Error> {
+    let found = catalogue.bucket(bucket).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+    let name = object_key(key)?;
+    let object = catalogue.object(found.bucket_id(), &name)?.filter(|object| !object.delete_marker);
+    let object = object.ok_or_else(|| S3Error::new(Code::NoSuchKey))?;
+    let extents = extents(catalogue, found.bucket_id(), &name, &object)?;
+    let extents = infos(catalogue, &extents);
+    Ok(ObjectInfo {
+        bucket: bucket.to_owned(),
+        key: key.to_owned(),
+        size: object.size,
+        etag: object.etag.clone(),
+        modified: Timestamp(object.modified_ms).to_string(),
+        storage_class: object.storage_class.clone(),
+        body_id: object.body_id,
+        parts: object.part_count,
+        tiers: sums(&extents),
+        whole: extents.iter().map(|extent| extent.bytes).sum::<u64>() == object.size,
+        extents,
+        origin: None,
+    })
+}
+
+/// The key that a request names.
+pub(super) fn object_key(key: &str) -> Result<ObjectKey, S3Error> {
+    ObjectKey::from_bytes(key.as_bytes())
+        .map_err(|why| S3Error::new(Code::InvalidArgument).message(why.to_string()))
+}
+
+/// How a chunk is encoded, in a word.
+pub(super) fn encoding_of(extent: &Extent) -> String {
+    let known = Encoding::try_from(extent.encoding);
+    known.map_or_else(|_| format!("unknown ({})", extent.encoding), |known| known.name().to_owned())
+}
+
+fn infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
+    let mut first = 0;
+    let info = |extent: &Extent| {
+        let segment = catalogue.segment(extent.segment_id());
+        let begins = first;
+        first += extent.logical_bytes;
+        ExtentInfo {
+            first: begins,
+            bytes: extent.logical_bytes,
+            stored_bytes: extent.record_bytes(),
+            encoding: encoding_of(extent),
+            tier: tier_name(segment.map(|segment| segment.tier)),
+            segment: extent.segment,
+            segment_state: match segment.map(|segment| segment.state) {
+                Some(SegmentState::Open) => "open",
+                Some(SegmentState::Sealed) => "sealed",
+                None => "unknown",
+            }
+            .to_owned(),
+            offset: extent.offset,
+        }
+    };
+    extents.iter().map(info).collect()
+}
+
+fn tier_name(tier: Option<u32>) -> String {
+    match tier {
+        Some(0) => "hot".to_owned(),
+        Some(1) => "cold".to_owned(),
+        Some(mlgw_tiering::hot::UPSTREAM_TIER) => "upstream".to_owned(),
+        Some(other) => format!("tier {other}"),
+        None => "unknown".to_owned(),
+    }
+}
+
+pub(super) fn sums(extents: &[ExtentInfo]) -> Vec<InTier> {
+    let mut tiers: BTreeMap<&str, Vec<&ExtentInfo>> = BTreeMap::new();
+    extents.iter().for_each(|extent| tiers.entry(&extent.tier).or_default().push(extent));
+    let sum = |(tier, extents): (&str, Vec<&ExtentInfo>)| {
+        let mut segments: Vec<u64> = extents.iter().map(|extent| extent.segment).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        InTier {
+            tier: tier.to_owned(),
+            bytes: extents.iter().map(|extent| extent.bytes).sum(),
+            stored_bytes: extents.iter().map(|extent| extent.stored_bytes).sum(),
+            segments: segments.len() as u64,
+        }
+    };
+    tiers.into_iter().map(sum).collect()
+}

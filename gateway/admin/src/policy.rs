@@ -1,0 +1,253 @@
+//! `/v1/policy…`: the running policy: shown, applied, gone back from, frozen.
+
+use super::change::{Asked, Changed, json, parse};
+use super::extract::Query;
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use mlgw_policy_runtime::{By, Changed as Done, Files, PolicyError};
+use mlgw_wire::error::S3Error;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_api::{
+    ApplyRequest, EffectivePolicy, FreezeRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
+    PolicyVersionInfo, RollbackRequest,
+};
+use mlgw_common::Timestamp;
+use mlgw_common::limits::{POLICY_BYTES_MAX, POLICY_FILES_MAX, POLICY_SAID_BYTES_MAX, POLICY_VERSIONS_MAX};
+use mlgw_metadata::schema::{PolicyFile, PolicyKind, PolicyVersion};
+use mlgw_policies::language::Word as _;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// Versions that are shown when nobody says how many.
+const SHOWN: usize = 100;
+
+/// How many versions.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HistoryQuery {
+    limit: Option<usize>,
+}
+
+/// Returns a version of the policy as the admin API tells it.
+fn tell_version(version: &PolicyVersion) -> PolicyVersionInfo {
+    let kind = PolicyKind::try_from(version.kind).unwrap_or(PolicyKind::Apply);
+    PolicyVersionInfo {
+        version: version.number,
+        time: Timestamp(version.at_ms).to_string(),
+        who: version.who.clone(),
+        kind: kind_name(kind).to_owned(),
+        message: version.message.clone(),
+        changes: version.changes.clone(),
+        files: version.files,
+        back_to: (kind == PolicyKind::Rollback).then_some(version.back_to),
+        frozen: version.is_frozen,
+    }
+}
+
+const fn kind_name(kind: PolicyKind) -> &'static str {
+    match kind {
+        PolicyKind::Apply => "apply",
+        PolicyKind::Rollback => "rollback",
+        PolicyKind::Reload => "reload",
+        PolicyKind::Freeze => "freeze",
+        PolicyKind::Unfreeze => "unfreeze",
+        PolicyKind::Learn => "learn",
+    }
+}
+
+pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<PolicyInfo> {
+    let running = admin.policies.running();
+    let texts = |files: &[PolicyFile]| {
+        let text = |file: &PolicyFile| PolicyText { name: file.name.clone(), text: file.text.clone() };
+        files.iter().map(text).collect()
+    };
+    let [(_, rules_act), (_, rules_observe)] = admin.policies.rules_by_stance();
+    Json(PolicyInfo {
+        version: running.version.as_deref().map(tell_version),
+        learning: *admin.policies.learning().borrow(),
+        environment: admin.policies.place().environment.map(|one| one.name().to_owned()),
+        files: texts(&running.files.custom),
+        frameworks: texts(&running.files.frameworks),
+        rules_act,
+        rules_observe,
+        fault: running.fault.clone(),
+        refused: admin.policies.refused().map(|refused| refused.why),
+    })
+}
+
+pub(super) async fn effective(State(admin): State<Arc<Admin>>) -> Json<EffectivePolicy> {
+    let running = admin.policies.running();
+    let mut shown = running.program.to_json();
+    Json(EffectivePolicy {
+        version: running.number(),
+        yaml: running.program.to_yaml(),
+        policy: shown["policy"].take(),
+        from: shown["from"].take(),
+    })
+}
+
+pub(super) async fn history(
+    State(admin): State<Arc<Admin>>,
+    Query(query): Query<HistoryQuery>,
+) -> Result<Json<PolicyHistory>, ApiError> {
+    let limit = query.limit.unwrap_or(SHOWN);
+    if !(1..=POLICY_VERSIONS_MAX).contains(&limit) {
+        return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {POLICY_VERSIONS_MAX}.")));
+    }
+    let versions = admin.stored.catalogue.policies();
+    let newest = versions.iter().rev().take(limit);
+    Ok(Json(PolicyHistory { versions: newest.map(|version| tell_version(version)).collect() }))
+}
+
+pub(super) async fn apply(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: ApplyRequest = parse(&body)?;
+    let by = by(&caller, request.if_version, request.message)?;
+    let files = files(request.files, request.frameworks)?;
+    let policies = Arc::clone(&admin.policies);
+    let work = async move {
+        let done = policies.apply(files, by).await;
+        if matches!(done, Err(PolicyError::Wrong(_))) {
+            policies.count_refusal();
+        }
+        changed(&done.map_err(refused)?)
+    };
+    admin.change(caller, asked("policy.apply"), work).await
+}
+
+pub(super) async fn roll_back(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: RollbackRequest = parse(&body)?;
+    let by = by(&caller, request.if_version, request.message)?;
+    let policies = Arc::clone(&admin.policies);
+    let work = async move { changed(&policies.roll_back(request.version, by).await.map_err(refused)?) };
+    admin.change(caller, asked("policy.rollback"), work).await
+}
+
+pub(super) async fn freeze(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    set_frozen(&admin, caller, &body, true).await
+}
+
+pub(super) async fn unfreeze(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    set_frozen(&admin, caller, &body, false).await
+}
+
+async fn set_frozen(
+    admin: &Arc<Admin>,
+    caller: Caller,
+    body: &Bytes,
+    is_frozen: bool,
+) -> Result<Response, ApiError> {
+    let request: FreezeRequest = parse(body)?;
+    let by = by(&caller, request.if_version, request.message)?;
+    let policies = Arc::clone(&admin.policies);
+    let action = if is_frozen { "policy.freeze" } else { "policy.unfreeze" };
+    let work = async move { changed(&policies.freeze(is_frozen, by).await.map_err(refused)?) };
+    admin.change(caller, asked(action), work).await
+}
+
+fn asked(action: &'static str) -> Asked {
+    Asked { action, resource: "policy".to_owned(), status: StatusCode::OK }
+}
+
+fn by(caller: &Caller, if_version: Option<u64>, message: String) -> Result<By, ApiError> {
+    if message.len() > POLICY_SAID_BYTES_MAX {
+        let why =
+            format!("The message has {} bytes, and at most {POLICY_SAID_BYTES_MAX} are kept.", message.len());
+        return Err(ApiError::invalid(why));
+    }
+    Ok(By { who: caller.access_key.clone(), message, if_version })
+}
+
+/// The files of a request, as many and as large as are kept.
+pub(super) fn files(
+    custom: Option<Vec<PolicyText>>,
+    frameworks: Option<Vec<PolicyText>>,
+) -> Result<Files, ApiError> {
+    let too =
+        |what: String, most: usize| Err(ApiError::invalid(format!("{what}, and at most {most} are taken.")));
+    for (what, files) in [("policies", &custom), ("plugins", &frameworks)] {
+        let count = files.as_ref().map_or(0, Vec::len);
+        if count > POLICY_FILES_MAX {
+            return too(format!("There are {count} {what}"), POLICY_FILES_MAX);
+        }
+    }
+    let all = || custom.iter().chain(&frameworks).flatten();
+    let bytes: usize = all().map(|file| file.text.len()).sum();
+    if bytes > POLICY_BYTES_MAX {
+        return too(format!("The files have {bytes} bytes"), POLICY_BYTES_MAX);
+    }
+    if let Some(long) = all().map(|file| file.name.len()).find(|length| *length > POLICY_SAID_BYTES_MAX) {
+        return too(format!("A file's name has {long} bytes"), POLICY_SAID_BYTES_MAX);
+    }
+    let texts = |files: Vec<PolicyText>| {
+        files.into_iter().map(|PolicyText { name, text }| PolicyFile { name, text }).collect()
+    };
+    Ok(Files { custom: custom.map(texts), frameworks: frameworks.map(texts) })
+}
+
+fn changed(done: &Done) -> Result<Changed, ApiError> {
+    let info = |version: &Option<Arc<PolicyVersion>>| version.as_deref().map(tell_version);
+    let number = |version: &Option<Arc<PolicyVersion>>| version.as_ref().map(|version| version.number);
+    let (before, after) = (info(&done.before), info(&done.after));
+    let answer =
+        PolicyChange { changed: number(&done.before) != number(&done.after), version: after.clone() };
+    Ok(Changed {
+        resource: "policy".to_owned(),
+        before: json(&before)?,
+        after: json(&after)?,
+        answer: Some(json(&answer)?),
+    })
+}
+
+/// A refusal as the API tells it.
+pub(super) fn refused(error: PolicyError) -> ApiError {
+    let message = error.to_string();
+    let said = |status, code| ApiError::new(status, code, message.clone());
+    match error {
+        PolicyError::Wrong(_) => said(StatusCode::UNPROCESSABLE_ENTITY, "InvalidPolicy"),
+        PolicyError::Changed { newest } => ApiError::new(
+            StatusCode::CONFLICT,
+            "PolicyChanged",
+            format!(
+                "Somebody changed the policy since: its version is {newest}. Look at it, then ask again."
+            ),
+        ),
+        PolicyError::NothingBefore => ApiError::new(
+            StatusCode::CONFLICT,
+            "NothingBefore",
+            "What comes with the server runs, and nothing ran before it.",
+        ),
+        PolicyError::NoSuchVersion(number) => ApiError::new(
+            StatusCode::NOT_FOUND,
+            "NoSuchVersion",
+            format!("There is no version {number} of the policy, or it is not remembered any more."),
+        ),
+        PolicyError::FilesGone(number) => ApiError::new(
+            StatusCode::CONFLICT,
+            "FilesGone",
+            format!("The files of version {number} are not kept any more; apply them again."),
+        ),
+        PolicyError::Propose(error) => S3Error::from(error).into(),
+        PolicyError::Read(error) => S3Error::from(error).into(),
+        PolicyError::Internal(_) => said(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+    }
+}

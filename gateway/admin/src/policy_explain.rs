@@ -1,0 +1,244 @@
+//! `/v1/policy/explain?bucket=…&key=…`: what the running policy makes of one object, and why.
+
+use super::extract::Query;
+use super::objects::{find, object_key};
+use super::{Admin, ApiError};
+use mlgw_config::Value as _;
+use mlgw_policy_runtime::facts::{ObjectFacts, dataset_of};
+use mlgw_wire::error::{Code, S3Error};
+use axum::Json;
+use axum::extract::State;
+use mlgw_api::{
+    ActionInfo, BelongingInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction, ObjectInfo,
+    RecommendationInfo, RuleTried,
+};
+use mlgw_metadata::schema::ObjectVersion;
+use mlgw_policies::KNOWN_AT_REST;
+use mlgw_policies::at_rest::{Area, Claim, Unheld, is_unheld};
+use mlgw_policies::engine::{KeptBlocks, Unread};
+use mlgw_policies::language::{
+    CachePolicy, Due, Facts, Lost, PROPERTIES, Program, Property, Recommendation, Seen, Tried, Wish,
+    Word as _, resolve,
+};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Blocks of one object that are looked for: of 80 GiB.
+const KEPT_BLOCKS_MAX: u32 = 10_000;
+
+/// Returns what of an object is kept as the admin API tells it.
+fn tell_kept(KeptBlocks { blocks, kept, pinned, planned }: KeptBlocks) -> KeptInfo {
+    KeptInfo { blocks, kept, pinned, planned }
+}
+
+/// Which object.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ObjectQuery {
+    bucket: String,
+    key: String,
+}
+
+pub(super) async fn explain(
+    State(admin): State<Arc<Admin>>,
+    Query(query): Query<ObjectQuery>,
+) -> Result<Json<Explanation>, ApiError> {
+    let found = admin.find_bound(&query.bucket, &query.key).await?;
+    let explained = tokio::task::spawn_blocking(move || admin.explain(found, &query)).await;
+    Ok(Json(explained.map_err(S3Error::internal)??))
+}
+
+impl Admin {
+    /// Explains an object; `found` of it, if its bucket is bound.
+    fn explain(&self, found: Option<ObjectInfo>, query: &ObjectQuery) -> Result<Explanation, S3Error> {
+        let bucket = self.stored.catalogue.bucket(&query.bucket).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+        let key = object_key(&query.key)?;
+        let (shown, object) = match found {
+            Some(shown) => {
+                let object = self.described(&shown, bucket.bucket_id(), &key);
+                (shown, object)
+            }
+            None => {
+                let shown = find(&self.stored.catalogue, &query.bucket, &query.key)?;
+                let object = self.stored.catalogue.object(bucket.bucket_id(), &key)?;
+                (shown, object.ok_or_else(|| S3Error::new(Code::NoSuchKey))?)
+            }
+        };
+        let known = self.stored.known(&bucket, &key, &object)?;
+        let running = self.policies.running();
+        let system = self.policies.system();
+        let unread = Unread { bucket: bucket.id, key: key.as_str(), size: object.size, number: 0 };
+        let (areas, unheld) = (self.standing.areas(), self.standing.unheld());
+        let (kept, taken) = self.keeper.ask(|decider, now_us| {
+            let kept = bucket.binding.is_some().then(|| tell_kept(decider.kept_of(&unread, KEPT_BLOCKS_MAX)));
+            (kept, decider.facts_of(now_us, &unread, &KNOWN_AT_REST))
+        });
+        let access = taken.tell();
+        let dataset = dataset_of(&access);
+        let said = areas.of(bucket.id, key.as_str(), dataset.as_deref());
+        let belonging = said.filter_map(|(area, claim)| belonging(area, claim)).collect();
+        let now = self.clock.now();
+        let mut facts = ObjectFacts::new(&running.program, &known, &system, now);
+        facts.access = Some(&access);
+        let at_rest = AtRest {
+            bucket: bucket.id,
+            key: key.as_str(),
+            is_own: bucket.binding.is_none(),
+            idle: known.idle(None, &access, now),
+            reads: access.fact(Property::Reads, "").and_then(|reads| reads.size()).unwrap_or(0.0),
+            unheld: &unheld,
+        };
+        let deletion = self.deletion_of(bucket.id, key.as_str());
+        let told = explained((&running.program, running.number()), &facts, shown, &at_rest);
+        Ok(Explanation { kept, belonging, deletion, ..told })
+    }
+
+    /// An object of a bound bucket as it is described here: as its copy was, or else as far as it is shown.
+    fn described(
+        &self,
+        shown: &ObjectInfo,
+        bucket: mlgw_common::BucketId,
+        key: &mlgw_common::ObjectKey,
+    ) -> ObjectVersion {
+        let copy = self.stored.bound.copies().and_then(|copies| copies.find(bucket, key));
+        let copy = copy.filter(|copy| copy.object.size == shown.size).map(|copy| copy.object);
+        copy.unwrap_or_else(|| ObjectVersion { size: shown.size, ..ObjectVersion::default() })
+    }
+}
+
+/// What says whether something that is due is done now.
+struct AtRest<'a> {
+    bucket: u64,
+    key: &'a str,
+    is_own: bool,
+    idle: Duration,
+    reads: f64,
+    unheld: &'a Unheld,
+}
+
+impl AtRest<'_> {
+    fn is_unheld(&self, due: &Due<'_>) -> bool {
+        is_unheld(self.unheld, self.bucket, self.key, due)
+    }
+
+    /// Whether copies are kept from a later read on.
+    fn waits_for_reads(&self, due: &Due<'_>) -> Option<u32> {
+        match due.wish {
+            Wish::Copy { min_reads, keep: true, .. } if self.reads + 1.0 < f64::from(*min_reads) => {
+                Some(*min_reads)
+            }
+            _ => None,
+        }
+    }
+
+    /// Why nothing is done now; nothing where it is.
+    fn note(&self, due: &Due<'_>) -> String {
+        let after = match due.wish {
+            Wish::Spill { after, .. } | Wish::Evict { after } => *after,
+            _ => Duration::ZERO,
+        };
+        if !due.action.kind.is_done_in(self.is_own) {
+            let buckets = if self.is_own { "our own" } else { "bound" };
+            return format!("does nothing in {buckets} buckets");
+        }
+        if self.is_unheld(due) {
+            let is_over = self.unheld.is_over(self.bucket, self.key, &due.rule.rule.id);
+            return if is_over { "its time is over" } else { "there is no room for it" }.to_owned();
+        }
+        if let Some(reads) = self.waits_for_reads(due) {
+            return format!("from read {reads} on");
+        }
+        if self.idle < after {
+            return format!("once it was not read for {}", after.to_text());
+        }
+        String::new()
+    }
+}
+
+fn explained(
+    (program, version): (&Program, u64),
+    facts: &dyn Facts,
+    object: ObjectInfo,
+    at_rest: &AtRest<'_>,
+) -> Explanation {
+    let verdict = program.evaluate(facts);
+    // As a round asks: a pin that does not hold keeps nothing weaker from being done.
+    let (unheld, due): (Vec<_>, Vec<_>) = verdict.due.iter().copied().partition(|due| at_rest.is_unheld(due));
+    let resolved = resolve(due.into_iter());
+    let action = |due: &Due<'_>| action(due, at_rest.note(due));
+    let mut recommended = program.recommend(&verdict, None);
+    if resolved.done.iter().any(|due| at_rest.waits_for_reads(due).is_some()) {
+        (recommended.cache, recommended.cache_policy) = (false, CachePolicy::None);
+    }
+    Explanation {
+        object,
+        kept: None,
+        version,
+        facts: known_facts(facts),
+        rules: verdict.tried.iter().map(tried).collect(),
+        due: resolved.done.iter().chain(&unheld).map(action).collect(),
+        observed: resolved.observed.iter().map(action).collect(),
+        lost: resolved.lost.iter().map(lost).collect(),
+        belonging: Vec::new(),
+        deletion: None,
+        recommendation: recommendation(&recommended),
+        reason: recommended.reason,
+    }
+}
+
+fn known_facts(facts: &dyn Facts) -> Vec<FactInfo> {
+    let known = PROPERTIES.iter().filter(|row| !row.is_named()).filter_map(|row| {
+        let value = facts.fact(row.property, "")?.to_value()?.to_string();
+        Some(FactInfo { property: row.word.to_owned(), value })
+    });
+    known.collect()
+}
+
+fn tried(one: &Tried<'_>) -> RuleTried {
+    let seen = |seen: &Seen<'_>| ConditionSeen { held: seen.held, says: seen.sentence() };
+    RuleTried {
+        rule: one.rule.rule.id.to_string(),
+        priority: one.rule.rule.priority,
+        from: one.rule.source.to_string(),
+        applies: one.applies,
+        matched: one.matched,
+        score: one.score,
+        conditions: one.conditions.iter().map(seen).collect(),
+    }
+}
+
+fn action(due: &Due<'_>, note: String) -> ActionInfo {
+    ActionInfo {
+        action: due.action.kind.to_string(),
+        target: due.action.target.to_string(),
+        rule: due.rule.rule.id.to_string(),
+        note,
+    }
+}
+
+fn belonging(area: &Area, claim: &Claim) -> Option<BelongingInfo> {
+    let (action, rule) = (claim.action()?.to_string(), claim.by.rule.to_string());
+    Some(BelongingInfo { action, rule, of: area.to_string() })
+}
+
+fn lost(lost: &Lost<'_>) -> LostAction {
+    LostAction {
+        action: lost.due.action.kind.to_string(),
+        rule: lost.due.rule.rule.id.to_string(),
+        to_action: lost.to.action.kind.to_string(),
+        to_rule: lost.to.rule.rule.id.to_string(),
+        why: lost.why.name().to_owned(),
+    }
+}
+
+fn recommendation(recommended: &Recommendation) -> RecommendationInfo {
+    RecommendationInfo {
+        cache: recommended.cache,
+        cache_priority: recommended.cache_priority.name().to_owned(),
+        cache_policy: recommended.cache_policy.name().to_owned(),
+        prefetch_depth: recommended.prefetch_depth,
+        prefetch_bytes: recommended.prefetch_bytes,
+        prefetch_strategy: recommended.prefetch_strategy.name().to_owned(),
+    }
+}

@@ -1,0 +1,43 @@
+//! The running policy in status and metrics.
+
+use super::Admin;
+use mlgw_telemetry::exposition::{Family, Value};
+use mlgw_telemetry::table::{POLICY_ACTIONS, POLICY_FAULTS, POLICY_LEARNING, POLICY_REFUSED, POLICY_RULES, POLICY_VERSION};
+use mlgw_api::PolicyStatus;
+
+impl Admin {
+    pub(super) fn policy_status(&self) -> PolicyStatus {
+        let running = self.policies.running();
+        let [(_, rules_act), (_, rules_observe)] = self.policies.rules_by_stance();
+        PolicyStatus {
+            version: running.number(),
+            rules_act,
+            rules_observe,
+            learning: *self.policies.learning().borrow(),
+            fault: running.fault.clone(),
+            refused: self.policies.refused().map(|refused| refused.why),
+        }
+    }
+
+    pub(super) fn policy_families(&self) -> Vec<Family> {
+        let status = self.policy_status();
+        let level = |number: u64| Value::Level(i64::try_from(number).unwrap_or(i64::MAX));
+        let (mut rules, mut refused) = (Family::new(POLICY_RULES), Family::new(POLICY_REFUSED));
+        for (stance, count) in self.policies.rules_by_stance() {
+            rules.push(&[stance], level(count));
+        }
+        for (source, count) in self.policies.refusals() {
+            refused.push(&[source], Value::Count(count));
+        }
+        let faults = Family::new(POLICY_FAULTS)
+            .with(&["stored"], level(status.fault.is_some().into()))
+            .with(&["file"], level(status.refused.is_some().into()));
+        let version = Family::single(POLICY_VERSION, level(status.version));
+        let learning = Family::single(POLICY_LEARNING, level(status.learning.into()));
+        let mut actions = Family::new(POLICY_ACTIONS);
+        for (action, outcome, count) in self.standing.counts() {
+            actions.push(&[action, outcome], Value::Count(count));
+        }
+        vec![version, rules, refused, faults, learning, actions]
+    }
+}

@@ -1,0 +1,235 @@
+//! `/v1/policy/schema`, `validate`, `test` and `simulate`: policies tried before they run. Nothing changes by
+//! any of them.
+
+use super::change::parse;
+use super::extract::Query;
+use super::policy::{files, refused};
+use super::{Admin, ApiError};
+use mlgw_policy_runtime::{Files, PolicyError};
+use mlgw_lab::rehearsal::RehearsalError;
+use mlgw_lab::rehearsal::examine::{begin, key_of_line, try_key};
+use mlgw_lab::rehearsal::scenario::Scenario;
+use mlgw_lab::rehearsal::simulate::{Simulation, parse_order, racer, racers};
+use mlgw_lab::rehearsal::sizes::{DEFAULT_CACHES, block_bytes};
+use mlgw_lab::rehearsal::validate::validate as validated;
+use mlgw_wire::error::S3Error;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use http::StatusCode;
+use mlgw_api::{Examined, SimulateRequest, Simulated, TestRequest, ValidateRequest, Validated};
+use mlgw_common::limits::{
+    SIMULATED_BLOCKS_MAX, SIMULATED_CACHES_MAX, SIMULATED_READS_MAX, TRIED_KEYS_MAX, TRIED_KEYS_SHOWN_MAX,
+};
+use mlgw_policies::language::{
+    Environment, KnownOfKey, Program, Word as _, framework_schema, schema as policy_schema,
+};
+use mlgw_policies::rehearse::workload::{Profile, Settings, objects_times_epochs};
+use serde::Deserialize;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Keys of which a trial tells when nobody says how many.
+const KEYS_SHOWN: usize = 100;
+/// Bytes of a block that is simulated, when nobody says so.
+const BLOCK: &str = "8MiB";
+
+/// Which schema.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SchemaQuery {
+    #[serde(default)]
+    framework: bool,
+}
+
+impl From<RehearsalError> for ApiError {
+    fn from(error: RehearsalError) -> Self {
+        let message = format!("{error}.");
+        match error {
+            RehearsalError::Asked(_) => Self::invalid(message),
+            RehearsalError::Trace(_) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "TraceUnreadable", message)
+            }
+            RehearsalError::Stopped | RehearsalError::Failed(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+            }
+        }
+    }
+}
+
+pub(super) async fn schema(Query(query): Query<SchemaQuery>) -> Json<Value> {
+    Json(if query.framework { framework_schema() } else { policy_schema() })
+}
+
+pub(super) async fn validate(
+    State(admin): State<Arc<Admin>>,
+    body: Bytes,
+) -> Result<Json<Vec<Validated>>, ApiError> {
+    let request: ValidateRequest = parse(&body)?;
+    away(move || admin.validate(request)).await
+}
+
+pub(super) async fn test(State(admin): State<Arc<Admin>>, body: Bytes) -> Result<Json<Examined>, ApiError> {
+    let request: TestRequest = parse(&body)?;
+    away(move || admin.test(request)).await
+}
+
+pub(super) async fn simulate(
+    State(admin): State<Arc<Admin>>,
+    body: Bytes,
+) -> Result<Json<Vec<Simulated>>, ApiError> {
+    let request: SimulateRequest = parse(&body)?;
+    let waiting = Waiting::default();
+    let is_over = Arc::clone(&waiting.0);
+    away(move || admin.simulate(request, &is_over)).await
+}
+
+/// Says, when it goes, that nobody waits any more.
+#[derive(Default)]
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Has something be done that takes a while.
+async fn away<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<Json<T>, ApiError> {
+    Ok(Json(tokio::task::spawn_blocking(work).await.map_err(S3Error::internal)??))
+}
+
+fn environment(word: Option<&str>) -> Result<Option<Environment>, ApiError> {
+    let unknown = |word: &str| {
+        ApiError::invalid(format!(
+            "There is no environment {word:?}; there are {}.",
+            Environment::WORDS.join(", ")
+        ))
+    };
+    word.map(|word| Environment::of(word).ok_or_else(|| unknown(word))).transpose()
+}
+
+/// A field that is not what it should be.
+fn wrong(field: &str, value: &str, why: impl std::fmt::Display) -> ApiError {
+    ApiError::invalid(format!("{field} is {value:?}: {why}."))
+}
+
+impl Admin {
+    fn validate(&self, request: ValidateRequest) -> Result<Vec<Validated>, ApiError> {
+        let Files { custom, frameworks } = files(Some(request.files), request.frameworks)?;
+        let (texts, given) = (custom.unwrap_or_default(), frameworks.is_some());
+        let plugins = frameworks.unwrap_or_else(|| self.policies.running().files.frameworks.clone());
+        if texts.is_empty() && !given {
+            return Err(ApiError::invalid("There is nothing to validate: give files or frameworks."));
+        }
+        let mut told = validated(&texts, &plugins).map_err(S3Error::internal)?;
+        if !given {
+            told.truncate(texts.len());
+        }
+        Ok(told)
+    }
+
+    /// What files come to as if the server ran in `environment`, or where it does.
+    fn program(&self, files: Files, environment: Option<Environment>) -> Result<Program, ApiError> {
+        let environment = environment.or(self.policies.place().environment);
+        let compiled = self.policies.compile_in(environment, files);
+        compiled.map_err(|wrong| refused(PolicyError::Wrong(wrong)))
+    }
+
+    fn test(&self, request: TestRequest) -> Result<Examined, ApiError> {
+        let (count, limit) = (request.keys.len(), request.limit.unwrap_or(KEYS_SHOWN));
+        if !(1..=TRIED_KEYS_MAX).contains(&count) {
+            return Err(ApiError::invalid(format!("There are {count} keys, not 1 to {TRIED_KEYS_MAX}.")));
+        }
+        if !(1..=TRIED_KEYS_SHOWN_MAX).contains(&limit) {
+            return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {TRIED_KEYS_SHOWN_MAX}.")));
+        }
+        let environment = environment(request.environment.as_deref())?.or(self.policies.place().environment);
+        let program = self.program(files(request.files, request.frameworks)?, environment)?;
+        let mut examined = begin(&program);
+        for line in &request.keys {
+            let known = key_of_line(line).ok_or_else(|| wrong("keys", line, "it is no key"))?;
+            try_key(&mut examined, &program, KnownOfKey { environment, ..known }, limit);
+        }
+        Ok(examined)
+    }
+
+    fn simulate(&self, request: SimulateRequest, is_over: &AtomicBool) -> Result<Vec<Simulated>, ApiError> {
+        let busy = || {
+            let message = "A simulation is running, and there is one at a time; ask again when it has ended.";
+            ApiError::new(StatusCode::CONFLICT, "SimulationRunning", message)
+        };
+        let _turn = self.simulating.try_lock().map_err(|_| busy())?;
+        let simulation = self.simulation(request)?;
+        Ok(simulation.run(&|_| if is_over.load(Relaxed) { Err(RehearsalError::Stopped) } else { Ok(()) })?)
+    }
+
+    fn simulation(&self, request: SimulateRequest) -> Result<Simulation, ApiError> {
+        let caches =
+            request.cache.clone().unwrap_or_else(|| DEFAULT_CACHES.split(',').map(str::to_owned).collect());
+        if !(1..=SIMULATED_CACHES_MAX).contains(&caches.len()) {
+            let count = caches.len();
+            return Err(ApiError::invalid(format!(
+                "There are {count} caches, not 1 to {SIMULATED_CACHES_MAX}."
+            )));
+        }
+        let cache = |text: &String| text.parse().map_err(|why: String| wrong("cache", text, why));
+        let block = request.block.as_deref().unwrap_or(BLOCK);
+        let asked = request.policies.as_deref().unwrap_or_default().iter();
+        let asked = asked.map(|name| racer(name).map_err(|why| wrong("policies", name, why)));
+        let from_epoch = request.from_epoch.unwrap_or(1);
+        if from_epoch == 0 {
+            return Err(ApiError::invalid("from_epoch is 0, and the first is 1."));
+        }
+        Ok(Simulation {
+            scenario: self.scenario(&request)?,
+            caches: caches.iter().map(cache).collect::<Result<_, _>>()?,
+            block_bytes: block_bytes(block).map_err(|why| wrong("block", block, why))?,
+            racers: racers(&asked.collect::<Result<Vec<_>, _>>()?),
+            from_epoch,
+            plans: request.plans,
+            blocks_max: SIMULATED_BLOCKS_MAX,
+            program: self.heeded(request)?,
+        })
+    }
+
+    /// The rules that are heeded: what is given above what runs; what runs, of a trace; none, of a profile.
+    fn heeded(&self, request: SimulateRequest) -> Result<Option<Arc<Program>>, ApiError> {
+        let environment = environment(request.environment.as_deref())?;
+        if request.files.is_none() && request.frameworks.is_none() && environment.is_none() {
+            return Ok(request.trace.map(|_| Arc::clone(&self.policies.running().program)));
+        }
+        let files = files(request.files, request.frameworks)?;
+        Ok(Some(Arc::new(self.program(files, environment)?)))
+    }
+
+    fn scenario(&self, request: &SimulateRequest) -> Result<Scenario, ApiError> {
+        let SimulateRequest { workloads, epochs, objects, order, seed, .. } = *request;
+        let is_plain = workloads.is_none() && epochs.is_none() && objects.is_none() && order.is_none();
+        let is_plain = is_plain && seed.is_none() && request.from_epoch.is_none() && !request.plans;
+        match (&request.trace, &request.profile) {
+            (Some(name), None) if is_plain => {
+                Ok(Scenario::Trace { name: name.clone(), files: self.traces.paths(name)? })
+            }
+            (Some(_), None) => Err(ApiError::invalid(
+                "workloads, seed, epochs, order, objects, from_epoch and plans are of a profile, and a trace is given.",
+            )),
+            (None, Some(name)) => {
+                let profile: Profile = name.parse().map_err(|why| wrong("profile", name, why))?;
+                let (seed, order) = (seed.unwrap_or(1), order.map(parse_order));
+                let settings = Settings { seed, workloads, epochs, order, objects, ..Settings::default() };
+                let reads = objects_times_epochs(profile, &settings);
+                if reads > SIMULATED_READS_MAX {
+                    return Err(ApiError::invalid(format!(
+                        "objects times epochs is {reads}, and a server simulates at most {SIMULATED_READS_MAX}; `mlgw policy simulate` takes more."
+                    )));
+                }
+                Ok(Scenario::Profile(profile, settings))
+            }
+            _ => Err(ApiError::invalid("Say what to replay: trace or profile, one of them.")),
+        }
+    }
+}

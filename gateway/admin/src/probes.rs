@@ -1,0 +1,37 @@
+//! `/healthz`, `/readyz`, `/metrics`: what orchestrators and Prometheus read, without a signature.
+//!
+//! `/healthz` says that the process answers at all; `/readyz` that requests should be sent here,
+//! which ends when the server begins to drain.
+
+use super::{Admin, ApiError};
+use mlgw_telemetry::exposition::{CONTENT_TYPE, text};
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use http::{StatusCode, header};
+use std::sync::Arc;
+
+pub(super) fn routes() -> Router<Arc<Admin>> {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+}
+
+async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
+    if admin.is_ready() {
+        return "ready\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response()
+}
+
+async fn metrics(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", error.to_string())
+    };
+    // Counting what buckets hold reads the catalogue, too long for a thread that answers others.
+    let families = tokio::task::spawn_blocking(move || admin.families()).await.map_err(|e| failed(&e))?;
+    let text = text(families.map_err(|e| failed(&e))?).map_err(|e| failed(&e))?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+}

@@ -1,0 +1,77 @@
+//! Lets a request through when a key that may administer the server signed it, body included.
+
+use super::{Admin, ApiError};
+use mlgw_auth::{Payload, authenticate};
+use mlgw_wire::access::Action;
+use mlgw_wire::query::Query;
+use mlgw_listener::Peer;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{Method, StatusCode};
+use mlgw_common::limits::POLICY_BYTES_MAX;
+use mlgw_policies::language::limits::PLAN_TEXT_BYTES_MAX;
+use sha2::{Digest as _, Sha256};
+use std::sync::Arc;
+
+/// Longest body of a request.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// Of one with files of policies, which JSON may make longer.
+const POLICY_BODY_BYTES_MAX: usize = 2 * POLICY_BYTES_MAX;
+/// Of one with an access plan, in which JSON makes ends of lines longer.
+const PLAN_BODY_BYTES_MAX: usize = PLAN_TEXT_BYTES_MAX + PLAN_TEXT_BYTES_MAX / 8;
+
+/// Who sent a request, and from where; for the audit log.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) access_key: String,
+    pub(super) from: String,
+}
+
+/// Refuses what is not signed as it has to be; puts the [`Caller`] into the rest.
+pub(super) async fn require(
+    State(admin): State<Arc<Admin>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let (mut head, body) = request.into_parts();
+    let query = Query::parse(head.uri.query().unwrap_or_default());
+    let who = authenticate(&head, &query, &admin.keyring, admin.clock.now(), &admin.rules)?;
+    let denied = |message| ApiError::new(StatusCode::FORBIDDEN, "AccessDenied", message);
+    let principal = who.principal.ok_or_else(|| {
+        denied("The request is not signed. Sign it with SigV4 for the service mlgw, as `mlgw` commands do.")
+    })?;
+    if !principal.allows(Action::Admin, None, None) {
+        return Err(denied("The admin API needs a key with the role admin that no glob narrows."));
+    }
+    let (path, is_put) = (head.uri.path(), head.method == Method::PUT);
+    let bytes_max = match path {
+        _ if path.starts_with("/v1/policy") => POLICY_BODY_BYTES_MAX,
+        _ if path.starts_with("/v1/workload-plans") && is_put => PLAN_BODY_BYTES_MAX,
+        _ => BODY_BYTES_MAX,
+    };
+    // Of bodies so long there is one at a time.
+    let _turn = if bytes_max == PLAN_BODY_BYTES_MAX { Some(admin.plans.turn().await) } else { None };
+    let body = to_bytes(body, bytes_max).await.map_err(|_| {
+        let message = format!("The body could not be read, or has more than {bytes_max} bytes.");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge", message)
+    })?;
+    check_payload(&who.payload, &body)?;
+    let from = head.extensions.get::<Peer>().map(|peer| peer.address.to_string()).unwrap_or_default();
+    head.extensions.insert(Caller { access_key: principal.access_key.clone(), from });
+    Ok(next.run(Request::from_parts(head, Body::from(body))).await)
+}
+
+fn check_payload(payload: &Payload, body: &Bytes) -> Result<(), ApiError> {
+    match payload {
+        Payload::Sha256(signed) if *signed == <[u8; 32]>::from(Sha256::digest(body)) => Ok(()),
+        Payload::Sha256(_) => {
+            Err(ApiError::invalid("The body is not the one that was signed in x-amz-content-sha256."))
+        }
+        Payload::Unsigned if body.is_empty() => Ok(()),
+        Payload::Unsigned | Payload::SignedChunks(..) | Payload::UnsignedTrailer => {
+            Err(ApiError::invalid("Sign the body: x-amz-content-sha256 must be its SHA-256."))
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `/v1/status`: how the server is, in one document.
+
+use super::Admin;
+use super::health::{findings, of_upstreams};
+use mlgw_telemetry::Done;
+use mlgw_telemetry::process::Process;
+use mlgw_telemetry::recent::{Growth, Sample};
+use mlgw_wire::error::S3Error;
+use mlgw_wire::operation::Operation;
+use axum::Json;
+use axum::extract::State;
+use mlgw_api::tier_names::{COLD, HOT, MEMORY, UPSTREAM};
+use mlgw_api::{
+    CatalogueStatus, Health, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage,
+    Status, SyncStatus, TierStatus,
+};
+use mlgw_common::histogram::Durations;
+use mlgw_objects::Shortage as Kind;
+use std::sync::Arc;
+
+/// Returns what was done of an operation, as the admin API tells it.
+fn tell_operation(operation: Operation, done: &Done) -> OperationStatus {
+    OperationStatus {
+        operation: operation.name().to_owned(),
+        requests: done.requests,
+        errors: done.errors,
+        refused: done.refused,
+        bytes_in: done.bytes_in,
+        bytes_out: done.bytes_out,
+        p50_seconds: quantile(&done.duration, 0.5),
+        p99_seconds: quantile(&done.duration, 0.99),
+        duration_buckets: done.duration.buckets.to_vec(),
+    }
+}
+
+fn quantile(durations: &Durations, quantile: f64) -> Option<f64> {
+    durations.quantile(quantile).map(|duration| duration.as_secs_f64())
+}
+
+/// Returns what happened lately, as the admin API tells it.
+fn tell_recent(growth: &Growth) -> RecentStatus {
+    let operations = growth.done.iter().map(|(operation, done)| tell_operation(*operation, done));
+    let throttled = Kind::ALL.iter().zip(growth.shortages);
+    let throttled = throttled.map(|(kind, count)| Shortage { reason: kind.name().to_owned(), count });
+    RecentStatus {
+        seconds: (growth.over.as_secs_f64() * 10.0).round() / 10.0,
+        operations: operations.collect(),
+        throttled: throttled.collect(),
+        syncs: growth.syncs.count(),
+        sync_p99_seconds: quantile(&growth.syncs, 0.99),
+    }
+}
+
+fn process_status(process: Process) -> ProcessStatus {
+    let Process { cpu_seconds, resident_bytes, open_files, open_files_max } = process;
+    ProcessStatus { cpu_seconds, resident_bytes, open_files, open_files_max }
+}
+
+pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Result<Json<Status>, super::ApiError> {
+    // Counting what buckets hold reads the catalogue, too long for a thread that answers others.
+    let status = tokio::task::spawn_blocking(move || admin.status()).await;
+    let status = status.map_err(S3Error::internal)?;
+    Ok(Json(status.map_err(S3Error::from)?))
+}
+
+impl Admin {
+    /// The counters of now.
+    #[must_use]
+    pub fn sample(&self) -> Sample {
+        let mut syncs = self.stored.catalogue.metrics().log_syncs;
+        self.stored.tiers.hot.metrics().syncs.iter().for_each(|(_, durations)| syncs.add(durations));
+        Sample::take(&self.metrics, syncs)
+    }
+
+    fn status(&self) -> Result<Status, mlgw_metadata::ReadError> {
+        let loaded = self.loaded.load();
+        let config = &loaded.config;
+        let age_ms = self.clock.now().as_millis().saturating_sub(self.started.as_millis());
+        let mut status = Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node: self.node.clone(),
+            state: if self.is_ready() { "ready" } else { "draining" }.to_owned(),
+            health: Health::Ok,
+            findings: Vec::new(),
+            started: self.started.to_string(),
+            uptime_seconds: u64::try_from(age_ms / 1000).unwrap_or(0),
+            data_dir: config.data_dir.display().to_string(),
+            durability: mlgw_config::Value::to_text(&config.durability),
+            s3: self.s3_status(),
+            recent: tell_recent(&self.recent.until(&self.sample())),
+            catalogue: self.catalogue_status(),
+            tiers: self.tier_statuses()?,
+            syncs: self.sync_status(),
+            jobs: vec![JobStatus {
+                job: "release".to_owned(),
+                waiting: self.stored.catalogue.metrics().releases_waiting,
+            }],
+            policy: self.policy_status(),
+            process: process_status(Process::now()),
+        };
+        status.findings = findings(&status);
+        status.findings.extend(of_upstreams(&self.upstreams));
+        status.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        status.health = status.findings.first().map_or(Health::Ok, |worst| worst.severity);
+        Ok(status)
+    }
+
+    fn s3_status(&self) -> S3Status {
+        let done = self.metrics.done();
+        S3Status {
+            endpoint: self.endpoint.clone(),
+            connections: u64::try_from(self.metrics.open_connections()).unwrap_or(0),
+            connections_limit: self.connections_max,
+            inflight_requests: u64::try_from(self.metrics.inflight_requests()).unwrap_or(0),
+            operations: done.iter().map(|(operation, done)| tell_operation(*operation, done)).collect(),
+        }
+    }
+
+    fn catalogue_status(&self) -> CatalogueStatus {
+        let figures = self.stored.catalogue.metrics();
+        CatalogueStatus {
+            buckets: self.stored.catalogue.buckets(None, None, usize::MAX).len() as u64,
+            access_keys: self.keyring.count() as u64,
+            entries_applied: figures.entries_applied,
+            commands_applied: figures.commands_applied,
+            commands_rejected: figures.commands_rejected,
+            queued_commands: figures.queued,
+            log_bytes: figures.log_bytes,
+            log_bytes_max: self.loaded.load().config.catalogue_log_bytes_max(&self.machine),
+            snapshots: figures.snapshots,
+        }
+    }
+
+    fn tier_statuses(&self) -> Result<Vec<TierStatus>, mlgw_metadata::ReadError> {
+        let mut tiers = vec![self.memory_status(), self.hot_status()?];
+        if self.has_cold_tier() {
+            tiers.push(self.cold_status());
+        }
+        if self.has_upstreams() {
+            tiers.push(self.upstream_status()?);
+        }
+        Ok(tiers)
+    }
+
+    fn upstream_status(&self) -> Result<TierStatus, mlgw_metadata::ReadError> {
+        Ok(TierStatus {
+            tier: UPSTREAM.to_owned(),
+            objects: 0,
+            capacity_bytes: 0,
+            used_bytes: self.upstream_bytes()?,
+            room_bytes: 0,
+            garbage_bytes: 0,
+            quarantined_blocks: 0,
+        })
+    }
+
+    /// Bytes of segments in upstreams.
+    pub(super) fn upstream_bytes(&self) -> Result<u64, mlgw_metadata::ReadError> {
+        let segments = self.stored.catalogue.segments()?;
+        let there =
+            segments.iter().filter(|segment| segment.summary().tier == mlgw_tiering::hot::UPSTREAM_TIER);
+        Ok(there.map(|segment| segment.length).sum())
+    }
+
+    fn cold_status(&self) -> TierStatus {
+        let figures = self.stored.tiers.hot.metrics();
+        TierStatus {
+            tier: COLD.to_owned(),
+            objects: 0,
+            capacity_bytes: figures.cold_used_bytes + figures.cold_room_bytes,
+            used_bytes: figures.cold_used_bytes,
+            room_bytes: figures.cold_room_bytes,
+            garbage_bytes: 0,
+            quarantined_blocks: 0,
+        }
+    }
+
+    fn memory_status(&self) -> TierStatus {
+        let figures = self.stored.tiers.memory.metrics();
+        TierStatus {
+            tier: MEMORY.to_owned(),
+            objects: figures.chunks,
+            capacity_bytes: figures.limit_bytes,
+            used_bytes: figures.used_bytes,
+            room_bytes: figures.limit_bytes.saturating_sub(figures.used_bytes),
+            garbage_bytes: 0,
+            quarantined_blocks: 0,
+        }
+    }
+
+    fn hot_status(&self) -> Result<TierStatus, mlgw_metadata::ReadError> {
+        let figures = self.stored.tiers.hot.metrics();
+        Ok(TierStatus {
+            tier: HOT.to_owned(),
+            objects: self.bucket_usages()?.iter().map(|(_, usage)| usage.objects).sum(),
+            capacity_bytes: self.loaded.load().config.hot_capacity_bytes(&self.machine),
+            used_bytes: figures.used_bytes,
+            room_bytes: figures.room_bytes,
+            garbage_bytes: self.garbage_bytes()?,
+            quarantined_blocks: self.scrub.quarantined(),
+        })
+    }
+
+    fn sync_status(&self) -> Vec<SyncStatus> {
+        let log = ("log", self.stored.catalogue.metrics().log_syncs);
+        let all = std::iter::once(log).chain(self.stored.tiers.hot.metrics().syncs);
+        let status = all.map(|(file, durations)| SyncStatus {
+            file: file.to_owned(),
+            count: durations.count(),
+            p50_seconds: quantile(&durations, 0.5),
+            p99_seconds: quantile(&durations, 0.99),
+        });
+        status.collect()
+    }
+}

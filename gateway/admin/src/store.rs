@@ -1,0 +1,103 @@
+//! `/v1/store/backup`: a copy of the data directory while it is in use.
+//!
+//! One at a time. It goes on when its caller is gone, and is asked after; what it made before the
+//! server was killed has no list and is no copy.
+
+use super::change::{Asked, Changed, json, parse};
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use mlgw_store::{Place, backup_serving};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_api::{BackupStatus, NewBackup};
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The newest backup, shared with the task that makes it.
+pub type Backups = Arc<Mutex<BackupStatus>>;
+
+pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<BackupStatus> {
+    Json(admin.backup_status())
+}
+
+pub(super) async fn start(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let NewBackup { out, leave_upstreams } = parse(&body)?;
+    let asked = Asked { action: "store.backup", resource: out.clone(), status: StatusCode::ACCEPTED };
+    let shared = Arc::clone(&admin);
+    let work = async move {
+        shared.start_backup(&out, leave_upstreams)?;
+        let after = json(&shared.backup_status())?;
+        Ok(Changed { resource: out, before: Value::Null, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+impl Admin {
+    fn backup_status(&self) -> BackupStatus {
+        let mut status = self.backups.lock().clone();
+        if status.state.is_empty() {
+            "none".clone_into(&mut status.state);
+        }
+        status
+    }
+
+    fn start_backup(self: &Arc<Self>, out: &str, leave_upstreams: bool) -> Result<(), ApiError> {
+        let path = PathBuf::from(out);
+        if !path.is_absolute() {
+            return Err(ApiError::invalid(format!("{out:?} is not an absolute path on the server's host.")));
+        }
+        let mut status = self.backups.lock();
+        if status.state == "running" {
+            let message = format!("A backup to {} is being made.", status.out);
+            return Err(ApiError::new(StatusCode::CONFLICT, "BackupRunning", message));
+        }
+        *status =
+            BackupStatus { state: "running".to_owned(), out: out.to_owned(), ..BackupStatus::default() };
+        drop(status);
+        let admin = Arc::clone(self);
+        tokio::spawn(async move { admin.make_backup(path, leave_upstreams).await });
+        Ok(())
+    }
+
+    async fn make_backup(&self, out: PathBuf, leave_upstreams: bool) {
+        let source = Place::of(&self.loaded.load().config);
+        let shared = Arc::clone(&self.backups);
+        let watch = move |stage: &'static str, done, total| {
+            let mut status = shared.lock();
+            stage.clone_into(&mut status.stage);
+            (status.done_bytes, status.total_bytes) = (done, total);
+        };
+        let made = backup_serving(
+            &source,
+            &out,
+            leave_upstreams,
+            &self.stored.catalogue,
+            &self.stored.tiers.hot,
+            &*self.clock,
+            watch,
+        );
+        let made = made.await;
+        let mut status = self.backups.lock();
+        match made {
+            Ok(made) => {
+                tracing::info!(out = %out.display(), files = made.files, bytes = made.bytes, "backed up");
+                "done".clone_into(&mut status.state);
+                (status.files, status.done_bytes, status.total_bytes) = (made.files, made.bytes, made.bytes);
+            }
+            Err(error) => {
+                tracing::error!(out = %out.display(), %error, "the backup failed");
+                "failed".clone_into(&mut status.state);
+                status.error = Some(error.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! Calls over a real catalogue and hot tier, signed as the command line signs them.
+
+use mlgw_background::access_plans::AccessPlans;
+use mlgw_background::access_traces::AccessTraces;
+use crate::{Admin, Served, router};
+use mlgw_telemetry::audit::{AuditLog, Line};
+use mlgw_cli::client::{Target, signed};
+use mlgw_config::{Loaded, Machine, Sources};
+use mlgw_credentials::{Keyring, Sealer};
+use mlgw_common::Secret;
+use mlgw_background::jobs::Jobs;
+use mlgw_telemetry::Metrics;
+use mlgw_telemetry::recent::{Recent, Sample};
+use mlgw_policy_runtime::{self, Policies, Watched};
+use mlgw_tiering::writeback::{Means, WriteBack};
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+use mlgw_api::{NewKey, Role};
+use mlgw_common::histogram::Durations;
+use mlgw_common::{Clock, Lineage, SegmentId, SystemClock};
+use mlgw_metadata::{Catalogue, CatalogueOptions};
+use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
+use mlgw_tiering::hot::{Scrub, ScrubOptions, SegmentDirs};
+use mlgw_tiering::{Decisions, HotOptions, HotTier, Keeper, MemoryTier, Tiers};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tower::ServiceExt as _;
+
+pub(super) struct Api {
+    pub(super) admin: Arc<Admin>,
+    dir: tempfile::TempDir,
+}
+
+/// Nothing is scrubbed by itself.
+fn scrub_options(dir: &std::path::Path, clock: Arc<dyn Clock>) -> ScrubOptions {
+    ScrubOptions {
+        segments: SegmentDirs::new(dir.join("segments"), vec![]),
+        state: dir.join("scrub.json"),
+        bytes_per_second: 0,
+        walk_every: std::time::Duration::from_secs(60),
+        clock,
+        proofs: None,
+    }
+}
+
+impl Api {
+    pub(super) async fn open() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let options = CatalogueOptions::new(dir.path().join("catalogue"), clock.clone());
+        let catalogue = Catalogue::open(options).await.unwrap();
+        let options = HotOptions::new(dir.path().join("segments"), 1 << 30, clock.clone());
+        let hot = HotTier::open(options, catalogue.clone()).await.unwrap();
+        let scrub = scrub_options(dir.path(), clock.clone());
+        let scrub = Arc::new(Scrub::start(scrub, catalogue.clone(), hot.clone()).unwrap());
+        let sealer = Sealer::open(dir.path(), true).unwrap();
+        let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();
+        let loaded = Loaded::load(&Sources::default()).unwrap();
+        let metrics = Arc::new(Metrics::new(0));
+        let tiers = Tiers::new(MemoryTier::new(1 << 20), hot);
+        let bound = mlgw_tiering::bound::Bound::default();
+        let decisions = Decisions::new(clock.clone());
+        let jobs = {
+            let (decisions, clock) = (decisions.clone(), clock.clone());
+            Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), decisions, clock, "n".into())
+        };
+        let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
+        let policies =
+            Policies::open(catalogue.clone(), clock.clone(), policies::Place::default(), Watched::default());
+        let policies = policies.await.unwrap();
+        let means = Means {
+            catalogue: catalogue.clone(),
+            bound: bound.clone(),
+            clock: clock.clone(),
+            bytes_max: 1 << 20,
+            budgets: std::collections::HashMap::new(),
+        };
+        let program = Arc::new(mlgw_policies::language::Program::built_in().unwrap());
+        let keeper = Keeper::new(1 << 16, program, &*clock);
+        let admin = Admin {
+            stored: StoredObjects { catalogue, tiers, bound },
+            jobs,
+            policies,
+            compressor: Arc::default(),
+            writeback: WriteBack::open(means).unwrap().0,
+            upstreams: mlgw_tiering::hot::Upstreams::default(),
+            traces: AccessTraces::new(dir.path(), keeper.clone(), clock.clone()),
+            plans: AccessPlans::open(dir.path(), Lineage::default(), keeper.clone(), clock.clone()).unwrap(),
+            policy_plans: crate::PolicyPlans::default(),
+            standing: Arc::new(
+                mlgw_background::reconciler::Standing::open(dir.path(), Lineage::default()).unwrap(),
+            ),
+            keeper,
+            decisions,
+            keyring,
+            recent: Recent::new(Sample::take(&metrics, Durations::default())),
+            metrics,
+            audit: Arc::new(audit),
+            started: clock.now(),
+            clock,
+            loaded: ArcSwap::from_pointee(loaded),
+            machine: Machine { memory_bytes: 1 << 30, disk_bytes: Some(1 << 30) },
+            connections_max: 10_000,
+            node: "n".into(),
+            endpoint: "http://127.0.0.1:9000".into(),
+            rules: Admin::rules(),
+            ready: AtomicBool::new(true),
+            backups: crate::Backups::default(),
+            simulating: tokio::sync::Mutex::default(),
+            scrub,
+        };
+        Self { admin: Arc::new(admin), dir }
+    }
+
+    fn local(&self) -> Target {
+        let local = self.admin.keyring.local();
+        Target {
+            endpoint: "http://127.0.0.1:9001".into(),
+            access_key: local.principal.access_key.clone(),
+            secret: local.secret.clone(),
+        }
+    }
+
+    async fn send(&self, request: http::Request<axum::body::Body>) -> (StatusCode, Value) {
+        let answer = router(&self.admin, Served::All).oneshot(request).await.unwrap();
+        let status = answer.status();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or_else(|_| json!(String::from_utf8_lossy(&body))))
+    }
+
+    async fn call_as(&self, who: &Target, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        let url = format!("{}{path}", who.endpoint);
+        let request = signed(who, self.admin.clock.now(), method, &url, body).unwrap();
+        let mut request = request.map(axum::body::Body::new);
+        // As it comes off the wire: the target is a path, the host a header.
+        request.headers_mut().insert("host", http::HeaderValue::from_static("127.0.0.1:9001"));
+        *request.uri_mut() = path.parse().unwrap();
+        self.send(request).await
+    }
+
+    pub(super) async fn call(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+        self.call_as(&self.local(), method, path, body).await
+    }
+
+    pub(super) fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    pub(super) fn audit(&self) -> Vec<Line> {
+        let text = std::fs::read_to_string(self.dir.path().join("audit/audit.log")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    async fn close(self) {
+        self.admin.scrub.stop();
+        let (hot, catalogue) = (self.admin.stored.tiers.hot.clone(), self.admin.stored.catalogue.clone());
+        hot.shutdown().await;
+        catalogue.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn keys_are_managed_and_every_change_leaves_one_line_without_secrets() {
+    let api = Api::open().await;
+    let new = json!({"role": "write", "buckets": ["team-*"], "description": "ci"});
+    let (status, created) = api.call(Method::POST, "/v1/access/keys", new).await;
+    assert_eq!(status, StatusCode::CREATED, "{created}");
+    let key = created["key"]["access_key"].as_str().unwrap().to_owned();
+    let path = format!("/v1/access/keys/{key}");
+    let (status, changed) = api.call(Method::PATCH, &path, json!({"disabled": true})).await;
+    assert_eq!((status, &changed["disabled"]), (StatusCode::OK, &json!(true)));
+    let (_, list) = api.call(Method::GET, "/v1/access/keys", Value::Null).await;
+    assert_eq!(list["keys"].as_array().unwrap().len(), 2, "{list}");
+    assert_eq!(api.call(Method::DELETE, &path, Value::Null).await.0, StatusCode::OK);
+    assert_eq!(api.call(Method::GET, &path, Value::Null).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(api.call(Method::DELETE, &path, Value::Null).await.0, StatusCode::NOT_FOUND);
+
+    let lines = api.audit();
+    let told: Vec<_> = lines.iter().map(|l| (l.action.as_str(), l.outcome == "done")).collect();
+    let expected = [
+        ("access.key.create", true),
+        ("access.key.update", true),
+        ("access.key.delete", true),
+        ("access.key.delete", false),
+    ];
+    assert_eq!(told, expected);
+    assert!(lines.iter().all(|line| line.resource == key && line.who == api.local().access_key));
+    assert_eq!((&lines[1].before["disabled"], &lines[1].after["disabled"]), (&json!(false), &json!(true)));
+    let text = serde_json::to_string(&lines).unwrap();
+    assert!(!text.contains(created["secret_access_key"].as_str().unwrap()));
+    api.close().await;
+}
+
+#[tokio::test]
+async fn buckets_are_managed() {
+    let api = Api::open().await;
+    let (status, made) = api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
+    assert_eq!((status, &made["name"]), (StatusCode::CREATED, &json!("data")), "{made}");
+    let (status, again) = api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
+    assert_eq!((status, &again["code"]), (StatusCode::CONFLICT, &json!("BucketAlreadyOwnedByYou")));
+    let (status, _) = api.call(Method::POST, "/v1/buckets", json!({"name": "A"})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    api.call(Method::POST, "/v1/buckets", json!({"name": "more"})).await;
+    let (_, page) = api.call(Method::GET, "/v1/buckets?max=1", Value::Null).await;
+    assert_eq!((&page["buckets"][0]["name"], &page["next"]), (&json!("data"), &json!("data")));
+    let (_, page) = api.call(Method::GET, "/v1/buckets?after=data&max=5", Value::Null).await;
+    assert_eq!((&page["buckets"][0]["name"], &page["next"]), (&json!("more"), &Value::Null));
+    assert_eq!(api.call(Method::DELETE, "/v1/buckets/data", Value::Null).await.0, StatusCode::OK);
+    assert_eq!(api.call(Method::GET, "/v1/buckets/data", Value::Null).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(api.audit().len(), 5);
+    api.close().await;
+}
+
+#[tokio::test]
+async fn quotas_are_set_shown_and_audited() {
+    let api = Api::open().await;
+    api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
+    let path = "/v1/buckets/data/quota";
+    let (status, told) = api.call(Method::PATCH, path, json!({"bytes": "1KiB", "objects": "5"})).await;
+    assert_eq!((status, &told["quota"]), (StatusCode::OK, &json!({"bytes": 1024, "objects": 5})), "{told}");
+    let (_, told) = api.call(Method::PATCH, path, json!({"bytes": "none"})).await;
+    assert_eq!(told["quota"], json!({"bytes": null, "objects": 5}));
+    assert_eq!(told["used"], json!({"bytes": 0, "objects": 0}));
+    assert_eq!(api.call(Method::GET, "/v1/buckets/data", Value::Null).await.1, told);
+    for (path, body, status) in [
+        (path, json!({"bytes": "many"}), StatusCode::BAD_REQUEST),
+        (path, json!({"objects": "-1"}), StatusCode::BAD_REQUEST),
+        (path, json!({"size": "1"}), StatusCode::BAD_REQUEST),
+        ("/v1/buckets/none/quota", json!({"objects": "1"}), StatusCode::NOT_FOUND),
+    ] {
+        assert_eq!(api.call(Method::PATCH, path, body).await.0, status);
+    }
+    let (_, metrics) = {
+        let get = http::Request::get("/metrics").body(axum::body::Body::empty()).unwrap();
+        api.send(get).await
+    };
+    let metrics = metrics.as_str().unwrap();
+    assert!(metrics.contains("mlgw_bucket_quota_objects{bucket=\"data\"} 5"), "{metrics}");
+    assert!(!metrics.contains("mlgw_bucket_quota_bytes{"), "there is none of bytes");
+
+    let new = json!({"access_key": "tenant", "quota": {"bytes": "2KiB"}});
+    let (status, made) = api.call(Method::POST, "/v1/access/keys", new).await;
+    let limits = |bytes, objects| json!({"bytes": bytes, "objects": objects});
+    assert_eq!((status, &made["key"]["quota"]), (StatusCode::CREATED, &limits(Some(2048), None)));
+    let path = "/v1/access/keys/tenant";
+    let change = json!({"disabled": true, "quota": {"objects": "7"}});
+    let (_, told) = api.call(Method::PATCH, path, change).await;
+    assert_eq!((&told["quota"], &told["disabled"]), (&limits(Some(2048), Some(7)), &json!(true)));
+    let (_, told) = api.call(Method::PATCH, path, json!({"disabled": false})).await;
+    assert_eq!(told["quota"], limits(Some(2048), Some(7)), "what is not given stays");
+    let (status, _) = api.call(Method::PATCH, path, json!({"quota": {"bytes": "x"}})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let root = api.admin.keyring.root().principal.access_key.clone();
+    let path = format!("/v1/access/keys/{root}");
+    let (status, said) = api.call(Method::PATCH, &path, json!({"quota": {"bytes": "1"}})).await;
+    assert_eq!((status, &said["code"]), (StatusCode::CONFLICT, &json!("AccessKeyFixed")));
+    assert_eq!(api.call(Method::GET, &path, Value::Null).await.1["used"], Value::Null);
+
+    let lines = api.audit();
+    let of = |action: &str| lines.iter().filter(|line| line.action == action).collect::<Vec<_>>();
+    let quota = of("bucket.quota");
+    assert_eq!(quota.len(), 3, "what was refused before it was asked leaves no line");
+    assert_eq!(
+        (&quota[0].before["quota"], &quota[0].after["quota"]),
+        (&limits(None, None), &limits(Some(1024), Some(5)))
+    );
+    assert!(quota[2].outcome.starts_with("refused: NoSuchBucket"), "{}", quota[2].outcome);
+    assert_eq!(of("access.key.update")[0].after["quota"], limits(Some(2048), Some(7)));
+    api.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_of_compaction_is_asked_for_and_can_be_waited_for() {
+    let api = Api::open().await;
+    let path = "/v1/tiers/hot/compaction";
+    let (status, before) = api.call(Method::GET, path, Value::Null).await;
+    assert_eq!((status, &before["until_rounds"]), (StatusCode::OK, &Value::Null), "{before}");
+    let (status, asked) = api.call(Method::POST, path, json!({"dead_percent": 5})).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{asked}");
+    let until = asked["until_rounds"].as_u64().unwrap();
+    assert!(until > before["rounds"].as_u64().unwrap());
+    while api.call(Method::GET, path, Value::Null).await.1["rounds"].as_u64() < Some(until) {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    for wrong in [json!({"dead_percent": 0}), json!({"dead_percent": 101}), json!({"percent": 5})] {
+        let (status, said) = api.call(Method::POST, path, wrong).await;
+        assert_eq!((status, &said["code"]), (StatusCode::BAD_REQUEST, &json!("InvalidRequest")), "{said}");
+    }
+    let (status, said) = api.call(Method::POST, "/v1/tiers/cold/compaction", Value::Null).await;
+    assert_eq!((status, &said["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchTier")));
+    let lines = api.audit();
+    assert_eq!(lines.len(), 1, "what was refused before it was asked leaves no line");
+    assert_eq!((lines[0].action.as_str(), lines[0].resource.as_str()), ("tier.compact", "hot"));
+    api.close().await;
+}
+
+#[tokio::test]
+async fn decisions_are_listed_and_filtered() {
+    let api = Api::open().await;
+    api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
+    let bucket = api.admin.stored.catalogue.bucket("data").unwrap().bucket_id();
+    let decided = |kind, what, outcome| Decided {
+        kind,
+        what,
+        from: Place::Hot,
+        to: Place::Cold,
+        bytes: 5,
+        why: Reason::Watermark.into(),
+        outcome,
+    };
+    let log = &api.admin.decisions;
+    log.record(&decided(Kind::Spill, What::Segment(SegmentId(3)), Outcome::Done));
+    let failed = decided(Kind::Spill, What::Segment(SegmentId(4)), Outcome::Failed);
+    log.record_because(&failed, &"the disk");
+    log.record(&decided(Kind::Keep, What::Object(bucket, "a/b"), Outcome::NoRoom));
+    let (status, all) = api.call(Method::GET, "/v1/decisions", Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{all}");
+    let all = all["decisions"].as_array().unwrap().clone();
+    assert_eq!((&all[0]["bucket"], &all[0]["key"]), (&json!("data"), &json!("a/b")));
+    assert_eq!((&all[1]["error"], &all[1]["segment"]), (&json!("the disk"), &json!(4)));
+    assert_eq!((all.len(), &all[2]["reason"], &all[2]["outcome"]), (3, &json!("watermark"), &json!("done")));
+    for (query, expected) in
+        [("limit=1", json!([all[0]])), ("kind=spill", json!(all[1..])), ("bucket=data", json!(all[..1]))]
+    {
+        let (_, found) = api.call(Method::GET, &format!("/v1/decisions?{query}"), Value::Null).await;
+        assert_eq!(found["decisions"], expected, "{query}");
+    }
+    for (query, status) in [
+        ("limit=0", StatusCode::BAD_REQUEST),
+        ("kind=sideways", StatusCode::BAD_REQUEST),
+        ("bucket=none", StatusCode::NOT_FOUND),
+    ] {
+        let (said, why) = api.call(Method::GET, &format!("/v1/decisions?{query}"), Value::Null).await;
+        assert_eq!(said, status, "{query}: {why}");
+    }
+    let gone = api.call(Method::DELETE, "/v1/buckets/data", Value::Null).await.0;
+    assert_eq!(gone, StatusCode::OK);
+    let (_, left) = api.call(Method::GET, "/v1/decisions?limit=1", Value::Null).await;
+    assert_eq!(left["decisions"][0]["bucket"], json!(format!("#{}", bucket.0)));
+    api.close().await;
+}
+
+#[tokio::test]
+async fn only_a_key_that_administers_gets_in_and_only_with_the_body_it_signed() {
+    let api = Api::open().await;
+    for role in [Role::Write, Role::Admin] {
+        // An admin key that a glob narrows could make itself a wider one.
+        let new = NewKey { role: Some(role), buckets: vec!["b*".into()], ..NewKey::default() };
+        let (info, secret) = api.admin.keyring.create(new).await.unwrap();
+        let narrow = Target { access_key: info.access_key, secret, ..api.local() };
+        let (status, said) = api.call_as(&narrow, Method::GET, "/v1/status", Value::Null).await;
+        assert_eq!((status, &said["code"]), (StatusCode::FORBIDDEN, &json!("AccessDenied")), "{role:?}");
+    }
+    let wrong = Target { secret: Secret::new("not the secret"), ..api.local() };
+    let (status, said) = api.call_as(&wrong, Method::GET, "/v1/status", Value::Null).await;
+    assert_eq!((status, &said["code"]), (StatusCode::FORBIDDEN, &json!("SignatureDoesNotMatch")));
+
+    let unsigned = http::Request::get("/v1/status").body(axum::body::Body::empty()).unwrap();
+    assert_eq!(api.send(unsigned).await.0, StatusCode::FORBIDDEN);
+
+    let url = "http://127.0.0.1:9001/v1/buckets";
+    let body = Bytes::from_static(b"{\"name\": \"signed\"}");
+    let request = signed(&api.local(), api.admin.clock.now(), Method::POST, url, body).unwrap();
+    let mut request = request.map(|_| axum::body::Body::from("{\"name\": \"forged\"}"));
+    request.headers_mut().insert("host", http::HeaderValue::from_static("127.0.0.1:9001"));
+    assert_eq!(api.send(request).await.0, StatusCode::BAD_REQUEST);
+    assert!(api.admin.stored.catalogue.bucket("forged").is_none());
+    api.close().await;
+}
+
+#[tokio::test]
+async fn probes_and_metrics_need_no_signature_and_status_tells_the_state() {
+    let api = Api::open().await;
+    let get = |path: &str| http::Request::get(path).body(axum::body::Body::empty()).unwrap();
+    assert_eq!(api.send(get("/healthz")).await.0, StatusCode::OK);
+    assert_eq!(api.send(get("/readyz")).await.0, StatusCode::OK);
+    let (status, metrics) = api.send(get("/metrics")).await;
+    assert_eq!(status, StatusCode::OK);
+    for name in
+        ["mlgw_inflight_requests 0", "mlgw_sync_total{file=\"log\"}", "mlgw_tier_limit_bytes{tier=\"hot\"}"]
+    {
+        assert!(metrics.as_str().unwrap().contains(name), "{name} is not in\n{metrics}");
+    }
+    let (_, told) = api.call(Method::GET, "/v1/status", Value::Null).await;
+    assert_eq!(told["state"], json!("ready"));
+    api.admin.ready.store(false, Relaxed);
+    assert_eq!(api.send(get("/readyz")).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(api.send(get("/healthz")).await.0, StatusCode::OK);
+    let (_, settings) = api.call(Method::GET, "/v1/config", Value::Null).await;
+    assert_eq!(settings["settings"].as_array().unwrap().len(), mlgw_config::SETTINGS.len());
+    let (status, said) = api.call(Method::GET, "/v1/nothing", Value::Null).await;
+    assert_eq!((status, &said["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchRoute")));
+    // What does not fit in a path or behind a question mark is refused as a body would be.
+    for path in
+        ["/v1/policy/explain?bucket=b", "/v1/decisions?limit=many", "/v1/jobs/%ff", "/v1/traces/t/files/x"]
+    {
+        let (status, said) = api.call(Method::GET, path, Value::Null).await;
+        assert_eq!((status, &said["code"]), (StatusCode::BAD_REQUEST, &json!("InvalidRequest")), "{path}");
+    }
+    api.close().await;
+}

@@ -1,0 +1,194 @@
+//! `/v1/tiers`: the tiers; what scrubbing them found, and beginning to; how far compaction is, and a
+//! round of it now.
+
+use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_api::tier_names::{COLD, HOT, MEMORY, UPSTREAM};
+use mlgw_api::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
+use mlgw_common::Timestamp;
+use mlgw_tiering::hot::{BadBlock, UPSTREAM_TIER};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<TierList>, ApiError> {
+    let mut tiers = vec![admin.memory_tier().info, admin.segment_tier(HOT)?.info];
+    if admin.has_cold_tier() {
+        tiers.push(admin.segment_tier(COLD)?.info);
+    }
+    if admin.has_upstreams() {
+        tiers.push(admin.segment_tier(UPSTREAM)?.info);
+    }
+    Ok(Json(TierList { tiers }))
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(tier): Path<String>,
+) -> Result<Json<TierDetail>, ApiError> {
+    if tier == MEMORY {
+        return Ok(Json(admin.memory_tier()));
+    }
+    known(&admin, &tier)?;
+    Ok(Json(admin.segment_tier(&tier)?))
+}
+
+pub(super) async fn scrub(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(tier): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "tier.scrub", resource: tier.clone(), status: StatusCode::ACCEPTED };
+    let shared = Arc::clone(&admin);
+    let work = async move {
+        known(&shared, &tier)?;
+        if tier == UPSTREAM {
+            let why = "What is in upstreams is verified when it is read; `mlgw upstream check` asks whether they answer.";
+            return Err(ApiError::invalid(why.to_owned()));
+        }
+        shared.scrub.begin();
+        let answer = json(&shared.segment_tier(&tier)?)?;
+        Ok(Changed { resource: tier, before: Value::Null, after: Value::Null, answer: Some(answer) })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn compaction(
+    State(admin): State<Arc<Admin>>,
+    Path(tier): Path<String>,
+) -> Result<Json<CompactionInfo>, ApiError> {
+    known(&admin, &tier)?;
+    Ok(Json(compaction_of(&admin, tier)))
+}
+
+pub(super) async fn compact(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(tier): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    known(&admin, &tier)?;
+    let request = if body.is_empty() { CompactRequest::default() } else { parse(&body)? };
+    let dead_percent =
+        request.dead_percent.unwrap_or_else(|| admin.loaded.load().config.hot.compact_dead_percent);
+    if !(1..=100).contains(&dead_percent) {
+        return Err(ApiError::invalid(format!("dead_percent is {dead_percent}, not 1 to 100.")));
+    }
+    let asked = Asked { action: "tier.compact", resource: tier.clone(), status: StatusCode::ACCEPTED };
+    let asking = Arc::clone(&admin);
+    let work = async move {
+        let before = compaction_of(&asking, tier.clone());
+        let until_rounds = Some(asking.stored.tiers.hot.compact(dead_percent));
+        let after = json(&CompactionInfo { until_rounds, ..before.clone() })?;
+        Ok(Changed { resource: tier, before: json(&before)?, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+/// Whether it is a tier of segments, which can be scrubbed, compacted and drained.
+pub(super) fn known(admin: &Admin, tier: &str) -> Result<(), ApiError> {
+    match tier {
+        HOT => Ok(()),
+        COLD if admin.has_cold_tier() => Ok(()),
+        UPSTREAM if admin.has_upstreams() => Ok(()),
+        MEMORY => Err(ApiError::invalid(format!(
+            "The {MEMORY} tier holds copies only: there is nothing to scrub, to compact or to drain."
+        ))),
+        _ => {
+            let message = format!(
+                "There is no tier {tier:?}; there are {MEMORY:?}, {HOT:?}, where cold.dirs names directories {COLD:?}, and where an upstream is configured {UPSTREAM:?}."
+            );
+            Err(ApiError::new(StatusCode::NOT_FOUND, "NoSuchTier", message))
+        }
+    }
+}
+
+impl Admin {
+    fn memory_tier(&self) -> TierDetail {
+        let memory = self.stored.tiers.memory.metrics();
+        TierDetail {
+            info: TierInfo {
+                tier: MEMORY.to_owned(),
+                capacity_bytes: memory.limit_bytes,
+                used_bytes: memory.used_bytes,
+                ..TierInfo::default()
+            },
+            hits: Some(memory.hits),
+            misses: Some(memory.misses),
+            ..TierDetail::default()
+        }
+    }
+
+    /// A tier of segments.
+    fn segment_tier(&self, tier: &str) -> Result<TierDetail, ApiError> {
+        let hot = self.stored.tiers.hot.metrics();
+        let status = self.scrub.status();
+        let segments = self.stored.catalogue.segments().map_err(mlgw_wire::error::S3Error::from)?;
+        let names: BTreeMap<u64, String> = {
+            let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
+            buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
+        };
+        let number = match tier {
+            UPSTREAM => UPSTREAM_TIER,
+            COLD => 1,
+            _ => 0,
+        };
+        let those = || segments.iter().filter(|segment| segment.summary().tier == number);
+        let here: BTreeSet<u64> = those().map(|segment| segment.id).collect();
+        let bad: Vec<_> = status.bad.iter().filter(|bad| here.contains(&bad.segment)).cloned().collect();
+        let (used_bytes, capacity_bytes) = match tier {
+            COLD => (hot.cold_used_bytes, hot.cold_used_bytes + hot.cold_room_bytes),
+            UPSTREAM => (those().map(|segment| segment.length).sum(), 0),
+            _ => (hot.used_bytes, self.loaded.load().config.hot_capacity_bytes(&self.machine)),
+        };
+        let at = |ms| Timestamp(ms).to_string();
+        Ok(TierDetail {
+            info: TierInfo {
+                tier: tier.to_owned(),
+                capacity_bytes,
+                used_bytes,
+                segments: here.len() as u64,
+                bad_blocks: bad.len() as u64,
+            },
+            scrub: (tier != UPSTREAM).then(|| ScrubInfo {
+                running: status.running,
+                began: at(status.began_ms),
+                read_bytes: status.read_bytes,
+                total_bytes: segments.iter().map(|segment| segment.length).sum(),
+                passes: status.passes,
+                ended: (status.passes > 0).then(|| at(status.ended_ms)),
+                compared_objects: status.compared_objects,
+            }),
+            bad: bad.into_iter().map(|bad| told(bad, &names)).collect(),
+            ..TierDetail::default()
+        })
+    }
+}
+
+fn compaction_of(admin: &Admin, tier: String) -> CompactionInfo {
+    let status = admin.stored.tiers.hot.compaction();
+    CompactionInfo {
+        tier,
+        garbage_bytes: status.garbage_bytes,
+        moved_bytes: status.moved_bytes,
+        freed_bytes: status.freed_bytes,
+        freed_segments: status.freed_segments,
+        held_back_segments: status.held_back_segments,
+        draining_segments: status.draining_segments,
+        rounds: status.rounds,
+        until_rounds: None,
+    }
+}
+
+fn told(bad: BadBlock, names: &BTreeMap<u64, String>) -> BadRange {
+    let BadBlock { segment, offset, bucket, key, part, first, last, what, .. } = bad;
+    let bucket = names.get(&bucket).cloned().unwrap_or_else(|| format!("#{bucket}"));
+    BadRange { bucket, key, part: (part > 0).then_some(part), first, last, segment, offset, what }
+}

@@ -1,0 +1,114 @@
+//! `/v1/traces`: accesses that are recorded to rehearse policies with.
+
+use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use mlgw_background::access_traces::{TRACE_BYTES, Trace, TraceError};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use http::{StatusCode, header};
+use mlgw_api::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
+use serde_json::Value;
+use std::sync::Arc;
+
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<TraceList>, ApiError> {
+    let traces = away(&admin, |admin| admin.traces.list()).await?;
+    Ok(Json(TraceList { traces: traces.into_iter().map(told).collect() }))
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(trace): Path<String>,
+) -> Result<Json<TraceInfo>, ApiError> {
+    Ok(Json(told(away(&admin, move |admin| admin.traces.show(&trace)).await?)))
+}
+
+pub(super) async fn file(
+    State(admin): State<Arc<Admin>>,
+    Path((trace, number)): Path<(String, u64)>,
+) -> Result<Response, ApiError> {
+    let bytes = away(&admin, move |admin| admin.traces.read(&trace, number)).await?;
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
+}
+
+pub(super) async fn start(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let NewTrace { name, bytes_max } = parse(&body)?;
+    let asked = Asked { action: "trace.start", resource: name.clone(), status: StatusCode::CREATED };
+    let asking = Arc::clone(&admin);
+    let work = async move {
+        let bytes_max = bytes_max.unwrap_or(TRACE_BYTES);
+        let started = {
+            let name = name.clone();
+            away(&asking, move |admin| admin.traces.start(&name, bytes_max)).await?
+        };
+        let (trace, removed) = started;
+        let after = json(&TraceInfo { removed, ..told(trace) })?;
+        Ok(Changed { resource: name, before: Value::Null, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn stop(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "trace.stop", resource: String::new(), status: StatusCode::OK };
+    let asking = Arc::clone(&admin);
+    let work = async move {
+        let trace = told(away(&asking, |admin| admin.traces.stop()).await?);
+        let resource = trace.name.clone();
+        Ok(Changed { resource, before: Value::Null, after: json(&trace)?, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+/// Has something be done that waits for the disk.
+async fn away<T: Send + 'static>(
+    admin: &Arc<Admin>,
+    work: impl FnOnce(&Admin) -> Result<T, TraceError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let admin = Arc::clone(admin);
+    let done = tokio::task::spawn_blocking(move || work(&admin)).await;
+    let failed = |why: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", why);
+    Ok(done.map_err(|error| failed(error.to_string()))??)
+}
+
+impl From<TraceError> for ApiError {
+    fn from(error: TraceError) -> Self {
+        let message = format!("{error}.");
+        match error {
+            TraceError::BadName(_) | TraceError::TooSmall(_) => Self::invalid(message),
+            TraceError::Exists(_) => Self::new(StatusCode::CONFLICT, "TraceExists", message),
+            TraceError::Busy(_) => Self::new(StatusCode::CONFLICT, "TraceRunning", message),
+            TraceError::Idle => Self::new(StatusCode::CONFLICT, "NoTraceRunning", message),
+            TraceError::NoSuchTrace(_) | TraceError::NoSuchFile(..) => {
+                Self::new(StatusCode::NOT_FOUND, "NoSuchTrace", message)
+            }
+            TraceError::Io(..) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message),
+        }
+    }
+}
+
+fn told(trace: Trace) -> TraceInfo {
+    let Trace { name, files, recording, recorded } = trace;
+    TraceInfo {
+        name,
+        bytes: files.iter().map(|(_, bytes)| bytes).sum(),
+        files: files.into_iter().map(|(number, bytes)| TraceFileInfo { number, bytes }).collect(),
+        recording_since: recording.map(|(since, _)| since.to_string()),
+        bytes_max: recording.map(|(_, bytes_max)| bytes_max),
+        accesses: recorded.map(|recorded| recorded.accesses),
+        decisions: recorded.map(|recorded| recorded.decided.decisions),
+        decisions_hash: recorded.map(|recorded| format!("{:016x}", recorded.decided.hash)),
+        capacity_bytes: recorded.map(|recorded| recorded.capacity_bytes),
+        fell_behind: recorded.map(|recorded| recorded.fell_behind),
+        removed: Vec::new(),
+    }
+}

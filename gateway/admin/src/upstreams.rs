@@ -1,0 +1,128 @@
+//! `/v1/upstreams`: the object stores of others that are configured, and whether they can do what is asked of
+//! them.
+
+use super::change::{Asked, Changed, json};
+use super::extract::Path;
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use mlgw_config::Value as _;
+use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList};
+use mlgw_common::hide_url_secrets;
+use mlgw_metadata::schema::SegmentRecord;
+use mlgw_tiering::hot::UPSTREAM_TIER;
+use mlgw_tiering::upstream::{CheckStep, Ownership, Upstream, UpstreamError, UpstreamSettings};
+use std::sync::Arc;
+
+/// Returns a step of a check as the admin API tells it.
+fn tell_step(step: CheckStep) -> CheckInfo {
+    CheckInfo {
+        step: step.verb.name().to_owned(),
+        fault: step.fault,
+        missing: step.missing.map(str::to_owned),
+    }
+}
+
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<UpstreamList>, ApiError> {
+    let loaded = admin.loaded.load();
+    let upstreams = loaded.config.upstreams.iter().map(|settings| admin.upstream_info(settings));
+    Ok(Json(UpstreamList { upstreams: upstreams.collect::<Result<_, _>>()? }))
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(name): Path<String>,
+) -> Result<Json<UpstreamInfo>, ApiError> {
+    Ok(Json(admin.upstream_by_name(&name)?))
+}
+
+/// Gives the prefix to this server. Its objects may be deleted from then on, and every other server that used
+/// it stops deleting.
+pub(super) async fn adopt(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "upstream.adopt", resource: name.clone(), status: StatusCode::OK };
+    let asking = Arc::clone(&admin);
+    let work = async move {
+        let upstream = asking.upstreams.get(&name).ok_or_else(|| no_such_upstream(&name))?;
+        let before = json(&asking.upstream_by_name(&name)?)?;
+        upstream.adopt().await.map_err(|error| not_adopted(&error))?;
+        let after = json(&asking.upstream_by_name(&name)?)?;
+        Ok(Changed { resource: name, before, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+fn not_adopted(error: &UpstreamError) -> ApiError {
+    let (status, code) = match error {
+        UpstreamError::NotOwner { .. } => (StatusCode::CONFLICT, "ForeignUpstream"),
+        _ => (StatusCode::BAD_GATEWAY, "UpstreamFailed"),
+    };
+    ApiError::new(status, code, error.to_string())
+}
+
+/// A check reads and writes there, and leaves nothing: nothing here changes, so no line of the audit log says
+/// so.
+pub(super) async fn check(
+    State(admin): State<Arc<Admin>>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<CheckInfo>>, ApiError> {
+    let upstream = admin.upstreams.get(&name).ok_or_else(|| no_such_upstream(&name))?;
+    Ok(Json(upstream.check().await.into_iter().map(tell_step).collect()))
+}
+
+fn no_such_upstream(name: &str) -> ApiError {
+    let message =
+        format!("There is no upstream {name:?}; a section [upstream.{name}] in the configuration makes one.");
+    ApiError::new(StatusCode::NOT_FOUND, "NoSuchUpstream", message)
+}
+
+impl Admin {
+    fn upstream_by_name(&self, name: &str) -> Result<UpstreamInfo, ApiError> {
+        let loaded = self.loaded.load();
+        let found = loaded.config.upstreams.iter().find(|settings| settings.name == name);
+        self.upstream_info(found.ok_or_else(|| no_such_upstream(name))?)
+    }
+
+    fn upstream_info(&self, settings: &UpstreamSettings) -> Result<UpstreamInfo, ApiError> {
+        let mut segments = self.stored.catalogue.segments().map_err(mlgw_wire::error::S3Error::from)?;
+        segments.retain(|segment| is_in(segment, &settings.name));
+        let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
+        let is_bound = |bucket: &mlgw_metadata::schema::Bucket| {
+            bucket.binding.as_ref().is_some_and(|binding| binding.upstream == settings.name)
+        };
+        let upstream = self.upstreams.get(&settings.name);
+        let ownership = upstream.and_then(Upstream::ownership);
+        let unchecked = || Ownership::Unchecked { why: None };
+        Ok(UpstreamInfo {
+            name: settings.name.clone(),
+            kind: settings.kind.to_text(),
+            endpoint: settings.endpoint.as_deref().map(|url| hide_url_secrets(url).into_owned()),
+            bucket: settings.bucket.clone(),
+            prefix: settings.prefix.clone(),
+            encrypt: settings.encrypt,
+            bound: buckets
+                .iter()
+                .filter(|bucket| is_bound(bucket))
+                .map(|bucket| bucket.name.clone())
+                .collect(),
+            spilled_to: self.loaded.load().config.cold.upstream.as_ref() == Some(&settings.name),
+            segments: segments.len() as u64,
+            segment_bytes: segments.iter().map(|segment| segment.length).sum(),
+            owner: ownership.clone().unwrap_or_else(unchecked).name().to_owned(),
+            marked_by: ownership.as_ref().and_then(Ownership::other).map(|of| of.to_string()),
+            advice: upstream.filter(|_| ownership != Some(unchecked())).and_then(Upstream::owner_advice),
+            conditions: upstream.and_then(Upstream::honours_conditions),
+        })
+    }
+}
+
+/// Whether a segment is in an upstream, and in this one.
+fn is_in(segment: &SegmentRecord, upstream: &str) -> bool {
+    segment.replicas.iter().any(|at| at.tier == UPSTREAM_TIER && at.location == upstream)
+}

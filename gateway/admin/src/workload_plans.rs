@@ -1,0 +1,268 @@
+//! `/v1/workload-plans`: what workloads tell that they will read.
+//!
+//! A plan that names a prefix is of the keys that begin so when it is put: they are listed here, in the
+//! catalogue or at the origin.
+
+use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use mlgw_background::access_plans::{About, AccessPlan, AccessPlanError, check};
+use mlgw_wire::error::{Code, S3Error};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_api::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
+use mlgw_metadata::schema::Bucket;
+use mlgw_policies::language::{PlanDocument, PlannedKeys};
+use mlgw_policies::plan::{KEYS_MAX, Plan, Reading, TEXT_BYTES_MAX, WrongPlan};
+use mlgw_tiering::bound::BoundBucket;
+use mlgw_tiering::origin::{ListLine, ListQuery};
+use serde_json::Value;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Keys of a page.
+const PAGE_KEYS: usize = 1000;
+/// How long the keys of a prefix may be listed: two million at an origin that takes a quarter of a second for
+/// a thousand.
+pub(crate) const LISTING_MAX: Duration = Duration::from_secs(540);
+
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<AccessPlanList>, ApiError> {
+    let plans = away(&admin, |admin| Ok(admin.plans.list())).await?;
+    Ok(Json(AccessPlanList { plans: plans.into_iter().map(told).collect() }))
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(plan): Path<String>,
+) -> Result<Json<AccessPlanInfo>, ApiError> {
+    Ok(Json(told(away(&admin, move |admin| admin.plans.show(&plan)).await?)))
+}
+
+pub(super) async fn put(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let new: NewAccessPlan = parse(&body)?;
+    drop(body);
+    check(&id).map_err(refused)?;
+    let asked = Asked { action: "workload.plan.put", resource: id.clone(), status: StatusCode::OK };
+    let asking = Arc::clone(&admin);
+    let work = async move {
+        let (about, plan) = asking.planned(new).await?;
+        let putting = id.clone();
+        let (before, after) = away(&asking, move |admin| admin.plans.put(&putting, about, plan)).await?;
+        let before = before.map(told);
+        Ok(Changed { resource: id, before: json(&before)?, after: json(&told(after))?, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn delete(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "workload.plan.delete", resource: id.clone(), status: StatusCode::OK };
+    let asking = Arc::clone(&admin);
+    let work = async move {
+        let deleting = id.clone();
+        let before = told(away(&asking, move |admin| admin.plans.delete(&deleting)).await?);
+        Ok(Changed { resource: id, before: json(&before)?, after: Value::Null, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+/// Has something be done that waits for the disk.
+async fn away<T: Send + 'static>(
+    admin: &Arc<Admin>,
+    work: impl FnOnce(&Admin) -> Result<T, AccessPlanError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let admin = Arc::clone(admin);
+    let done = tokio::task::spawn_blocking(move || work(&admin)).await;
+    done.map_err(S3Error::internal)?.map_err(refused)
+}
+
+fn refused(error: AccessPlanError) -> ApiError {
+    let message = format!("{error}.");
+    match error {
+        AccessPlanError::BadId(_) | AccessPlanError::BadWorkload(_) => ApiError::invalid(message),
+        AccessPlanError::TooMany | AccessPlanError::TooManyKeys(_) | AccessPlanError::Engine(_) => {
+            ApiError::new(StatusCode::CONFLICT, "TooManyPlans", message)
+        }
+        AccessPlanError::NoSuchPlan(_) => ApiError::new(StatusCode::NOT_FOUND, "NoSuchPlan", message),
+        AccessPlanError::Io(..) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message),
+    }
+}
+
+fn told(plan: AccessPlan) -> AccessPlanInfo {
+    let put = plan.put().to_string();
+    let AccessPlan { id, about, reading, keys, followed, workloads } = plan;
+    let Reading { sampler, seed, first_epoch, epochs, ranks, rank, drop_last } = reading;
+    AccessPlanInfo {
+        id,
+        workload: about.workload,
+        bucket: about.bucket,
+        put,
+        keys: keys.into(),
+        sampler: sampler.name().to_owned(),
+        seed,
+        first_epoch,
+        epochs,
+        ranks,
+        rank,
+        drop_last,
+        trusted: followed.is_some_and(|it| it.is_trusted),
+        epoch: followed.map_or(first_epoch, |it| it.epoch),
+        read: followed.map_or(0, |it| it.read.into()),
+        reads: followed.map_or(0, |it| it.keys.into()),
+        workloads,
+    }
+}
+
+fn wrong(message: String) -> ApiError {
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "InvalidPlan", message)
+}
+
+impl Admin {
+    /// Whose plan a document is, and the plan itself, with the keys that its prefix stands for.
+    async fn planned(self: &Arc<Self>, new: NewAccessPlan) -> Result<(About, Plan), ApiError> {
+        let NewAccessPlan { workload, name, text } = new;
+        let file = name.clone();
+        let parsed = tokio::task::spawn_blocking(move || PlanDocument::parse(&file, &text)).await;
+        let document = parsed
+            .map_err(S3Error::internal)?
+            .map_err(|diagnostics| wrong(format!("{name} is wrong:\n{diagnostics}")))?;
+        let bucket = self.stored.catalogue.bucket(&document.bucket);
+        let bucket = bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+        let about = About { workload, bucket: bucket.name.clone(), bucket_id: bucket.id, put_ms: 0 };
+        let reading = document.reading;
+        let keys = match document.keys {
+            PlannedKeys::Listed(keys) => keys,
+            PlannedKeys::Prefix(prefix) => self.keys_of(&bucket, &prefix).await?,
+        };
+        let made = tokio::task::spawn_blocking(move || Plan::new(keys.iter().map(|key| &**key), reading));
+        let plan = made.await.map_err(S3Error::internal)?;
+        Ok((about, plan.map_err(|why| wrong(format!("{name} is wrong: {why}")))?))
+    }
+
+    /// The keys of a bucket that begin so, in their order.
+    async fn keys_of(
+        self: &Arc<Self>,
+        bucket: &Arc<Bucket>,
+        prefix: &str,
+    ) -> Result<Vec<Box<str>>, ApiError> {
+        let mut found = Found { keys: Vec::new(), bytes: 0, until: Instant::now() + LISTING_MAX };
+        let found = if bucket.binding.is_some() {
+            let bound = self.bound_bucket(&bucket.name)?;
+            self.list_origin(&bound, prefix, &mut found).await?;
+            found
+        } else {
+            let (admin, bucket, prefix) = (Arc::clone(self), Arc::clone(bucket), prefix.to_owned());
+            let listed = tokio::task::spawn_blocking(move || {
+                admin.list_own(&bucket, &prefix, &mut found)?;
+                Ok::<_, ApiError>(found)
+            });
+            listed.await.map_err(S3Error::internal)??
+        };
+        Ok(found.keys)
+    }
+
+    async fn list_origin(
+        &self,
+        bound: &BoundBucket,
+        prefix: &str,
+        found: &mut Found,
+    ) -> Result<(), ApiError> {
+        let mut query = ListQuery { prefix: prefix.to_owned(), max_keys: PAGE_KEYS, ..ListQuery::default() };
+        loop {
+            let page = bound.list(query.clone()).await;
+            let page = page.map_err(|error| self.upstream_failed(bound.upstream(), &error))?;
+            for line in page.lines {
+                if let ListLine::Object(key, _) = line {
+                    found.take(&key)?;
+                }
+            }
+            let Some(token) = page.next else { return Ok(()) };
+            query.token = Some(token);
+            found.look_at_the_clock()?;
+        }
+    }
+
+    fn list_own(&self, bucket: &Bucket, prefix: &str, found: &mut Found) -> Result<(), ApiError> {
+        let reader = self.stored.catalogue.reader();
+        let from = if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(prefix.as_bytes()) };
+        for (number, row) in reader.scan(bucket.bucket_id(), from).enumerate() {
+            let (key, entry) = row.map_err(S3Error::from)?;
+            if !key.as_str().starts_with(prefix) {
+                break;
+            }
+            if !entry.version().map_err(S3Error::from)?.delete_marker {
+                found.take(key.as_str())?;
+            }
+            if number % PAGE_KEYS == 0 {
+                found.look_at_the_clock()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keys that were listed.
+struct Found {
+    keys: Vec<Box<str>>,
+    bytes: usize,
+    until: Instant,
+}
+
+impl Found {
+    fn take(&mut self, key: &str) -> Result<(), ApiError> {
+        let too = |why: WrongPlan| Err(wrong(format!("What the prefix stands for is too much: {why}.")));
+        if self.keys.len() == KEYS_MAX {
+            return too(WrongPlan::TooManyKeys);
+        }
+        self.bytes += key.len();
+        if self.bytes > TEXT_BYTES_MAX {
+            return too(WrongPlan::TooLong);
+        }
+        self.keys.push(key.into());
+        Ok(())
+    }
+
+    fn look_at_the_clock(&self) -> Result<(), ApiError> {
+        if Instant::now() < self.until {
+            return Ok(());
+        }
+        let why = format!(
+            "Listing the prefix took more than {} seconds, for {} keys so far: name the keys in the plan instead.",
+            LISTING_MAX.as_secs(),
+            self.keys.len()
+        );
+        Err(ApiError::new(StatusCode::GATEWAY_TIMEOUT, "ListingTooSlow", why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Found;
+    use mlgw_policies::plan::{KEYS_MAX, TEXT_BYTES_MAX};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_listing_ends_at_limits_and_in_time() {
+        let mut found = Found { keys: Vec::new(), bytes: 0, until: Instant::now() };
+        assert_eq!(found.look_at_the_clock().unwrap_err().code, "ListingTooSlow");
+        found.until = Instant::now() + Duration::from_secs(3600);
+        assert!(found.look_at_the_clock().is_ok() && found.take("a").is_ok());
+        found.keys.resize(KEYS_MAX, "".into());
+        assert!(found.take("a").unwrap_err().message.contains("more than"));
+        (found.keys, found.bytes) = (Vec::new(), TEXT_BYTES_MAX);
+        assert!(found.take("a").unwrap_err().message.contains("bytes"));
+    }
+}

@@ -1,0 +1,207 @@
+//! `/v1/workloads`: who trains, evaluates or serves, in which phase and why, with what, and how far.
+//!
+//! What the policy engine has found out from requests since the server started, and nothing else.
+
+use super::extract::{Path, Query};
+use super::{Admin, ApiError};
+use mlgw_telemetry::exposition::{Family, Value};
+use mlgw_telemetry::table::{WORKLOADS, WORKLOAD_BATCHES, WORKLOAD_EPOCHS};
+use axum::Json;
+use axum::extract::State;
+use http::StatusCode;
+use mlgw_api::{PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
+use mlgw_common::Timestamp;
+use mlgw_common::limits::WORKLOADS_SHOWN_MAX;
+use mlgw_policies::Decider;
+use mlgw_policies::language::{Phase, Word as _};
+use mlgw_policies::workloads::{Set, Totals, Workload, framework_names};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Workloads that are shown when nobody says how many.
+const SHOWN: usize = 100;
+/// The phase of workloads of which none is known yet.
+const NO_PHASE: &str = "unknown";
+
+/// How many.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WorkloadQuery {
+    limit: Option<usize>,
+}
+
+/// What is taken of a workload while all reads wait.
+struct Taken {
+    workload: Workload,
+    now_us: u64,
+    is_active: bool,
+    workers: usize,
+    /// Bucket and keys of each dataset.
+    sets: Vec<(u64, String)>,
+    checkpoint: Option<(u64, String)>,
+    frameworks: Vec<String>,
+}
+
+pub(super) async fn list(
+    State(admin): State<Arc<Admin>>,
+    Query(query): Query<WorkloadQuery>,
+) -> Result<Json<WorkloadList>, ApiError> {
+    let limit = query.limit.unwrap_or(SHOWN);
+    if !(1..=WORKLOADS_SHOWN_MAX).contains(&limit) {
+        return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {WORKLOADS_SHOWN_MAX}.")));
+    }
+    let (taken, totals) = admin.keeper.ask(|decider, now_us| {
+        let newest = newest(decider, |_| true);
+        let taken: Vec<_> = newest.into_iter().take(limit).map(|one| take(decider, one, now_us)).collect();
+        (taken, decider.workloads.totals(&decider.engine, now_us, 0))
+    });
+    let names = admin.bucket_names();
+    let workloads = taken.into_iter().map(|one| admin.told(one, &names)).collect();
+    Ok(Json(WorkloadList { workloads, totals: admin.totals(totals) }))
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(workload): Path<String>,
+) -> Result<Json<WorkloadInfo>, ApiError> {
+    let taken = admin.keeper.ask(|decider, now_us| {
+        let by_id = newest(decider, |it| *it.id == *workload);
+        let by_name = || newest(decider, |it| it.identity.name.as_deref() == Some(&workload));
+        let found = by_id.first().copied().or_else(|| by_name().first().copied());
+        found.map(|one| take(decider, one, now_us))
+    });
+    let none = || {
+        let why = format!("There is no workload {workload:?}, or it is not remembered any more.");
+        ApiError::new(StatusCode::NOT_FOUND, "NoSuchWorkload", why)
+    };
+    let names = admin.bucket_names();
+    Ok(Json(admin.told(taken.ok_or_else(none)?, &names)))
+}
+
+/// Workloads that are so, the one that asked for something last first.
+fn newest(decider: &Decider, is_so: impl Fn(&Workload) -> bool) -> Vec<&Workload> {
+    let mut found: Vec<&Workload> = decider.workloads.iter().filter(|it| is_so(it)).collect();
+    found.sort_by(|a, b| b.last_us.cmp(&a.last_us).then_with(|| a.id.cmp(&b.id)));
+    found
+}
+
+fn take(decider: &Decider, workload: &Workload, now_us: u64) -> Taken {
+    let set = |set: &Set| {
+        let name = decider.engine.dataset_name(set.dataset);
+        name.map_or_else(
+            // What was silent for long is told from others here alone.
+            || (set.bucket, set.name.to_string()),
+            |name| (name.bucket, format!("{}{}", name.folder, name.pattern)),
+        )
+    };
+    let checkpoint = workload.saved.and_then(|group| decider.checkpoints.group(group));
+    Taken {
+        is_active: decider.workloads.is_active(workload, now_us),
+        workers: decider.workloads.workers(workload, now_us),
+        sets: workload.sets.iter().map(set).collect(),
+        checkpoint: checkpoint.map(|group| (group.bucket, group.prefix.to_owned())),
+        frameworks: framework_names(decider.program(), workload.frameworks()).map(str::to_owned).collect(),
+        workload: workload.caught_up(&decider.engine, now_us),
+        now_us,
+    }
+}
+
+impl Admin {
+    /// Buckets by id.
+    pub(super) fn bucket_names(&self) -> BTreeMap<u64, String> {
+        let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
+        buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
+    }
+
+    /// A time of the engine.
+    fn time(&self, us: u64) -> String {
+        let ms = self.keeper.began_ms().saturating_add(us / 1000);
+        Timestamp(i64::try_from(ms).unwrap_or(i64::MAX)).to_string()
+    }
+
+    fn told(&self, taken: Taken, names: &BTreeMap<u64, String>) -> WorkloadInfo {
+        let Taken { workload, now_us, is_active, workers, sets, checkpoint, frameworks } = taken;
+        let bucket = |id: u64| names.get(&id).cloned().unwrap_or_else(|| format!("#{id}"));
+        let mut datasets: Vec<(&Set, (u64, String))> = workload.sets.iter().zip(sets).collect();
+        datasets.sort_by(|(a, _), (b, _)| (a.role.name(), b.reads).cmp(&(b.role.name(), a.reads)));
+        let dataset = |(set, (id, keys)): (&Set, (u64, String))| WorkloadDataset {
+            role: set.role.name().to_owned(),
+            bucket: bucket(id),
+            keys,
+            reads: set.reads.into(),
+            bytes: set.bytes,
+            passes: set.epochs.into(),
+            last_read: self.time(set.last_us),
+        };
+        WorkloadInfo {
+            id: workload.id.to_string(),
+            name: workload.identity.name.as_deref().map(str::to_owned),
+            user_agent: workload.identity.user_agent.as_deref().map(str::to_owned),
+            active: is_active,
+            phase: workload.phase.map(|phase| phase.name().to_owned()),
+            treatment: self.treatment(workload.phase),
+            since: self.time(workload.since_us),
+            evidence: workload.evidence(),
+            started: self.time(workload.first_us),
+            last_access: self.time(workload.last_us),
+            workers: workers as u64,
+            datasets: datasets.into_iter().map(dataset).collect(),
+            epochs: workload.epochs.into(),
+            batches: workload.batches,
+            batch_size: workload.batch_size().map(in_thousandths),
+            items: workload.items,
+            items_per_second: in_thousandths(workload.items_per_second(now_us)),
+            bytes_read: workload.bytes_read,
+            bytes_written: workload.bytes_written,
+            checkpoints: workload.saves.into(),
+            last_checkpoint: workload.saved_us.map(|us| self.time(us)),
+            last_checkpoint_prefix: checkpoint.map(|(id, prefix)| format!("s3://{}/{prefix}", bucket(id))),
+            checkpoint_interval_seconds: workload.save_interval_us.map(|us| in_thousandths(us as f64 / 1e6)),
+            frameworks,
+        }
+    }
+
+    fn treatment(&self, phase: Option<Phase>) -> TreatmentInfo {
+        let running = self.policies.running();
+        let settings = running.program.settings();
+        TreatmentInfo {
+            optimization: settings.optimization(phase).name().to_owned(),
+            prefetch: settings.prefetch(phase).name().to_owned(),
+            cache: settings.cache(phase).name().to_owned(),
+        }
+    }
+
+    fn totals(&self, totals: Totals) -> WorkloadTotals {
+        let said = self.keeper.metrics();
+        let in_phases: usize = totals.phases.iter().map(|(_, count)| count).sum();
+        let count =
+            |phase: &str, count: usize| PhaseCount { phase: phase.to_owned(), workloads: count as u64 };
+        let mut phases: Vec<_> =
+            totals.phases.iter().map(|(phase, workloads)| count(phase.name(), *workloads)).collect();
+        phases.push(count(NO_PHASE, totals.active - in_phases));
+        WorkloadTotals {
+            workloads: totals.workloads as u64,
+            active: totals.active as u64,
+            epochs: totals.epochs,
+            batches: totals.batches,
+            decisions: said.kept + said.bypassed + said.evicted,
+            phases,
+        }
+    }
+
+    pub(super) fn workload_families(&self) -> Vec<Family> {
+        let totals = self.keeper.ask(|decider, now_us| decider.workloads.totals(&decider.engine, now_us, 0));
+        let totals = self.totals(totals);
+        let mut count = Family::new(WORKLOADS);
+        for PhaseCount { phase, workloads } in &totals.phases {
+            count.push(&[phase], Value::Level(i64::try_from(*workloads).unwrap_or(i64::MAX)));
+        }
+        let epochs = Family::single(WORKLOAD_EPOCHS, Value::Count(totals.epochs));
+        vec![count, epochs, Family::single(WORKLOAD_BATCHES, Value::Count(totals.batches))]
+    }
+}
+
+fn in_thousandths(number: f64) -> f64 {
+    (number * 1000.0).round() / 1000.0
+}

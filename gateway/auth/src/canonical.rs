@@ -1,0 +1,207 @@
+//! The canonical request of SigV4, and the check of a signature over it.
+//!
+//! The path is signed as it was sent. Something between client and server may have encoded it in
+//! another way, so a signature that does not fit is tried once more over the path decoded and
+//! encoded as SigV4 has it, which names the same key; this costs right signatures nothing.
+
+use super::scope::Scope;
+use super::signing_key::SigningKey;
+use super::time::AmzDate;
+use super::{Request, mismatch, percent};
+use mlgw_common::hex;
+use crate::key::Key;
+use mlgw_wire::query::Query;
+use mlgw_wire::error::{Code, S3Error};
+use http::{HeaderMap, HeaderName};
+use mlgw_common::limits::REQUEST_HEADERS_MAX;
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What a client says it signed.
+pub(super) struct Claim<'a> {
+    pub(super) scope: Scope<'a>,
+    pub(super) date: AmzDate,
+    /// Names of the signed headers, lower-case, `;` between.
+    pub(super) signed_headers: &'a str,
+    /// The payload's hash, or the name that stands for it.
+    pub(super) payload: &'a str,
+    pub(super) signature: &'a str,
+}
+
+/// Checks the claim's signature and returns the key that made it, for chunk signatures.
+pub(super) fn verify(
+    request: &Request<'_>,
+    claim: &Claim<'_>,
+    key: &Arc<Key>,
+) -> Result<Arc<SigningKey>, S3Error> {
+    check_headers_signed(request, claim.signed_headers)?;
+    let kept = request.rules.keys.get(&claim.scope, key);
+    let new = kept.is_none();
+    let signing =
+        kept.unwrap_or_else(|| Arc::new(SigningKey::derive(key.secret.expose().as_bytes(), &claim.scope)));
+    let mut canonical = Vec::with_capacity(1024);
+    let path = request.head.uri.path();
+    write(request, claim, path, &mut canonical);
+    if !claim.fits(&signing, &canonical) {
+        let other = percent::path(path);
+        let mut again = Vec::new();
+        write(request, claim, &other, &mut again);
+        if other == path || !claim.fits(&signing, &again) {
+            return Err(claim.mismatch(&canonical));
+        }
+    }
+    if new {
+        request.rules.keys.keep(&claim.scope, key, &signing);
+    }
+    Ok(signing)
+}
+
+impl Claim<'_> {
+    /// The parts of the string to sign, but for the hash at its end.
+    fn preamble(&self) -> [&[u8]; 5] {
+        ["AWS4-HMAC-SHA256\n", self.date.as_str(), "\n", self.scope.text, "\n"].map(str::as_bytes)
+    }
+
+    fn fits(&self, signing: &SigningKey, canonical: &[u8]) -> bool {
+        let hash = hex::encode(&Sha256::digest(canonical).into());
+        let [a, b, c, d, e] = self.preamble();
+        let right = hex::encode(&signing.sign(&[a, b, c, d, e, &hash]));
+        hex::is_same(&right, self.signature.as_bytes())
+    }
+
+    fn mismatch(&self, canonical: &[u8]) -> S3Error {
+        let hash = hex::encode(&Sha256::digest(canonical).into());
+        let to_sign = [&self.preamble().concat()[..], &hash].concat();
+        mismatch(self.scope.access_key, self.signature, &to_sign)
+            .field("CanonicalRequest", String::from_utf8_lossy(canonical))
+    }
+}
+
+/// The host and everything that S3 acts upon must be signed, or a copied signature could be given
+/// another meaning.
+fn check_headers_signed(request: &Request<'_>, signed_headers: &str) -> Result<(), S3Error> {
+    let mut seen: Vec<&str> = signed_headers.split(';').collect();
+    // Clients sort them. A search among a thousand unsorted names would be quadratic.
+    if !seen.is_sorted() {
+        seen.sort_unstable();
+    }
+    // A header that is named repeatedly would be hashed each time.
+    if seen.len() > REQUEST_HEADERS_MAX || seen.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(S3Error::new(Code::SignatureDoesNotMatch));
+    }
+    let amz = request.head.headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with("x-amz-"));
+    let missing: Vec<&str> =
+        std::iter::once("host").chain(amz).filter(|name| seen.binary_search(name).is_err()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(S3Error::new(Code::AccessDenied)
+        .message("There were headers present in the request which were not signed")
+        .field("HeadersNotSigned", missing.join(", ")))
+}
+
+fn write(request: &Request<'_>, claim: &Claim<'_>, path: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(request.head.method.as_str().as_bytes());
+    out.push(b'\n');
+    out.extend_from_slice(path.as_bytes());
+    out.push(b'\n');
+    write_query(request.query, out);
+    out.push(b'\n');
+    for name in claim.signed_headers.split(';') {
+        out.extend_from_slice(name.as_bytes());
+        out.push(b':');
+        if name == "host" {
+            write_value(request.host(), out);
+        } else {
+            write_values(&request.head.headers, name, out);
+        }
+        out.push(b'\n');
+    }
+    out.push(b'\n');
+    out.extend_from_slice(claim.signed_headers.as_bytes());
+    out.push(b'\n');
+    out.extend_from_slice(claim.payload.as_bytes());
+}
+
+/// The query, encoded again and sorted, without the signature itself.
+fn write_query(query: &Query<'_>, out: &mut Vec<u8>) {
+    let parameters = query.parameters();
+    let signed = parameters.iter().filter(|parameter| parameter.name != "X-Amz-Signature");
+    let mut pairs: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::with_capacity(parameters.len());
+    pairs.extend(signed.map(|p| (percent::component(p.sent_name), percent::component(p.value))));
+    if !pairs.is_sorted() {
+        pairs.sort_unstable();
+    }
+    for (i, (name, value)) in pairs.iter().enumerate() {
+        if i > 0 {
+            out.push(b'&');
+        }
+        out.extend_from_slice(name.as_bytes());
+        out.push(b'=');
+        out.extend_from_slice(value.as_bytes());
+    }
+}
+
+fn write_values(headers: &HeaderMap, name: &str, out: &mut Vec<u8>) {
+    for (i, value) in headers.get_all(name).iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write_value(value.as_bytes(), out);
+    }
+}
+
+/// A header's value without spaces at its ends and with each run of spaces as one. S3 does this to
+/// spaces only, not to other white space.
+fn write_value(value: &[u8], out: &mut Vec<u8>) {
+    let mut space = false;
+    for &byte in value.trim_ascii() {
+        if byte != b' ' || !space {
+            out.push(byte);
+        }
+        space = byte == b' ';
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Query, write_query, write_value};
+
+    fn query(raw: &str) -> String {
+        let mut out = Vec::new();
+        write_query(&Query::parse(raw), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_query_is_sorted_by_name_and_then_by_value() {
+        assert_eq!(query("b=2&a=2&a=1&a-b=3"), "a=1&a=2&a-b=3&b=2");
+        assert_eq!(
+            query("prefix=somePrefix&marker=someMarker&max-keys=20"),
+            "marker=someMarker&max-keys=20&prefix=somePrefix"
+        );
+    }
+
+    #[test]
+    fn a_name_alone_has_an_empty_value() {
+        assert_eq!(query("uploads"), "uploads=");
+        assert_eq!(query("uploads="), "uploads=");
+        assert_eq!(query("&acl&"), "acl=");
+        assert_eq!(query(""), "");
+    }
+
+    #[test]
+    fn the_signature_does_not_sign_itself() {
+        assert_eq!(query("X-Amz-Date=d&X-Amz-Signature=00"), "X-Amz-Date=d");
+    }
+
+    #[test]
+    fn spaces_in_a_header_count_once() {
+        for (sent, signed) in [("a", "a"), (" a  b\tc  ", "a b\tc"), ("\"a   b\"", "\"a b\""), ("   ", "")] {
+            let mut out = Vec::new();
+            write_value(sent.as_bytes(), &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), signed);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `x-amz-content-sha256`: what the body will be held to.
+
+use super::ChunkSigner;
+use mlgw_common::hex;
+use mlgw_wire::error::{Code, S3Error};
+
+/// The header's name.
+pub(super) const HEADER: &str = "x-amz-content-sha256";
+
+/// The value for a body that is not signed.
+pub(super) const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
+
+/// What a signature promises about the body.
+#[derive(Debug)]
+pub enum Payload {
+    /// Nothing.
+    Unsigned,
+    /// The body has this SHA-256.
+    Sha256([u8; 32]),
+    /// The body is aws-chunked, each chunk with a signature; whether signed trailers follow.
+    SignedChunks(ChunkSigner, bool),
+    /// The body is aws-chunked without signatures; trailers follow.
+    UnsignedTrailer,
+}
+
+/// What the header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Declared {
+    Unsigned,
+    Sha256([u8; 32]),
+    SignedChunks { trailer: bool },
+    UnsignedTrailer,
+}
+
+impl Declared {
+    /// Reads the header's value.
+    pub(super) fn parse(value: &str) -> Result<Self, S3Error> {
+        match value {
+            UNSIGNED => Ok(Self::Unsigned),
+            "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => Ok(Self::UnsignedTrailer),
+            "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" => Ok(Self::SignedChunks { trailer: false }),
+            "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER" => Ok(Self::SignedChunks { trailer: true }),
+            "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD"
+            | "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER" => Err(S3Error::not_implemented(value)),
+            _ => hex::decode(value.as_bytes()).map(Self::Sha256).ok_or_else(|| {
+                S3Error::invalid_argument(
+                    "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
+                     STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a \
+                     valid sha256 value.",
+                    HEADER,
+                    value,
+                )
+            }),
+        }
+    }
+
+    /// The promise of a request whose signature, if any, cannot sign chunks.
+    pub(super) fn unsigned(self) -> Result<Payload, S3Error> {
+        match self {
+            Self::Unsigned => Ok(Payload::Unsigned),
+            Self::Sha256(hash) => Ok(Payload::Sha256(hash)),
+            Self::UnsignedTrailer => Ok(Payload::UnsignedTrailer),
+            Self::SignedChunks { .. } => Err(S3Error::new(Code::InvalidRequest).message(
+                "Requests without a SigV4 signature don't support this x-amz-content-sha256 value. Please \
+                 use UNSIGNED-PAYLOAD or STREAMING-UNSIGNED-PAYLOAD-TRAILER.",
+            )),
+        }
+    }
+
+    /// The promise of a request with a SigV4 signature, which `signer` begins with.
+    pub(super) fn signed(self, signer: impl FnOnce() -> ChunkSigner) -> Payload {
+        match self {
+            Self::Unsigned => Payload::Unsigned,
+            Self::Sha256(hash) => Payload::Sha256(hash),
+            Self::UnsignedTrailer => Payload::UnsignedTrailer,
+            Self::SignedChunks { trailer } => Payload::SignedChunks(signer(), trailer),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The rights of an access key: a role, narrowed by globs of buckets and of keys.
+//!
+//! A glob's `*` crosses `/`. A glob of keys covers what begins with a match, so `data/` and
+//! `data/*` both cover everything under `data/`. No globs at all means no narrowing. A request that
+//! names no bucket (or no key) is not narrowed by the globs for it, except that administering the
+//! server needs a key that nothing narrows: it could make itself another one.
+
+use globset::{GlobBuilder, GlobMatcher};
+use mlgw_wire::access::Action;
+use mlgw_api::Role;
+
+/// A glob that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the glob {glob:?} cannot be read: {reason}")]
+pub struct BadGlob {
+    glob: String,
+    reason: String,
+}
+
+/// Whose a request is and what it may do.
+#[derive(Clone, Debug)]
+pub struct Principal {
+    /// The access key that signed it.
+    pub access_key: String,
+    /// Owner id, as answers show it.
+    pub owner: String,
+    /// Its role.
+    pub role: Role,
+    /// Whether what it writes counts for its access key.
+    pays: bool,
+    buckets: Globs,
+    prefixes: Globs,
+}
+
+impl Principal {
+    /// A principal that is narrowed to `buckets` and `prefixes`, where there are any.
+    ///
+    /// # Errors
+    /// When one of them is not a glob.
+    pub fn new(
+        access_key: &str,
+        owner: &str,
+        role: Role,
+        buckets: &[String],
+        prefixes: &[String],
+    ) -> Result<Self, BadGlob> {
+        let begins: Vec<String> = prefixes.iter().map(|prefix| format!("{prefix}*")).collect();
+        Ok(Self {
+            access_key: access_key.to_owned(),
+            owner: owner.to_owned(),
+            role,
+            pays: true,
+            buckets: Globs::new(buckets)?,
+            prefixes: Globs::new(&begins)?,
+        })
+    }
+
+    /// A principal that nothing narrows, and that what it writes does not count for: the root.
+    #[must_use]
+    pub fn everywhere(access_key: &str, owner: &str, role: Role) -> Self {
+        Self {
+            access_key: access_key.to_owned(),
+            owner: owner.to_owned(),
+            role,
+            pays: false,
+            buckets: Globs::default(),
+            prefixes: Globs::default(),
+        }
+    }
+
+    /// The access key that what it writes counts for; empty for nobody.
+    #[must_use]
+    pub fn payer(&self) -> &str {
+        if self.pays { &self.access_key } else { "" }
+    }
+
+    /// Whether it may do `action` to the bucket and key.
+    #[must_use]
+    pub fn allows(&self, action: Action, bucket: Option<&str>, key: Option<&str>) -> bool {
+        let narrowed = !self.buckets.0.is_empty() || !self.prefixes.0.is_empty();
+        if self.role < action.role() || (action == Action::Admin && bucket.is_none() && narrowed) {
+            return false;
+        }
+        bucket.is_none_or(|bucket| self.buckets.cover(bucket))
+            && key.is_none_or(|key| self.prefixes.cover(key))
+    }
+}
+
+/// Any of several globs; none cover everything.
+#[derive(Clone, Debug, Default)]
+struct Globs(Vec<GlobMatcher>);
+
+impl Globs {
+    fn new(globs: &[String]) -> Result<Self, BadGlob> {
+        let compile = |glob: &String| {
+            let built = GlobBuilder::new(glob).literal_separator(false).backslash_escape(true).build();
+            built
+                .map(|glob| glob.compile_matcher())
+                .map_err(|error| BadGlob { glob: glob.clone(), reason: error.kind().to_string() })
+        };
+        globs.iter().map(compile).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn cover(&self, name: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|glob| glob.is_match(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Action, Principal, Role};
+
+    fn narrowed(role: Role, buckets: &[&str], prefixes: &[&str]) -> Principal {
+        let owned = |globs: &[&str]| globs.iter().map(|&g| g.to_owned()).collect::<Vec<_>>();
+        Principal::new("AK", "o", role, &owned(buckets), &owned(prefixes)).unwrap()
+    }
+
+    #[test]
+    fn a_role_may_do_what_the_lesser_ones_may() {
+        for (role, allowed) in [
+            (Role::Read, [true, true, false, false]),
+            (Role::Write, [true, true, true, false]),
+            (Role::Admin, [true, true, true, true]),
+        ] {
+            let principal = Principal::everywhere("AK", "o", role);
+            for (action, allowed) in
+                [Action::Read, Action::List, Action::Write, Action::Admin].into_iter().zip(allowed)
+            {
+                assert_eq!(principal.allows(action, Some("b"), Some("k")), allowed, "{role:?} {action:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn globs_of_buckets_narrow() {
+        let principal = narrowed(Role::Admin, &["team-*", "shared"], &[]);
+        for (bucket, allowed) in [("team-a", true), ("shared", true), ("shared2", false), ("other", false)] {
+            assert_eq!(principal.allows(Action::Write, Some(bucket), Some("k")), allowed, "{bucket}");
+            assert_eq!(principal.allows(Action::Admin, Some(bucket), None), allowed, "{bucket}");
+        }
+    }
+
+    #[test]
+    fn globs_of_keys_cover_what_begins_with_them() {
+        let principal = narrowed(Role::Read, &[], &["data/", "runs/*/log"]);
+        for (key, allowed) in [
+            ("data/", true),
+            ("data/a/b//c/", true),
+            ("data/\n*[", true),
+            ("data", false),
+            ("runs/7/log", true),
+            ("runs/7/x/logs/1", true),
+            ("runs/7", false),
+            ("", false),
+        ] {
+            assert_eq!(principal.allows(Action::Read, Some("b"), Some(key)), allowed, "{key:?}");
+        }
+        assert!(principal.allows(Action::List, Some("b"), None), "a bucket can be looked at");
+        assert!(!principal.allows(Action::List, Some("b"), Some("da")), "but not listed beyond its globs");
+    }
+
+    #[test]
+    fn only_a_key_that_nothing_narrows_administers_the_server() {
+        assert!(Principal::everywhere("AK", "o", Role::Admin).allows(Action::Admin, None, None));
+        assert!(!narrowed(Role::Admin, &["*"], &[]).allows(Action::Admin, None, None));
+        assert!(!narrowed(Role::Admin, &[], &["*"]).allows(Action::Admin, None, None));
+        assert!(!Principal::everywhere("AK", "o", Role::Write).allows(Action::Admin, None, None));
+    }
+
+    #[test]
+    fn a_broken_glob_is_refused_by_name() {
+        let refused = Principal::new("AK", "o", Role::Read, &["a[".to_owned()], &[]).unwrap_err();
+        assert!(refused.to_string().contains("\"a[\""), "{refused}");
+    }
+}

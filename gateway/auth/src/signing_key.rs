@@ -1,0 +1,99 @@
+//! Signing keys: derived from a secret for one day, region and service, and kept for a while.
+//!
+//! Deriving one takes four HMACs, more than verifying with it. Kept keys are found by the whole
+//! credential and belong to one [`Key`] in memory: when a secret changes there is another `Key`,
+//! and what was kept for the old one is never used again. Only keys that verified a signature are
+//! kept, so a stranger cannot push out what others use.
+
+use super::scope::Scope;
+use crate::key::Key;
+use hmac::{Hmac, KeyInit, Mac};
+use parking_lot::RwLock;
+use sha2::Sha256;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+/// Signing keys that are kept. At about 400 bytes each this is half a megabyte; a server sees a
+/// few per access key and day.
+const KEPT_MAX: usize = 1024;
+
+/// An HMAC-SHA256 keyed for one scope.
+pub(super) struct SigningKey(Hmac<Sha256>);
+
+impl SigningKey {
+    /// Derives the key of `scope` from `secret`.
+    pub(super) fn derive(secret: &[u8], scope: &Scope<'_>) -> Self {
+        let mut first = Vec::with_capacity(4 + secret.len());
+        first.extend_from_slice(b"AWS4");
+        first.extend_from_slice(secret);
+        let day = hmac_sha256(&first, scope.day.as_bytes());
+        let region = hmac_sha256(&day, scope.region.as_bytes());
+        let service = hmac_sha256(&region, scope.service.as_bytes());
+        Self(keyed(&hmac_sha256(&service, b"aws4_request")))
+    }
+
+    /// The signature over the concatenation of `parts`.
+    pub(super) fn sign(&self, parts: &[&[u8]]) -> [u8; 32] {
+        let mut mac = self.0.clone();
+        for part in parts {
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().into()
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SigningKey(..)")
+    }
+}
+
+fn keyed(key: &[u8]) -> Hmac<Sha256> {
+    match Hmac::new_from_slice(key) {
+        Ok(mac) => mac,
+        Err(_) => unreachable!("HMAC takes keys of any length"),
+    }
+}
+
+fn hmac_sha256(key: &[u8], data: &[u8]) -> [u8; 32] {
+    let mut mac = keyed(key);
+    mac.update(data);
+    mac.finalize().into_bytes().into()
+}
+
+/// The signing keys that were of use lately.
+#[derive(Default)]
+pub(super) struct SigningKeys(RwLock<HashMap<Box<str>, Kept>>);
+
+struct Kept {
+    /// Whose it is. A weak reference keeps the address from being used by another `Key`.
+    of: Weak<Key>,
+    signing: Arc<SigningKey>,
+}
+
+impl SigningKeys {
+    /// The kept key for this credential, if it was derived from exactly this `key`.
+    pub(super) fn get(&self, scope: &Scope<'_>, key: &Arc<Key>) -> Option<Arc<SigningKey>> {
+        let kept = self.0.read();
+        let kept = kept.get(scope.credential)?;
+        std::ptr::eq(kept.of.as_ptr(), Arc::as_ptr(key)).then(|| Arc::clone(&kept.signing))
+    }
+
+    /// Keeps a key that has verified a signature.
+    pub(super) fn keep(&self, scope: &Scope<'_>, key: &Arc<Key>, signing: &Arc<SigningKey>) {
+        let mut kept = self.0.write();
+        if kept.len() >= KEPT_MAX {
+            // Most are of days gone by; those in use come back at four HMACs each.
+            kept.clear();
+        }
+        let entry = Kept { of: Arc::downgrade(key), signing: Arc::clone(signing) };
+        kept.insert(scope.credential.into(), entry);
+    }
+}
+
+impl fmt::Debug for SigningKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKeys({} kept)", self.0.read().len())
+    }
+}

@@ -1,0 +1,208 @@
+//! Requests signed by `aws-sigv4`, which the Rust SDK signs with.
+
+use super::authenticate;
+use super::{ACCESS_KEY, NOW, OneKey, SECRET, is_verified, verify};
+use crate::{AuthRules, Payload};
+use mlgw_wire::error::Code;
+use aws_credential_types::Credentials;
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SignatureLocation,
+    SigningSettings, UriPathNormalizationMode, sign,
+};
+use aws_sigv4::sign::v4::{SigningParams, sign_chunk, sign_trailer};
+use bytes::Bytes;
+use http::Request;
+use http::request::Parts;
+use proptest::prelude::*;
+use std::time::{Duration, SystemTime};
+
+/// A request to be signed.
+pub(crate) struct ToSign<'a> {
+    pub(crate) method: &'a str,
+    /// Path and query as sent.
+    pub(crate) target: &'a str,
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+    pub(crate) body: SignableBody<'a>,
+    /// How long it is good for in the query; in the header, without.
+    pub(crate) expires: Option<Duration>,
+    pub(crate) region: &'a str,
+}
+
+impl Default for ToSign<'_> {
+    fn default() -> Self {
+        let body = SignableBody::UnsignedPayload;
+        Self { method: "GET", target: "/b/k", headers: &[], body, expires: None, region: "us-east-1" }
+    }
+}
+
+impl ToSign<'_> {
+    /// The head as it is sent, and its signature.
+    pub(crate) fn sign(self) -> (Parts, String) {
+        let uri = format!("http://localhost:9000{}", self.target);
+        let signable =
+            SignableRequest::new(self.method, &uri, self.headers.iter().copied(), self.body).unwrap();
+        let signed =
+            with_params(self.region, settings(self.expires), |params| sign(signable, &params.into()));
+        let (instructions, signature) = signed.unwrap().into_parts();
+        let mut request = Request::builder().method(self.method).uri(&uri).header("host", "localhost:9000");
+        for (name, value) in self.headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(()).unwrap();
+        instructions.apply_to_request_http1x(&mut request);
+        let mut head = request.into_parts().0;
+        // In origin form, as most clients send it.
+        head.uri = head.uri.path_and_query().unwrap().as_str().parse().unwrap();
+        (head, signature)
+    }
+}
+
+/// The signature of a chunk that follows the one with signature `previous`.
+pub(crate) fn chunk_signature(chunk: &[u8], previous: &str) -> String {
+    let chunk = Bytes::copy_from_slice(chunk);
+    with_params("us-east-1", (), |params| sign_chunk(&chunk, previous, &params).unwrap().into_parts().1)
+}
+
+/// The signature of a trailer that follows the last chunk.
+pub(crate) fn trailer_signature(name: &'static str, value: &str, previous: &str) -> String {
+    let mut headers = http::HeaderMap::new();
+    headers.insert(name, value.parse().unwrap());
+    let headers = headers.try_into().unwrap();
+    with_params("us-east-1", (), |params| sign_trailer(&headers, previous, &params).unwrap().into_parts().1)
+}
+
+fn settings(expires: Option<Duration>) -> SigningSettings {
+    let mut settings = SigningSettings::default();
+    settings.percent_encoding_mode = PercentEncodingMode::Single;
+    settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+    settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+    if expires.is_some() {
+        settings.payload_checksum_kind = PayloadChecksumKind::NoHeader;
+        settings.signature_location = SignatureLocation::QueryParams;
+        settings.expires_in = expires;
+    }
+    settings
+}
+
+fn with_params<S: Default, R>(
+    region: &str,
+    settings: S,
+    use_them: impl FnOnce(SigningParams<'_, S>) -> R,
+) -> R {
+    let identity = Credentials::new(ACCESS_KEY, SECRET, None, None, "tests").into();
+    let time = SystemTime::UNIX_EPOCH + Duration::from_millis(NOW.as_millis().unsigned_abs());
+    let params = SigningParams::builder().identity(&identity).region(region).name("s3").time(time);
+    use_them(params.settings(settings).build().unwrap())
+}
+
+const TARGETS: &[&str] = &[
+    "/",
+    "/b",
+    "/b/",
+    "/b/a//b/../c/",
+    "/b/a%20b%2Bc%25%F0%9F%98%80",
+    "/b/k?uploads",
+    "/b/k?partNumber=1&uploadId=0f",
+    "/b?list-type=2&prefix=a%2Fb%20c&delimiter=%2F&start-after=%C3%A9&encoding-type=url",
+    "/b?prefix=&delimiter=",
+];
+
+#[test]
+fn headers_are_verified_whatever_is_asked_for() {
+    for target in TARGETS {
+        for method in ["GET", "PUT", "DELETE", "HEAD", "POST"] {
+            assert!(
+                is_verified(&ToSign { method, target, ..Default::default() }.sign().0),
+                "{method} {target}"
+            );
+        }
+    }
+}
+
+#[test]
+fn presigned_urls_are_verified_whatever_is_asked_for() {
+    for target in TARGETS {
+        let expires = Some(Duration::from_secs(60));
+        assert!(is_verified(&ToSign { target, expires, ..Default::default() }.sign().0), "{target}");
+    }
+}
+
+#[test]
+fn header_values_are_signed_trimmed_and_with_single_spaces() {
+    let headers = &[
+        ("x-amz-meta-a", "  two   words\tand a tab "),
+        ("x-amz-meta-b", ""),
+        ("content-type", "a; b=\"c\""),
+    ];
+    assert!(is_verified(&ToSign { method: "PUT", headers, ..Default::default() }.sign().0));
+}
+
+#[test]
+fn a_header_sent_twice_is_signed_as_a_list() {
+    let headers = &[("x-amz-meta-a", "1"), ("x-amz-meta-a", "2")];
+    assert!(is_verified(&ToSign { headers, ..Default::default() }.sign().0));
+}
+
+#[test]
+fn the_payload_is_what_the_signature_says() {
+    let payload =
+        |body| verify(&ToSign { method: "PUT", body, ..Default::default() }.sign().0).unwrap().payload;
+    assert!(matches!(payload(SignableBody::UnsignedPayload), Payload::Unsigned));
+    assert!(matches!(payload(SignableBody::Bytes(b"hello")), Payload::Sha256(hash) if hash[0] == 0x2c));
+    assert!(matches!(payload(SignableBody::StreamingUnsignedPayloadTrailer), Payload::UnsignedTrailer));
+}
+
+#[test]
+fn a_target_in_absolute_form_is_signed_by_its_path_alone() {
+    let (mut head, _) = ToSign { target: "/b/k?a=b", ..Default::default() }.sign();
+    head.uri = "http://localhost:9000/b/k?a=b".parse().unwrap();
+    assert!(is_verified(&head));
+    head.headers.remove("host");
+    assert!(is_verified(&head), "HTTP/2 has the host in the target only");
+}
+
+#[test]
+fn a_path_encoded_in_another_way_on_its_journey_is_the_same_path() {
+    let (mut head, _) = ToSign { target: "/b/a%2Bb%28c%29", ..Default::default() }.sign();
+    for same in ["/b/a+b(c)", "/b/%61%2bb%28c)"] {
+        head.uri = same.parse().unwrap();
+        assert!(is_verified(&head), "{same}");
+    }
+    for other in ["/b/a%20b(c)", "/b/a+b(c)/", "/b//a+b(c)"] {
+        head.uri = other.parse().unwrap();
+        assert_eq!(verify(&head).unwrap_err().code(), Code::SignatureDoesNotMatch, "{other}");
+    }
+}
+
+#[test]
+fn any_region_is_accepted_unless_one_is_set() {
+    let (head, _) = ToSign { region: "mars-north-1", ..Default::default() }.sign();
+    assert!(is_verified(&head));
+    let mut rules = AuthRules::new("s3");
+    rules.region = Some("us-east-1".to_owned());
+    let error = authenticate(&head, &OneKey::with_secret(SECRET), NOW, &rules).unwrap_err();
+    assert_eq!(error.code(), Code::AuthorizationHeaderMalformed);
+    assert_eq!(error.get("Region"), Some("us-east-1"));
+}
+
+#[test]
+fn a_changed_secret_takes_effect_at_once() {
+    let rules = AuthRules::new("s3");
+    let (head, _) = ToSign::default().sign();
+    for _ in 0..2 {
+        assert!(authenticate(&head, &OneKey::with_secret(SECRET), NOW, &rules).is_ok());
+        let error = authenticate(&head, &OneKey::with_secret("another"), NOW, &rules).unwrap_err();
+        assert_eq!(error.code(), Code::SignatureDoesNotMatch);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_key_and_any_query_value_verify(key in "\\PC{1,20}", value in "\\PC{0,20}", presign: bool) {
+        use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode as encode};
+        let target = format!("/b/{}?prefix={}", encode(&key, NON_ALPHANUMERIC), encode(&value, NON_ALPHANUMERIC));
+        let expires = presign.then_some(Duration::from_secs(60));
+        let (head, _) = ToSign { target: &target, expires, ..Default::default() }.sign();
+        prop_assert!(is_verified(&head));
+    }
+}

@@ -1,0 +1,361 @@
+//! Brings one key of the new origin to what it is at the old one.
+//!
+//! Bytes go from the one to the other as they come. What the old origin says of them, an MD5 or a checksum of
+//! the whole, goes along, so that the new one takes nothing else. Where the new one gives an object another
+//! ETag, the object carries the old one in its mark, so that readers see no change.
+//!
+//! Always: what is at the new origin under a key is one version of it, or nothing.
+
+use mlgw_common::hex;
+use mlgw_tiering::writeback::record::{Mark, Timelines, unmarked};
+use mlgw_wire::origin_headers::describe;
+use crate::writeback::prove;
+use bytes::BytesMut;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use http::HeaderMap;
+use md5::{Digest as _, Md5};
+use mlgw_metadata::schema::{Bucket, EtagKind, ObjectVersion, Pair};
+use mlgw_tiering::origin::{
+    Body, Content, GetQuery, Got, ListQuery, Origin, OriginError, Part, Streamed, UploadOf, UploadsQuery,
+    complete_document,
+};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Larger objects go in parts of this.
+const PART_BYTES: u64 = 64 << 20;
+/// Parts of an object: fewer than S3 allows.
+const PARTS_MAX: u64 = 9_000;
+/// Parts of an object that go at once.
+const PARTS_AT_ONCE: usize = 4;
+/// Objects up to this are taken into memory, and can be sent again.
+const WHOLE_BYTES_MAX: u64 = 1 << 20;
+/// How often a key is tried, and how long is waited before the second time; each further one is twice as
+/// long.
+const TRIES: u32 = 8;
+/// So often in a row an object is not what its ETag says before that is taken for no MD5. A flipped bit is
+/// another one the next time.
+const REFUSED_MAX: u32 = 3;
+const WAIT: Duration = Duration::from_millis(200);
+/// Uploads on a page.
+const PAGE_UPLOADS: usize = 1000;
+
+/// A bucket of somebody else's, or what of it begins with a prefix.
+#[derive(Clone)]
+pub(super) struct Side {
+    pub(super) origin: Arc<dyn Origin>,
+    pub(super) prefix: String,
+}
+
+impl Side {
+    fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+}
+
+/// Carries objects.
+pub(super) struct Carrier {
+    pub(super) from: Side,
+    pub(super) to: Side,
+    pub(super) bucket: Arc<Bucket>,
+    /// The incarnation that marks objects, and those before it.
+    pub(super) timelines: Arc<Timelines>,
+    /// Whether every object gets a mark: where what is written back is known by it.
+    pub(super) marks_all: bool,
+    /// Whether an object was found whose ETag looks like an MD5 and is none; the others are not sent in vain
+    /// so often then.
+    pub(super) has_other_etags: AtomicBool,
+}
+
+/// What came of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carried {
+    /// It was the same already.
+    Same,
+    /// It was copied.
+    Moved {
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// It is not at the old origin, and not at the new one.
+    Deleted,
+}
+
+/// How an object is sent.
+#[derive(Clone, Copy)]
+struct How {
+    /// With a mark that has its ETag.
+    marked: bool,
+    /// With this MD5, as it was read once; without one, with its ETag, if that may be one.
+    md5: Option<[u8; 16]>,
+    /// How often what came did not have the MD5 that it was sent with.
+    refused: u32,
+}
+
+impl Carrier {
+    /// Brings a key to what it is at the old origin, unless what is listed says that it is so.
+    pub(super) async fn compare(
+        &self,
+        key: &str,
+        from: &ObjectVersion,
+        to: Option<&ObjectVersion>,
+    ) -> Result<Carried, OriginError> {
+        // What was written behind a copy is newer than it.
+        let Some(to) = to.filter(|to| to.size == from.size && to.modified_ms >= from.modified_ms) else {
+            return self.carry(key).await;
+        };
+        for tries in 1.. {
+            match self.is_same(key, from, to).await {
+                Ok(true) => return Ok(Carried::Same),
+                Ok(false) => break,
+                Err(error) if error.is_transient() && tries < TRIES => wait(tries).await,
+                Err(error) => return Err(error),
+            }
+        }
+        self.carry(key).await
+    }
+
+    /// Whether objects that may be the same are.
+    async fn is_same(
+        &self,
+        key: &str,
+        from: &ObjectVersion,
+        to: &ObjectVersion,
+    ) -> Result<bool, OriginError> {
+        let (here, there) = (self.from.key(key), self.to.key(key));
+        if from.etag != to.etag || self.marks_all {
+            let shown = match self.from.origin.head(&here).await {
+                Ok(object) => unmarked(&object).map_or(object.etag, |shown| shown.etag),
+                Err(OriginError::NoSuchKey) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            let copied = match self.to.origin.head(&there).await {
+                Ok(object) => unmarked(&object).map(|shown| shown.etag),
+                Err(OriginError::NoSuchKey) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            if copied != Some(shown) {
+                return Ok(false);
+            }
+        }
+        Ok(tags(&*self.from.origin, &here).await? == tags(&*self.to.origin, &there).await?)
+    }
+
+    /// Brings a key to what it is at the old origin now.
+    pub(super) async fn carry(&self, key: &str) -> Result<Carried, OriginError> {
+        let mut how = How { marked: self.marks_all, md5: None, refused: 0 };
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let error = match self.try_carry(key, &mut how).await {
+                Ok(Some(carried)) => {
+                    self.has_other_etags.fetch_or(how.md5.is_some(), Relaxed);
+                    return Ok(carried);
+                }
+                // As it was sent it did not become what it should; now it is sent otherwise.
+                Ok(None) => continue,
+                Err(error) => error,
+            };
+            let is_other = matches!(&error, OriginError::Refused { code, .. } if code == "BadDigest");
+            how.refused += u32::from(is_other);
+            let refused_max = if self.has_other_etags.load(Relaxed) { 1 } else { REFUSED_MAX };
+            if is_other && how.refused >= refused_max {
+                // What its origin calls an MD5 is none, where it keeps objects encrypted. Then what is sent
+                // must be what came twice before.
+                let (first, second) = (self.digest(key).await.ok(), self.digest(key).await.ok());
+                how = How { marked: true, md5: first.filter(|_| first == second), ..how };
+            }
+            if !(error.is_transient() || error == OriginError::Changed || is_other) || tries >= TRIES {
+                return Err(error);
+            }
+            wait(tries).await;
+        }
+    }
+
+    /// Carries a key; nothing when it is to be tried again in another way.
+    async fn try_carry(&self, key: &str, how: &mut How) -> Result<Option<Carried>, OriginError> {
+        let (here, there) = (self.from.key(key), self.to.key(key));
+        let got = match self.from.origin.get(&here, &GetQuery::of(Part::Whole)).await {
+            Ok(got) => got,
+            Err(OriginError::NoSuchKey) => {
+                self.to.origin.delete(&there, &HeaderMap::new()).await?;
+                return Ok(Some(Carried::Deleted));
+            }
+            Err(error) => return Err(error),
+        };
+        let Got { object, body, .. } = got;
+        let shown = unmarked(&object).unwrap_or_else(|| object.clone());
+        how.marked |= object.size > PART_BYTES || hex::decode::<16>(shown.etag.as_bytes()).is_none();
+        let mut headers = HeaderMap::new();
+        let tags = tags(&*self.from.origin, &here).await?;
+        let like = ObjectVersion { tags, ..shown.clone() };
+        describe(&like, &mut headers);
+        if how.marked {
+            Mark::of_moved(&self.bucket, &self.timelines, &object).put(&mut headers);
+        }
+        if object.size > PART_BYTES {
+            drop(body);
+            self.carry_large(&here, &there, &object, &headers).await?;
+        } else {
+            let etag = how.md5.map_or_else(|| object.etag.clone(), |md5| hex::text(&md5));
+            // What came twice is proved by its own MD5, whatever the ETag is.
+            let etag_kind = if how.md5.is_some() { EtagKind::Plain.into() } else { like.etag_kind };
+            prove(&ObjectVersion { etag, etag_kind, ..like }, &mut headers);
+            let content = content(body, object.size).await?;
+            let written = self.to.origin.put(&there, &headers, content).await?;
+            if !how.marked && written.etag().as_ref() != Some(&shown.etag) {
+                how.marked = true;
+                return Ok(None);
+            }
+        }
+        Ok(Some(Carried::Moved { bytes: object.size }))
+    }
+
+    /// The MD5 of what the old origin sends.
+    async fn digest(&self, key: &str) -> Result<[u8; 16], OriginError> {
+        let got = self.from.origin.get(&self.from.key(key), &GetQuery::of(Part::Whole)).await?;
+        let md5 = got.body.try_fold(Md5::new(), |md5, piece| async move { Ok(md5.chain_update(&piece)) });
+        Ok(md5.await?.finalize().into())
+    }
+
+    /// Carries a large object in parts.
+    async fn carry_large(
+        &self,
+        here: &str,
+        there: &str,
+        object: &ObjectVersion,
+        headers: &HeaderMap,
+    ) -> Result<(), OriginError> {
+        let id = self.to.origin.create_upload(there, headers).await?.id;
+        let upload = UploadOf { key: there, id: &id };
+        let done = self.carry_parts(here, upload, object).await;
+        if done.is_err() {
+            // What is left is ended with the migration.
+            let _ = self.to.origin.abort(upload).await;
+        }
+        done
+    }
+
+    async fn carry_parts(
+        &self,
+        here: &str,
+        upload: UploadOf<'_>,
+        object: &ObjectVersion,
+    ) -> Result<(), OriginError> {
+        let parts = ranges(object.size).into_iter().zip(1..);
+        let parts: Vec<_> =
+            parts.map(|(range, number)| self.carry_part(here, upload, object, number, range)).collect();
+        let etags: Vec<String> = stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await?;
+        let parts = etags.iter().zip(1..).map(|(etag, number)| (number, etag.as_str(), Vec::new()));
+        self.to.origin.complete(upload, &HeaderMap::new(), complete_document(parts)).await?;
+        Ok(())
+    }
+
+    /// Carries a part and returns its ETag.
+    async fn carry_part(
+        &self,
+        here: &str,
+        upload: UploadOf<'_>,
+        object: &ObjectVersion,
+        number: u32,
+        range: Range<u64>,
+    ) -> Result<String, OriginError> {
+        let part = Part::Range { first: range.start, end: range.end };
+        let query = GetQuery { if_match: Some(object.etag.clone()), ..GetQuery::of(part) };
+        for tries in 1.. {
+            let sent = async {
+                let got = self.from.origin.get(here, &query).await?;
+                if got.object.etag != object.etag || got.range != range {
+                    return Err(OriginError::Changed);
+                }
+                let content = content(got.body, range.end - range.start).await?;
+                self.to.origin.put_part(upload, number, &HeaderMap::new(), content).await
+            };
+            match sent.await {
+                Ok(written) => {
+                    return written
+                        .etag()
+                        .ok_or_else(|| OriginError::Nonsense("a part without an ETag".to_owned()));
+                }
+                Err(error) if error.is_transient() && tries < TRIES => wait(tries).await,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(OriginError::TimedOut)
+    }
+
+    /// Ends uploads where the bucket goes: those that an earlier run has left, for nobody else writes there.
+    pub(super) async fn abort_uploads(&self) -> Result<(), OriginError> {
+        let keys =
+            ListQuery { prefix: self.to.prefix.clone(), max_keys: PAGE_UPLOADS, ..ListQuery::default() };
+        let query = UploadsQuery { keys, ..UploadsQuery::default() };
+        loop {
+            let page = match self.to.origin.list_uploads(&query).await {
+                // Without the operation there are no uploads to speak of.
+                Err(OriginError::Refused { status: 501, .. }) => return Ok(()),
+                page => page?,
+            };
+            for upload in &page.uploads {
+                self.to.origin.abort(UploadOf { key: &upload.key, id: &upload.id }).await?;
+            }
+            if page.uploads.is_empty() || page.next.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The tags of an object; none where the origin has no such thing, or the object is gone.
+async fn tags(origin: &dyn Origin, key: &str) -> Result<Vec<Pair>, OriginError> {
+    match origin.tags(key).await {
+        Err(OriginError::Refused { status: 501, .. } | OriginError::NoSuchKey) => Ok(Vec::new()),
+        tags => tags,
+    }
+}
+
+async fn wait(tries: u32) {
+    tokio::time::sleep(WAIT * (1 << (tries - 1).min(5))).await;
+}
+
+/// Bytes to be sent on.
+async fn content(body: Body, bytes: u64) -> Result<Content, OriginError> {
+    if bytes > WHOLE_BYTES_MAX {
+        return Ok(Content::Stream(Streamed { bytes, pieces: body, trailer: None }));
+    }
+    let whole: BytesMut = body
+        .try_fold(BytesMut::new(), |mut whole, piece| async move {
+            whole.extend_from_slice(&piece);
+            Ok(whole)
+        })
+        .await?;
+    if whole.len() as u64 != bytes {
+        return Err(OriginError::Unreachable(format!("{} bytes came of {bytes}", whole.len())));
+    }
+    Ok(Content::Whole(whole.freeze()))
+}
+
+/// The parts of an object of so many bytes.
+fn ranges(bytes: u64) -> Vec<Range<u64>> {
+    let part_bytes = bytes.div_ceil(PARTS_MAX).max(PART_BYTES);
+    (0..bytes.div_ceil(part_bytes)).map(|n| n * part_bytes..((n + 1) * part_bytes).min(bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PART_BYTES, PARTS_MAX, ranges};
+    use proptest::{prop_assert, prop_assert_eq, proptest};
+
+    proptest! {
+        #[test]
+        fn parts_cover_an_object_and_are_not_too_many(bytes in PART_BYTES + 1..(5u64 << 40) + 1) {
+            let parts = ranges(bytes);
+            prop_assert!(parts.len() as u64 <= PARTS_MAX && parts.len() > 1);
+            prop_assert_eq!((parts[0].start, parts[parts.len() - 1].end), (0, bytes));
+            for two in parts.windows(2) {
+                prop_assert!(two[0].end == two[1].start && two[0].end - two[0].start >= PART_BYTES);
+            }
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Checkpoints that a rule deletes, after their grace, as an S3 DELETE deletes objects.
+//!
+//! Always: a checkpoint is noted durably and watched a grace before; at the moment of deletion the policy
+//! still says so, and of its objects exactly those go that were there when it was noted: one that was written
+//! since ends it for this round, and what only begins like them stays.
+
+use super::Acting;
+use super::groups::{Retained, moment_of};
+use super::pointed::{Endangered, Named, named};
+use super::standing::{Outcome, Standing};
+use super::walk::{Ended, Walk};
+use mlgw_telemetry::audit::Line;
+use mlgw_common::limits::ROUND_DELETIONS_MAX;
+use mlgw_common::{BucketId, ObjectKey};
+use mlgw_metadata::Catalogue;
+use mlgw_metadata::command::{Conditions, EtagCondition};
+use mlgw_metadata::schema::{Bucket, BucketState, ObjectVersion};
+use mlgw_policies::at_rest::{Note, Superfluous};
+use mlgw_policies::checkpoints::{Checkpoints, Generation, GroupId, MustStay};
+use mlgw_policies::language::{ActionKind, Tier};
+use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
+use mlgw_tiering::policy::Keeper;
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Who deletes, in the audit log.
+const WHO: &str = "policy";
+
+/// What came of a checkpoint.
+#[derive(Default)]
+struct Deleted {
+    objects: u64,
+    bytes: u64,
+    /// Where the first of it was.
+    from: Option<Place>,
+    /// Why not all of it went.
+    error: Option<String>,
+}
+
+/// The engine watches the checkpoints whose deletion waits, and those that are about to. Done before it
+/// recalls what it heard, so that a restart forgets no read.
+pub fn watch_doomed(standing: &Standing, keeper: &Keeper, superfluous: &[Superfluous]) {
+    let notes = standing.notes();
+    let noted = notes.iter().map(|note| (note.bucket, note.prefix.as_str()));
+    let coming = superfluous.iter().map(|one| (one.bucket, one.prefix.as_str()));
+    keeper.ask(|decider, _| decider.watched.set(noted.chain(coming)));
+}
+
+impl Acting {
+    /// Notes what is superfluous now, and deletes that of which the grace is over.
+    pub(super) async fn delete_due(
+        self: &Arc<Self>,
+        walk: Option<&Arc<Walk>>,
+        mut superfluous: Vec<Superfluous>,
+    ) -> Result<(), Ended> {
+        watch_doomed(&self.context.standing, &self.context.keeper, &superfluous);
+        let now_ms = self.context.clock.now().as_millis();
+        for one in &mut superfluous {
+            let at_ms = self.touched_ms(one.bucket, &one.prefix).unwrap_or(i64::MIN);
+            // A rule that was taken back and given again is as good as a touch: its grace begins anew.
+            let since_ms = self.context.policies.deletes_since_ms(&one.rule);
+            one.touched_ms = one.touched_ms.max(at_ms).max(since_ms);
+            // So is one that stayed for another reason than its grace, which nobody has waited for.
+            if one.stays.is_empty() && self.context.standing.held(one.bucket, &one.prefix).is_some() {
+                one.touched_ms = now_ms;
+            }
+        }
+        // What was found to stay comes last: there is room for so many, and what may go needs it.
+        superfluous.sort_by_cached_key(|one| self.context.standing.stays(one.bucket, &one.prefix).is_some());
+        let goes = superfluous.iter().filter(|one| one.stays.is_empty());
+        let goes: BTreeSet<_> = goes.map(|one| (one.bucket, one.prefix.clone())).collect();
+        let noted = self.noted("deletions that wait", move |standing| standing.note(now_ms, &superfluous));
+        let due = noted.await?;
+        let Some(walk) = walk else { return Ok(()) };
+        let named = self.named(walk, &due, &goes).await;
+        let mut left = ROUND_DELETIONS_MAX;
+        for note in due {
+            let bucket = self.context.stored.catalogue.buckets(None, None, usize::MAX);
+            let bucket = bucket.into_iter().find(|bucket| bucket.id == note.bucket);
+            let ours = bucket.filter(|one| one.binding.is_none() && one.state() == BucketState::Active);
+            if let Some(bucket) = ours.filter(|_| left > 0)
+                && let Some(deleted) = self.delete_one(walk, &bucket, (&note, &named), &mut left).await
+            {
+                self.note_deleted(&bucket, &note, deleted).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Which of those that are due files name. `goes` are all that go, now or later.
+    async fn named(&self, walk: &Walk, due: &[Note], goes: &BTreeSet<(u64, String)>) -> Named {
+        let is_due: BTreeSet<_> = due.iter().map(|note| (note.bucket, note.prefix.as_str())).collect();
+        let all = walk.own.series().flat_map(|series| walk.own.generations(series.id));
+        let due = all.filter(|one| is_due.contains(&(one.bucket, one.prefix)));
+        let due: Vec<GroupId> = due.map(|one| one.id).collect();
+        let goes = |one: &Generation<'_>| goes.contains(&(one.bucket, one.prefix.to_owned()));
+        named(&self.context.stored, &Endangered::of(&walk.own, &due, goes)).await
+    }
+
+    /// Remembers durably how far checkpoints are from each other, before any goes that tells it.
+    pub(super) async fn learn_spacings(&self, walk: &Arc<Walk>, retained: &Retained) -> Result<(), Ended> {
+        let thinned: Vec<_> = retained.thinned().collect();
+        let walk = Arc::clone(walk);
+        let noted = self.noted("intervals of checkpoints", move |standing| {
+            let mut spacings = standing.spacings();
+            spacings.learn(&walk.own, thinned.into_iter());
+            standing.keep_spacings(spacings)
+        });
+        noted.await
+    }
+
+    /// Notes something durably, on a thread that may block.
+    async fn noted<T: Send + 'static>(
+        &self,
+        what: &str,
+        note: impl FnOnce(&Standing) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, Ended> {
+        let standing = Arc::clone(&self.context.standing);
+        let noted = tokio::task::spawn_blocking(move || note(&standing)).await;
+        let noted = noted.map_err(|error| Ended::Failed(error.to_string()))?;
+        noted.map_err(|error| Ended::Failed(format!("{what} are not noted: {error}")))
+    }
+
+    /// When anything of a checkpoint that is watched was read or written, in milliseconds since 1970.
+    fn touched_ms(&self, bucket: u64, prefix: &str) -> Option<i64> {
+        let (began_ms, now_ms) = (self.context.keeper.began_ms(), self.context.clock.now().as_millis());
+        let told =
+            self.context.keeper.ask(|decider, now_us| Some((decider.watched.touched(bucket, prefix)?, now_us)));
+        let (at_us, now_us) = told?;
+        Some(by_both_clocks(at_us, (began_ms, now_us), now_ms))
+    }
+
+    /// Deletes the objects of a checkpoint, as many as may go in a round; nothing comes of one that does not
+    /// fit into what is left of it.
+    async fn delete_one(
+        &self,
+        walk: &Walk,
+        bucket: &Bucket,
+        (note, named): (&Note, &Named),
+        left: &mut usize,
+    ) -> Option<Deleted> {
+        let mut deleted = Deleted::default();
+        let held = self.context.standing.held(note.bucket, &note.prefix);
+        if let Some(why) = held.or_else(|| named.why(note.bucket, &note.prefix).map(str::to_owned)) {
+            return Some(Deleted { error: Some(why), ..deleted });
+        }
+        let (catalogue, noted, id, most) =
+            (self.context.stored.catalogue.clone(), note.clone(), bucket.bucket_id(), *left);
+        let found = tokio::task::spawn_blocking(move || objects_of(&catalogue, id, &noted, most));
+        let objects = match found.await.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(objects) => objects,
+            Err(error) => return Some(Deleted { error: Some(error), ..deleted }),
+        };
+        if !self.has_newer(walk, bucket, note) {
+            return Some(Deleted { error: Some("no newer one of its run is whole".to_owned()), ..deleted });
+        }
+        let is_all = objects.len() < most;
+        if !is_all && most < ROUND_DELETIONS_MAX {
+            // It goes whole in the next round: what is left of one tells less of it.
+            return None;
+        }
+        if let Some(why) = self.must_stay(walk, (bucket, named), &objects, is_all).await {
+            return Some(Deleted { error: Some(why), ..deleted });
+        }
+        for (key, object) in objects {
+            if let Some(why) = self.called_off(walk, note, (bucket, &key)) {
+                deleted.error = Some(why);
+                break;
+            }
+            let conditions = Conditions {
+                if_match: Some(EtagCondition::one_of(vec![object.etag.clone()])),
+                // The same bytes may have been written again, in the same millisecond.
+                if_match_seq: Some(object.seq),
+                ..Conditions::default()
+            };
+            deleted.from = deleted.from.or_else(|| self.first_place(bucket, &key, &object));
+            *left -= 1;
+            let now = self.context.clock.now();
+            if let Err(error) = self.objects.delete(bucket, &key, now, conditions).await {
+                deleted.error = Some(error.to_string());
+                break;
+            }
+            self.context.keeper.ask(|decider, _| decider.checkpoints.deleted(bucket.id, key.as_str()));
+            deleted.objects += 1;
+            deleted.bytes += object.size;
+        }
+        Some(deleted)
+    }
+
+    fn first_place(&self, bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> Option<Place> {
+        Some(match self.context.stored.known(bucket, key, object).ok()?.tier? {
+            Tier::Memory | Tier::Hot => Place::Hot,
+            Tier::Cold => Place::Cold,
+            Tier::Upstream => Place::Upstream,
+        })
+    }
+
+    /// Why none of the objects of a checkpoint is to be deleted, which may be all of it.
+    async fn must_stay(
+        &self,
+        walk: &Walk,
+        (bucket, named): (&Bucket, &Named),
+        objects: &[(ObjectKey, ObjectVersion)],
+        is_all: bool,
+    ) -> Option<String> {
+        let (first, _) = objects.first()?;
+        let Some(group) = walk.own.group_of(bucket.id, first.as_str()) else {
+            return Some(MustStay::Unknown.why());
+        };
+        if is_all && objects.len() != group.files as usize {
+            return Some("other files of it are there than were looked at".to_owned());
+        }
+        let better = match walk.own.better(group.id) {
+            Err(doubts) => return Some(MustStay::all(&doubts)),
+            Ok(better) => better,
+        };
+        match named.is_as_seen(&self.context.stored, bucket.id, group.parent).await {
+            Ok(true) => {}
+            Ok(false) => {
+                return Some("a small file beside it, which may name it, was written meanwhile".to_owned());
+            }
+            Err(why) => return Some(why),
+        }
+        // They may have gone, or be written anew, since the walk saw them.
+        let stand = better.iter().all(|id| stands(&walk.own, *id, |key| self.found(bucket, key)));
+        (!stand).then(|| MustStay::NoneBetter.why())
+    }
+
+    /// Whether the newest complete checkpoint of the run, by what the walk has found, is another one and
+    /// still there.
+    fn has_newer(&self, walk: &Walk, bucket: &Bucket, note: &Note) -> bool {
+        let series = walk
+            .own
+            .series()
+            .filter(|series| series.bucket == bucket.id)
+            .find(|series| walk.own.generations(series.id).iter().any(|one| one.prefix == note.prefix));
+        let newest = series.and_then(|series| walk.own.newest_complete(series.id));
+        newest
+            .filter(|newest| newest.prefix != note.prefix)
+            .is_some_and(|newest| stands(&walk.own, newest.id, |key| self.found(bucket, key)))
+    }
+
+    /// The object that a key is now, if the catalogue says so.
+    fn found(&self, bucket: &Bucket, key: &str) -> Option<ObjectVersion> {
+        let key = ObjectKey::new(key).ok()?;
+        self.context.stored.catalogue.object(bucket.bucket_id(), &key).ok()?
+    }
+
+    /// Why a deletion that is due is not to be done after all.
+    fn called_off(&self, walk: &Walk, note: &Note, (bucket, key): (&Bucket, &ObjectKey)) -> Option<String> {
+        if !Arc::ptr_eq(&self.context.policies.running().program, &walk.program) {
+            return Some("the policy has changed".to_owned());
+        }
+        let pins = self.context.jobs.dataset_pins();
+        if pins.iter().any(|pin| pin.holds(bucket.bucket_id(), key.as_str())) {
+            return Some("somebody has pinned its dataset".to_owned());
+        }
+        let at_ms = self.touched_ms(note.bucket, &note.prefix);
+        let is_touched = at_ms.is_some_and(|at_ms| at_ms >= note.noted_ms);
+        is_touched.then(|| "it was read or written meanwhile".to_owned())
+    }
+
+    /// Leaves a line in the audit log and in that of decisions.
+    async fn note_deleted(&self, bucket: &Bucket, note: &Note, deleted: Deleted) {
+        let Deleted { objects, bytes, from, error } = deleted;
+        let is_news = self.context.standing.set_stays(note, error.as_deref());
+        if objects == 0 && !is_news {
+            return;
+        }
+        self.context.standing.count(ActionKind::Retain, Outcome::Done, objects);
+        let (kind, why) = (Kind::Delete, Why::rule(&note.rule));
+        let what = What::Objects { bucket: bucket.bucket_id(), count: objects, prefix: &note.prefix };
+        let (from, to) = (from.unwrap_or(Place::Hot), Place::Nowhere);
+        let decided = |outcome| Decided { kind, what, from, to, bytes, why, outcome };
+        if objects > 0 {
+            self.context.decisions.record(&decided(decisions::Outcome::Done));
+        }
+        if let Some(error) = &error {
+            self.context.standing.count(ActionKind::Retain, Outcome::Failed, 1);
+            self.context
+                .decisions
+                .record_because(&Decided { bytes: 0, ..decided(decisions::Outcome::Failed) }, error);
+        }
+        let line = Line {
+            time: self.context.clock.now().to_string(),
+            who: WHO.to_owned(),
+            from: String::new(),
+            action: "policy.retain.delete".to_owned(),
+            resource: format!("s3://{}/{}", bucket.name, note.prefix),
+            before: serde_json::json!({"rule": note.rule, "objects": objects, "bytes": bytes}),
+            after: serde_json::Value::Null,
+            outcome: error.unwrap_or_else(|| "done".to_owned()),
+        };
+        if let Err(error) = self.context.audit.write(line).await {
+            tracing::error!(%error, "a deletion by a rule is not in the audit log");
+        }
+    }
+}
+
+/// A moment of the engine's, which counts from when it began and has come to `now_us`, in milliseconds since
+/// 1970. The clock may have been put right since it began: the later one counts of what both say.
+fn by_both_clocks(at_us: u64, (began_ms, now_us): (u64, u64), now_ms: i64) -> i64 {
+    let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+    let since_begin = millis(began_ms.saturating_add(at_us / 1000));
+    since_begin.max(now_ms.saturating_sub(millis(now_us.saturating_sub(at_us) / 1000)))
+}
+
+/// Whether all files of a checkpoint that a walk has found are still there as it has found them; `object` is
+/// what a key is now.
+fn stands(own: &Checkpoints, id: GroupId, object: impl Fn(&str) -> Option<ObjectVersion>) -> bool {
+    let (Some(group), Some(mut members)) = (own.group(id), own.members(id)) else {
+        return false;
+    };
+    members.all(|(rest, bytes, at)| {
+        object(&format!("{}{rest}", group.prefix))
+            .is_some_and(|object| !object.delete_marker && object.size == bytes && moment_of(&object) == at)
+    })
+}
+
+/// The objects of a checkpoint, none of which was written since it was noted; so many of them at most.
+fn objects_of(
+    catalogue: &Catalogue,
+    bucket: BucketId,
+    note: &Note,
+    most: usize,
+) -> Result<Vec<(ObjectKey, ObjectVersion)>, String> {
+    let reader = catalogue.reader();
+    let mut objects = Vec::new();
+    for found in reader.scan(bucket, Bound::Included(note.prefix.as_bytes())) {
+        let (key, entry) = found.map_err(|error| error.to_string())?;
+        if !key.as_str().starts_with(&note.prefix) || objects.len() == most {
+            break;
+        }
+        // What somebody keeps beside them, or in their folder, is not theirs.
+        if Checkpoints::prefix_of(key.as_str()) != Some(&note.prefix) {
+            continue;
+        }
+        let object = entry.version().map_err(|error| error.to_string())?;
+        // Its Last-Modified may be older than the note, as that of a write that began before.
+        if object.seq > note.seq {
+            return Err(format!("{key} was written meanwhile"));
+        }
+        if !object.delete_marker {
+            objects.push((key, object));
+        }
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ObjectVersion, by_both_clocks, stands};
+    use mlgw_policies::checkpoints::{Checkpoints, Limits, Moment};
+
+    #[test]
+    fn a_clock_that_was_put_right_makes_no_read_older() {
+        // The engine began at 1 s and has come to 5 s; it was read at its third.
+        let touched = |now_ms| by_both_clocks(3_000_000, (1_000, 5_000_000), now_ms);
+        assert_eq!(touched(6_000), 4_000, "both say the same");
+        assert_eq!(touched(100_000), 98_000, "the clock was behind when it began");
+        assert_eq!(touched(2_000), 4_000, "or before");
+    }
+
+    #[test]
+    fn what_was_written_again_or_has_gone_since_the_walk_stands_in_for_nothing() {
+        let keys = ["run/step-2/__0_0.distcp", "run/step-2/.metadata"];
+        let mut own = Checkpoints::new(Limits::default());
+        for key in keys {
+            own.stored(Moment { seq: 3, at_us: 7_000 }, 1, key, 10);
+        }
+        let id = own.group_of(1, keys[0]).unwrap().id;
+        let seen = ObjectVersion { seq: 3, size: 10, modified_ms: 7, ..ObjectVersion::default() };
+        assert!(stands(&own, id, |_| Some(seen.clone())));
+        for now in [
+            None,
+            Some(ObjectVersion { size: 9, ..seen.clone() }),
+            Some(ObjectVersion { seq: 4, ..seen.clone() }),
+            Some(ObjectVersion { delete_marker: true, ..seen.clone() }),
+        ] {
+            for changed in keys {
+                let object = |key: &str| if key == changed { now.clone() } else { Some(seen.clone()) };
+                assert!(!stands(&own, id, object), "{changed}: {now:?}");
+            }
+        }
+        own.forget(id);
+        assert!(!stands(&own, id, |_| Some(seen.clone())));
+    }
+}

@@ -1,0 +1,304 @@
+//! Whether a small file names a checkpoint that is about to be deleted: somebody goes on from it, serves it
+//! or calls it the best.
+//!
+//! Read are the files of at most 64 KiB in the folder of its run, in the folders above that, and in the
+//! checkpoints of its run that stay; of the Trainer of
+//! transformers its state besides, however long that is. Always: a file that cannot be read, or of which
+//! there are too many, names all that it
+//! may name; and what a file names stays, so that its own files are read as well. Nothing is written here.
+
+use crate::stored_objects::StoredObjects;
+use mlgw_common::limits::{NAMING_BYTES_MAX, NAMING_FILES_MAX, NAMING_FOLDERS_MAX, NAMING_KEYS_MAX};
+use mlgw_common::{BucketId, ObjectKey};
+use mlgw_metadata::Catalogue;
+use mlgw_metadata::schema::ObjectVersion;
+use mlgw_objects::reader::BodyReader;
+use mlgw_policies::checkpoints::{
+    Checkpoints, Generation, GroupId, MENTION_BYTES_MAX, Mentionable, Mentionables, SeriesId, folders_above,
+    folders_of_pointers, may_point, names, names_best,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Bound;
+
+/// A state of the Trainer names the best one in its first lines; what follows is not read.
+const STATE_BYTES_MAX: u64 = 16 << 10;
+
+/// A checkpoint that may be deleted.
+struct Pointee {
+    bucket: BucketId,
+    series: SeriesId,
+    prefix: String,
+    parent: String,
+    step: Option<u64>,
+    /// Where the Trainer may have written which one is the best, if its folders are called so.
+    states: Vec<String>,
+}
+
+impl Pointee {
+    fn mentionable(&self) -> Mentionable<'_> {
+        Mentionable { prefix: &self.prefix, step: self.step }
+    }
+}
+
+/// Checkpoints that may be deleted, and the folders of those of their runs that stay.
+#[derive(Default)]
+pub struct Endangered {
+    all: Vec<Pointee>,
+    kept: BTreeMap<SeriesId, Vec<String>>,
+}
+
+/// Why checkpoints stay that files name, by bucket and prefix; and what was there when that was found out.
+#[derive(Default)]
+pub struct Named {
+    why: BTreeMap<(u64, String), String>,
+    seen: BTreeMap<(BucketId, String), BTreeSet<u64>>,
+}
+
+/// A folder whose small files may name checkpoints.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    bucket: BucketId,
+    folder: String,
+    /// That of a checkpoint of this run, with all that is below it; none: files below it name nothing.
+    of: Option<SeriesId>,
+}
+
+impl Place {
+    /// Whether files in it may name a checkpoint.
+    fn concerns(&self, one: &Pointee) -> bool {
+        let is_near = || match self.of {
+            Some(series) => one.series == series && one.prefix != self.folder,
+            None => one.parent.starts_with(&self.folder),
+        };
+        self.bucket == one.bucket && is_near()
+    }
+}
+
+impl Endangered {
+    /// Those of these ids that are known. What `goes` is true of does not stay, so that its files name
+    /// nothing.
+    pub fn of(known: &Checkpoints, ids: &[GroupId], goes: impl Fn(&Generation<'_>) -> bool) -> Self {
+        let mut endangered = Self::default();
+        for id in ids {
+            let Some(one) = known.group(*id) else { continue };
+            endangered.kept.entry(id.series()).or_insert_with(|| {
+                let others = known.generations(id.series()).into_iter();
+                let kept = others.filter(|other| !goes(other));
+                kept.filter(|one| one.prefix.ends_with('/')).map(|one| one.prefix.to_owned()).collect()
+            });
+            endangered.all.push(Pointee {
+                bucket: BucketId(one.bucket),
+                series: id.series(),
+                prefix: one.prefix.to_owned(),
+                parent: one.parent.to_owned(),
+                step: one.step,
+                states: known.states_of_trainer(*id),
+            });
+        }
+        endangered
+    }
+
+    /// Where to look first.
+    fn places(&self) -> BTreeSet<Place> {
+        let mut places = BTreeSet::new();
+        for one in &self.all {
+            for folder in folders_above(&one.parent) {
+                places.insert(Place { bucket: one.bucket, folder: folder.to_owned(), of: None });
+            }
+            for folder in self.kept.get(&one.series).into_iter().flatten() {
+                places.insert(Place { bucket: one.bucket, folder: folder.clone(), of: Some(one.series) });
+            }
+        }
+        places
+    }
+}
+
+impl Named {
+    /// Why a checkpoint stays, if a file names it.
+    pub fn why(&self, bucket: u64, prefix: &str) -> Option<&str> {
+        self.why.get(&(bucket, prefix.to_owned())).map(String::as_str)
+    }
+
+    fn name(&mut self, one: &Pointee, why: &str) -> bool {
+        let name = (one.bucket.0, one.prefix.clone());
+        let is_new = !self.why.contains_key(&name);
+        self.why.entry(name).or_insert_with(|| why.to_owned());
+        is_new
+    }
+
+    /// Whether all small files in the folder of a run and in the one above it were looked at. That some are
+    /// gone since names no more checkpoints.
+    pub(crate) async fn is_as_seen(&self, stored: &StoredObjects, bucket: u64, parent: &str) -> Result<bool, String> {
+        for folder in folders_of_pointers(parent) {
+            let place = Place { bucket: BucketId(bucket), folder: folder.to_owned(), of: None };
+            let files = small_files(stored.catalogue.clone(), place.clone()).await?;
+            let seen = self.seen.get(&(place.bucket, place.folder));
+            if !seen.is_some_and(|seen| digests(&files).all(|file| seen.contains(&file))) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Finds out which checkpoints are named by files.
+pub async fn named(stored: &StoredObjects, endangered: &Endangered) -> Named {
+    let mut named = Named::default();
+    let words: Mentionables<'_> = endangered.all.iter().map(Pointee::mentionable).collect();
+    let mut left: VecDeque<Place> = endangered.places().into_iter().collect();
+    let mut looked_at = 0;
+    while let Some(place) = left.pop_front() {
+        looked_at += 1;
+        let found = match looked_at > NAMING_FOLDERS_MAX {
+            true => Err(format!("more than {NAMING_FOLDERS_MAX} folders may hold a file that names it")),
+            false => look(stored, endangered, &words, &place, &mut named).await,
+        };
+        let found = found.unwrap_or_else(|why| {
+            let concerned = (0..endangered.all.len()).filter(|at| place.concerns(&endangered.all[*at]));
+            concerned.map(|at| (at, why.clone())).collect()
+        });
+        for (at, why) in found {
+            let one = &endangered.all[at];
+            // What stays may name others.
+            if named.name(one, &why) && one.prefix.ends_with('/') {
+                let of = Some(one.series);
+                left.push_back(Place { bucket: one.bucket, folder: one.prefix.clone(), of });
+            }
+        }
+    }
+    for one in &endangered.all {
+        if named.why(one.bucket.0, &one.prefix).is_none()
+            && let Some(why) = named_best(stored, one).await
+        {
+            named.name(one, &why);
+        }
+    }
+    named
+}
+
+/// Looks at the small files of a folder. Returns which checkpoints they name, and why these stay.
+///
+/// # Errors
+/// Why all that it concerns stay.
+async fn look(
+    stored: &StoredObjects,
+    endangered: &Endangered,
+    words: &Mentionables<'_>,
+    place: &Place,
+    named: &mut Named,
+) -> Result<Vec<(usize, String)>, String> {
+    let files = small_files(stored.catalogue.clone(), place.clone()).await?;
+    if place.of.is_none() {
+        named.seen.insert((place.bucket, place.folder.clone()), digests(&files).collect());
+    }
+    let mut found = Vec::new();
+    for (key, object) in files {
+        let content = content(stored, place.bucket, &key, &object, MENTION_BYTES_MAX).await;
+        let content =
+            content.map_err(|error| format!("{key}, which may name it, cannot be read: {error}"))?;
+        let mut all = words.named_by(key.as_str(), &content);
+        let name = key.as_str().strip_prefix(&*place.folder).unwrap_or_default();
+        if place.of.is_none() && may_point(name, object.size) {
+            let text = String::from_utf8_lossy(&content);
+            let is_near = |one: &Pointee| folders_of_pointers(&one.parent).any(|near| near == place.folder);
+            let points = |one: &Pointee| is_near(one) && names(&text, &one.prefix, one.step);
+            all.extend((0..endangered.all.len()).filter(|at| points(&endangered.all[*at])));
+        }
+        let concerned = all.into_iter().filter(|at| place.concerns(&endangered.all[*at]));
+        found.extend(concerned.map(|at| (at, format!("{key} names it"))));
+    }
+    Ok(found)
+}
+
+/// The small files of a folder, in the order of keys.
+async fn small_files(catalogue: Catalogue, place: Place) -> Result<Vec<(ObjectKey, ObjectVersion)>, String> {
+    let found = tokio::task::spawn_blocking(move || scan(&catalogue, &place)).await;
+    found.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// The same, on this thread. What is in folders below is passed over, however much it is, unless it belongs
+/// to a checkpoint.
+fn scan(catalogue: &Catalogue, place: &Place) -> Result<Vec<(ObjectKey, ObjectVersion)>, String> {
+    let Place { bucket, folder, of } = place;
+    let (reader, mut from) = (catalogue.reader(), folder.clone());
+    let (mut files, mut bytes, mut keys) = (Vec::new(), 0, 0);
+    'again: loop {
+        for found in reader.scan(*bucket, Bound::Included(from.as_bytes())) {
+            let (key, entry) = found.map_err(|error| error.to_string())?;
+            let Some(rest) = key.as_str().strip_prefix(&**folder) else { return Ok(files) };
+            keys += 1;
+            if keys > NAMING_KEYS_MAX {
+                return Err(format!("more than {NAMING_KEYS_MAX} files in {folder:?} may name it"));
+            }
+            if let (None, Some(slash)) = (of, rest.find('/')) {
+                // What follows a slash, in the order of bytes.
+                from = format!("{folder}{}0", &rest[..slash]);
+                continue 'again;
+            }
+            let object = entry.version().map_err(|error| error.to_string())?;
+            let is_pointer = of.is_none() && may_point(rest, object.size);
+            if object.delete_marker || (object.size > MENTION_BYTES_MAX && !is_pointer) {
+                continue;
+            }
+            bytes += object.size.min(MENTION_BYTES_MAX);
+            files.push((key, object));
+            if files.len() > NAMING_FILES_MAX || bytes > NAMING_BYTES_MAX {
+                return Err(format!(
+                    "more than {NAMING_FILES_MAX} small files, or more than {NAMING_BYTES_MAX} bytes of them, \
+                     in {folder:?} may name it"
+                ));
+            }
+        }
+        return Ok(files);
+    }
+}
+
+/// A number for each file, which is another one when it is written again.
+fn digests(files: &[(ObjectKey, ObjectVersion)]) -> impl Iterator<Item = u64> + '_ {
+    files.iter().map(|(key, object)| {
+        let mut hasher = DefaultHasher::new();
+        (key.as_str(), object.seq).hash(&mut hasher);
+        hasher.finish()
+    })
+}
+
+/// Why a checkpoint stays that the Trainer of transformers calls the best of its run.
+async fn named_best(stored: &StoredObjects, one: &Pointee) -> Option<String> {
+    for key in one.states.iter().filter_map(|key| ObjectKey::new(key).ok()) {
+        let found = stored.catalogue.object(one.bucket, &key);
+        let text = match found.map_err(|error| error.to_string()) {
+            Ok(None) => continue,
+            Ok(Some(object)) => content(stored, one.bucket, &key, &object, STATE_BYTES_MAX).await,
+            Err(error) => Err(error),
+        };
+        match text {
+            Ok(text) if names_best(&String::from_utf8_lossy(&text), &one.prefix, one.step) => {
+                return Some(format!("{key} names it"));
+            }
+            Ok(_) => {}
+            Err(error) => return Some(format!("{key}, which may name it, cannot be read: {error}")),
+        }
+    }
+    None
+}
+
+/// What an object begins with.
+async fn content(
+    stored: &StoredObjects,
+    bucket: BucketId,
+    key: &ObjectKey,
+    object: &ObjectVersion,
+    most: u64,
+) -> Result<Vec<u8>, String> {
+    if object.delete_marker || object.size == 0 {
+        return Ok(Vec::new());
+    }
+    let mut reader =
+        BodyReader::new(&stored.catalogue, &stored.tiers, bucket, key, object, 0..object.size.min(most));
+    let mut bytes = Vec::new();
+    while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,289 @@
+//! What stands between rounds and is seen by others: checkpoints whose deletion waits, what was done so far,
+//! and what rules said of more than one object.
+//!
+//! The former are in `DATA/deletions` ([`file`]), and in `DATA/spacings` how far the checkpoints of runs were
+//! from each other; both are written whole whenever they change. Always: a checkpoint is deleted only when it
+//! was noted there, durably, a grace before. When power fails while it is written, the one before it or the
+//! new one is there. A file that is damaged is passed over and said loudly: what was noted waits its whole
+//! grace again.
+
+mod file;
+
+use mlgw_common::private_file;
+use crate::line_file::BadLine;
+use mlgw_common::{Lineage, regular};
+use mlgw_policies::at_rest::{Areas, Doomed, Note, Superfluous, Unheld};
+use mlgw_policies::checkpoints::{MustStay, Spacings};
+use mlgw_policies::language::{ActionKind, Word as _};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Name of the file of pending deletions.
+pub const FILE_NAME: &str = "deletions";
+/// Name of the file of the spacings of checkpoints.
+pub const SPACINGS_NAME: &str = "spacings";
+
+/// What came of something that a rule wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// Not now: there is no room, or the flash budget is used up.
+    NoRoom,
+    /// It failed.
+    Failed,
+}
+
+impl Outcome {
+    const ALL: [Self; 3] = [Self::Done, Self::NoRoom, Self::Failed];
+
+    /// Its word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::NoRoom => "no_room",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// See the module.
+pub struct Standing {
+    dir: PathBuf,
+    lineage: Lineage,
+    doomed: Mutex<Doomed>,
+    counts: Mutex<BTreeMap<(ActionKind, Outcome), u64>>,
+    areas: Mutex<Arc<Areas>>,
+    unheld: Mutex<Arc<Unheld>>,
+    /// By bucket and prefix of those whose deletion is due: why they stay.
+    stays: Mutex<BTreeMap<(u64, String), String>>,
+    /// The same of those that wait: why they will, by what the last round knew.
+    held: Mutex<BTreeMap<(u64, String), Vec<MustStay>>>,
+    spacings: Mutex<Spacings>,
+}
+
+impl Standing {
+    /// What stands in the data directory of a server. Blocks.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn open(data_dir: &Path, lineage: Lineage) -> io::Result<Self> {
+        let lost = "deletions of checkpoints that waited are passed over; they wait anew";
+        let notes = found(&data_dir.join(FILE_NAME), |bytes| file::read(&lineage, bytes), lost)?;
+        let lost =
+            "how far checkpoints are from each other is passed over; it is told by those that are there";
+        let read = |bytes: &[u8]| file::read_spacings(&lineage, bytes);
+        let spacings = found(&data_dir.join(SPACINGS_NAME), read, lost)?;
+        Ok(Self {
+            dir: data_dir.to_owned(),
+            lineage,
+            doomed: Mutex::new(Doomed::of(notes.into_iter())),
+            counts: Mutex::default(),
+            areas: Mutex::default(),
+            unheld: Mutex::default(),
+            stays: Mutex::default(),
+            held: Mutex::default(),
+            spacings: Mutex::new(spacings),
+        })
+    }
+
+    /// The checkpoints whose deletion waits.
+    #[must_use]
+    pub fn notes(&self) -> Vec<Note> {
+        self.doomed.lock().notes().cloned().collect()
+    }
+
+    /// Notes durably what is superfluous now, and says what is to be deleted. Blocks.
+    ///
+    /// # Errors
+    /// Those of the disk; then nothing is deleted.
+    pub fn note(&self, now_ms: i64, superfluous: &[Superfluous]) -> io::Result<Vec<Note>> {
+        let mut held = self.doomed.lock();
+        let mut doomed = held.clone();
+        let due = doomed.round(now_ms, superfluous);
+        if doomed != *held {
+            let bytes = file::written(&self.lineage.own, doomed.notes());
+            private_file::write(&self.dir, &self.dir.join(FILE_NAME), &bytes)?;
+            *held = doomed;
+        }
+        let name = |of: &Superfluous| (of.bucket, of.prefix.clone());
+        let names: BTreeSet<_> = superfluous.iter().map(name).collect();
+        // Also of those for which there is no room now: they come last as long as they stay.
+        self.stays.lock().retain(|name, _| names.contains(name));
+        let held = superfluous.iter().filter(|of| !of.stays.is_empty());
+        *self.held.lock() = held.map(|of| (name(of), of.stays.clone())).collect();
+        Ok(due)
+    }
+
+    /// How far the checkpoints of runs were from each other.
+    pub fn spacings(&self) -> Spacings {
+        self.spacings.lock().clone()
+    }
+
+    /// Remembers that durably. Blocks.
+    pub(super) fn keep_spacings(&self, spacings: Spacings) -> io::Result<()> {
+        let mut held = self.spacings.lock();
+        if *held != spacings {
+            let bytes = file::written_spacings(&self.lineage.own, &spacings);
+            private_file::write(&self.dir, &self.dir.join(SPACINGS_NAME), &bytes)?;
+            *held = spacings;
+        }
+        Ok(())
+    }
+
+    /// What rules said of datasets, checkpoints and prefixes in the last round.
+    #[must_use]
+    pub fn areas(&self) -> Arc<Areas> {
+        Arc::clone(&self.areas.lock())
+    }
+
+    /// A round has found this.
+    pub(super) fn set_areas(&self, areas: Arc<Areas>) {
+        *self.areas.lock() = areas;
+    }
+
+    /// Pins that do not hold since the last round.
+    #[must_use]
+    pub fn unheld(&self) -> Arc<Unheld> {
+        Arc::clone(&self.unheld.lock())
+    }
+
+    /// A round has found this.
+    pub(super) fn set_unheld(&self, unheld: Unheld) {
+        *self.unheld.lock() = Arc::new(unheld);
+    }
+
+    /// Why a checkpoint stays whose deletion is due, or will stay.
+    #[must_use]
+    pub fn stays(&self, bucket: u64, prefix: &str) -> Option<String> {
+        let due = self.stays.lock().get(&(bucket, prefix.to_owned())).cloned();
+        self.held(bucket, prefix).or(due)
+    }
+
+    /// Why a checkpoint will not be deleted by the rule that has it wait.
+    pub(super) fn held(&self, bucket: u64, prefix: &str) -> Option<String> {
+        self.held.lock().get(&(bucket, prefix.to_owned())).map(|doubts| MustStay::all(doubts))
+    }
+
+    /// A deletion that is due was not done, for this reason; none: it was, or its time was not come. Says
+    /// whether that is news.
+    pub(super) fn set_stays(&self, note: &Note, why: Option<&str>) -> bool {
+        let (mut stays, name) = (self.stays.lock(), (note.bucket, note.prefix.clone()));
+        let before = match why {
+            Some(why) => stays.insert(name, why.to_owned()),
+            None => stays.remove(&name),
+        };
+        before.as_deref() != why
+    }
+
+    /// Counts what came of what rules wanted.
+    pub fn count(&self, action: ActionKind, outcome: Outcome, count: u64) {
+        *self.counts.lock().entry((action, outcome)).or_default() += count;
+    }
+
+    /// What was done so far, by action and outcome, all of them.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let counts = self.counts.lock();
+        let all = ActionKind::ALL.iter().filter(|kind| mlgw_policies::at_rest::is_at_rest(**kind));
+        let each = all.flat_map(|kind| Outcome::ALL.map(|outcome| (*kind, outcome)));
+        each.map(|key| (key.0.name(), key.1.name(), counts.get(&key).copied().unwrap_or(0))).collect()
+    }
+}
+
+/// What a file says; nothing if it is not there, or says nothing: then it is told what is lost.
+fn found<T: Default>(
+    path: &Path,
+    read: impl FnOnce(&[u8]) -> Result<T, BadLine>,
+    lost: &str,
+) -> io::Result<T> {
+    match regular::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        bytes => Ok(read(&bytes?).unwrap_or_else(|why| {
+            tracing::error!(%why, "{lost}");
+            T::default()
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FILE_NAME, Lineage, Outcome, SPACINGS_NAME, Spacings, Standing};
+    use crate::line_file::tests::lineages;
+    use mlgw_policies::at_rest::Superfluous;
+    use mlgw_policies::language::ActionKind;
+    use std::fs;
+    use std::time::Duration;
+
+    fn superfluous(prefix: &str) -> Superfluous {
+        Superfluous {
+            bucket: 3,
+            prefix: prefix.into(),
+            rule: "few".into(),
+            grace: Duration::from_millis(10),
+            touched_ms: 0,
+            files: 1,
+            bytes: 5,
+            seq: 0,
+            stays: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_noted_waits_on_after_a_start_and_a_damaged_file_begins_anew() {
+        let room = tempfile::tempdir().unwrap();
+        let open = || Standing::open(room.path(), Lineage::default()).unwrap();
+        assert!(open().note(100, &[superfluous("a/"), superfluous("b/")]).unwrap().is_empty());
+        assert_eq!(open().notes().len(), 2);
+        assert_eq!(open().note(110, &[superfluous("b/")]).unwrap()[0].prefix, "b/");
+        assert_eq!(open().notes().len(), 1, "what is called off is forgotten");
+        let path = room.path().join(FILE_NAME);
+        let damaged = fs::read_to_string(&path).unwrap().replace("b/", "c/");
+        fs::write(&path, damaged).unwrap();
+        assert!(open().notes().is_empty());
+        assert!(open().note(200, &[superfluous("c/")]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_another_timeline_noted_is_not_deleted() {
+        let room = tempfile::tempdir().unwrap();
+        let (first, restored) = lineages();
+        let open = |lineage: &Lineage| Standing::open(room.path(), lineage.clone()).unwrap();
+        let spacings: Spacings = [((3, "run/step-#/".to_owned()), 100)].into_iter().collect();
+        open(&first).note(100, &[superfluous("a/")]).unwrap();
+        open(&first).keep_spacings(spacings.clone()).unwrap();
+        assert_eq!((open(&first).notes().len(), open(&first).spacings()), (1, spacings));
+        // The bucket's id may be that of another bucket now.
+        assert_eq!((open(&restored).notes().len(), open(&restored).spacings()), (0, Spacings::default()));
+        assert!(
+            open(&restored).note(110, &[superfluous("a/")]).unwrap().is_empty(),
+            "it waits its grace anew"
+        );
+        assert_eq!(open(&restored).notes()[0].due_ms, 120);
+    }
+
+    #[test]
+    fn how_far_checkpoints_are_apart_is_known_after_a_start() {
+        let room = tempfile::tempdir().unwrap();
+        let open = || Standing::open(room.path(), Lineage::default()).unwrap();
+        let spacings: Spacings = [((3, "run/step-#/".to_owned()), 100)].into_iter().collect();
+        open().keep_spacings(spacings.clone()).unwrap();
+        assert_eq!(open().spacings(), spacings);
+        fs::write(room.path().join(SPACINGS_NAME), "x").unwrap();
+        assert_eq!(open().spacings(), Spacings::default());
+    }
+
+    #[test]
+    fn what_came_of_everything_is_counted_from_nothing_on() {
+        let room = tempfile::tempdir().unwrap();
+        let standing = Standing::open(room.path(), Lineage::default()).unwrap();
+        assert_eq!(standing.counts().len(), 21);
+        standing.count(ActionKind::Evict, Outcome::Done, 3);
+        let counted: Vec<_> = standing.counts().into_iter().filter(|count| count.2 > 0).collect();
+        assert_eq!(counted, [("evict", "done", 3)]);
+    }
+}

@@ -1,0 +1,232 @@
+//! Reads stored objects for policies: their facts, their extents, and all of them in order.
+//!
+//! Nothing here writes, so a power failure changes nothing.
+
+use mlgw_policy_runtime::facts::KnownObject;
+use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
+use mlgw_metadata::{Catalogue, ReadError};
+use mlgw_metadata::schema::{Bucket, Extent, ObjectVersion, Pair};
+use mlgw_policies::language::Tier;
+use mlgw_tiering::Tiers;
+use mlgw_tiering::bound::Bound as RemoteBacked;
+use mlgw_tiering::hot::UPSTREAM_TIER;
+use std::ops::Bound;
+
+/// Copies that are read from their index at a time.
+const COPIES_READ: usize = 1000;
+
+/// An object that a walk comes to.
+#[derive(Clone, Copy)]
+pub struct Looked<'a> {
+    /// The bucket.
+    pub bucket: &'a Bucket,
+    /// The key.
+    pub key: &'a ObjectKey,
+    /// Its record; of an object of a bound bucket, as its origin described it.
+    pub object: &'a ObjectVersion,
+    /// When it was read last, of an object of which there are copies.
+    pub read: Option<Timestamp>,
+}
+
+/// Where a walk over all objects goes on: behind a key of a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// The bucket.
+    pub bucket: String,
+    /// None: before its first key.
+    pub key: Option<ObjectKey>,
+}
+
+/// Where objects are: in our own buckets, and as copies of those of remote-backed ones.
+#[derive(Clone)]
+pub struct StoredObjects {
+    /// The catalogue.
+    pub catalogue: Catalogue,
+    /// The tiers of our own objects.
+    pub tiers: Tiers,
+    /// Remote-backed buckets and the copies of their objects.
+    pub bound: RemoteBacked,
+}
+
+impl StoredObjects {
+    /// What is known of an object of `bucket`.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub fn known(
+        &self,
+        bucket: &Bucket,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+    ) -> Result<KnownObject, ReadError> {
+        let pairs = |pairs: &[Pair]| pairs.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
+        let tier = match bucket.binding {
+            Some(_) => Some(Tier::Upstream),
+            None => self.tier_of(bucket.bucket_id(), key, object)?,
+        };
+        let are_known = bucket.binding.is_none() || !object.tags.is_empty();
+        Ok(KnownObject {
+            bucket: bucket.name.clone(),
+            key: key.as_str().to_owned(),
+            size: object.size,
+            modified: (object.modified_ms > 0).then(|| object.modified()),
+            // Who is asked for a description of an object does not tell its tags.
+            tags: are_known.then(|| pairs(&object.tags)),
+            metadata: pairs(&object.metadata),
+            tier,
+        })
+    }
+
+    /// The fastest tier that has the first bytes of one of our own objects.
+    fn tier_of(
+        &self,
+        bucket: BucketId,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+    ) -> Result<Option<Tier>, ReadError> {
+        if self.tiers.memory.holds(object.body(), 0) {
+            return Ok(Some(Tier::Memory));
+        }
+        let first = match object.extents.first() {
+            Some(first) => Some(first.clone()),
+            None => self.first_extent(bucket, key, object)?,
+        };
+        let segment = first.and_then(|first| self.catalogue.segment(first.segment_id()));
+        Ok(segment.map(|segment| match segment.tier {
+            0 => Tier::Hot,
+            UPSTREAM_TIER => Tier::Upstream,
+            _ => Tier::Cold,
+        }))
+    }
+
+    /// Tells `each` of every extent of one of our own objects, and whether it is the first of it or of a
+    /// part. Blocks.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub fn each_extent(
+        &self,
+        bucket: BucketId,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        each: &mut dyn FnMut(&Extent, bool),
+    ) -> Result<(), ReadError> {
+        let mut in_turn = |first: u64, extents: &[Extent]| {
+            for (index, extent) in extents.iter().enumerate() {
+                each(extent, first == 0 && index == 0);
+            }
+        };
+        in_turn(0, &object.extents);
+        if !object.is_paged() {
+            return Ok(());
+        }
+        let (_pin, reader) = (self.catalogue.pin(object.body()), self.catalogue.reader());
+        for page in reader.extent_pages(bucket, key, object.body(), 0) {
+            let (first, page) = page?;
+            in_turn(first, &page.extents);
+            for number in page.parts.iter().filter_map(|part| PartNumber::new(part.number)) {
+                let part = self.catalogue.part(bucket, key, object.body(), number)?;
+                part.iter().for_each(|part| in_turn(0, &part.extents));
+            }
+        }
+        Ok(())
+    }
+
+    fn first_extent(
+        &self,
+        bucket: BucketId,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+    ) -> Result<Option<Extent>, ReadError> {
+        let reader = self.catalogue.reader();
+        let Some(page) = reader.extent_pages(bucket, key, object.body(), 0).next() else { return Ok(None) };
+        let (_, page) = page?;
+        let number = page.parts.first().and_then(|part| PartNumber::new(part.number));
+        Ok(match (page.extents.into_iter().next(), number) {
+            (Some(first), _) => Some(first),
+            (None, Some(number)) => {
+                let part = self.catalogue.part(bucket, key, object.body(), number)?;
+                part.and_then(|part| part.extents.into_iter().next())
+            }
+            (None, None) => None,
+        })
+    }
+
+    /// Tells `each` of at most `most` objects, bucket by bucket: our own, and of bound buckets those of which
+    /// copies are known here. Returns where it goes on, if it does. Blocks.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub fn each_object(
+        &self,
+        from: Option<&Behind>,
+        most: usize,
+        each: &mut dyn FnMut(Looked<'_>) -> Result<(), ReadError>,
+    ) -> Result<Option<Behind>, ReadError> {
+        let mut left = most;
+        for bucket in self.catalogue.buckets(None, None, usize::MAX) {
+            let behind = match from {
+                Some(from) if bucket.name < from.bucket => continue,
+                Some(from) if bucket.name == from.bucket => from.key.clone(),
+                _ => None,
+            };
+            if left == 0 {
+                return Ok(Some(Behind { bucket: bucket.name.clone(), key: None }));
+            }
+            let last = match bucket.binding {
+                None => self.each_own(&bucket, behind, &mut left, each)?,
+                Some(_) => self.each_copy(&bucket, behind, &mut left, each)?,
+            };
+            if left == 0 {
+                return Ok(Some(Behind { bucket: bucket.name.clone(), key: last }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn each_own(
+        &self,
+        bucket: &Bucket,
+        behind: Option<ObjectKey>,
+        left: &mut usize,
+        each: &mut dyn FnMut(Looked<'_>) -> Result<(), ReadError>,
+    ) -> Result<Option<ObjectKey>, ReadError> {
+        let reader = self.catalogue.reader();
+        let from = behind.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_bytes()));
+        let mut last = None;
+        for found in reader.scan(bucket.bucket_id(), from).take(*left) {
+            let (key, entry) = found?;
+            let object = entry.version()?;
+            if !object.delete_marker {
+                each(Looked { bucket, key: &key, object: &object, read: None })?;
+            }
+            *left -= 1;
+            last = Some(key);
+        }
+        Ok(last)
+    }
+
+    fn each_copy(
+        &self,
+        bucket: &Bucket,
+        behind: Option<ObjectKey>,
+        left: &mut usize,
+        each: &mut dyn FnMut(Looked<'_>) -> Result<(), ReadError>,
+    ) -> Result<Option<ObjectKey>, ReadError> {
+        let Some(copies) = self.bound.copies() else { return Ok(None) };
+        let mut last = behind;
+        while *left > 0 {
+            let page = copies.list(bucket.bucket_id(), "", last.as_ref(), (*left).min(COPIES_READ));
+            if page.is_empty() {
+                break;
+            }
+            for (key, copy) in page {
+                let read = (copy.read_ms > 0).then_some(Timestamp(copy.read_ms));
+                each(Looked { bucket, key: &key, object: &copy.object, read })?;
+                *left -= 1;
+                last = Some(key);
+            }
+        }
+        Ok(last)
+    }
+}

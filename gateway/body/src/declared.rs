@@ -1,0 +1,230 @@
+//! What a head says that the body's checksums are, and the answers when they are not.
+
+use super::trailer::Trailer;
+use mlgw_common::hex;
+use mlgw_wire::error::{Code, S3Error};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::{HeaderMap, HeaderValue};
+use mlgw_objects::checksum::Algorithm;
+
+const PREFIX: &str = "x-amz-checksum-";
+
+/// A checksum that a client computed.
+pub(super) type Expected = (Algorithm, Vec<u8>);
+
+/// What the headers declare.
+#[derive(Debug, Default)]
+pub(super) struct Declared {
+    pub(super) md5: Option<[u8; 16]>,
+    /// From a header.
+    pub(super) checksum: Option<Expected>,
+    /// To come as a trailer.
+    promised: Option<Algorithm>,
+}
+
+/// The checksum algorithm that a request declares for its body, in a header or as a trailer.
+///
+/// # Errors
+/// When the headers contradict each other or name what S3 does not know.
+pub fn declared_algorithm(headers: &HeaderMap) -> Result<Option<Algorithm>, S3Error> {
+    Declared::checksums(headers).map(|declared| declared.algorithm())
+}
+
+impl Declared {
+    /// Reads the headers; `checksums` says whether the checksum headers are about this body, and
+    /// `chunked` whether it can have trailers.
+    pub(super) fn of(headers: &HeaderMap, checksums: bool, chunked: bool) -> Result<Self, S3Error> {
+        let mut declared = if checksums { Self::checksums(headers)? } else { Self::default() };
+        if declared.promised.is_some() && !chunked {
+            return Err(invalid("The x-amz-trailer header needs a body with trailers."));
+        }
+        declared.md5 = headers.get("content-md5").map(content_md5).transpose()?;
+        Ok(declared)
+    }
+
+    fn checksums(headers: &HeaderMap) -> Result<Self, S3Error> {
+        let checksum = header_checksum(headers)?;
+        let promised = promised_trailer(headers)?;
+        if checksum.is_some() && promised.is_some() {
+            return Err(several());
+        }
+        let declared = Self { md5: None, checksum, promised };
+        declared.check_sdk_algorithm(headers)?;
+        Ok(declared)
+    }
+
+    /// The algorithm declared, wherever its value is.
+    pub(super) fn algorithm(&self) -> Option<Algorithm> {
+        self.promised.or(self.checksum.as_ref().map(|(algorithm, _)| *algorithm))
+    }
+
+    fn check_sdk_algorithm(&self, headers: &HeaderMap) -> Result<(), S3Error> {
+        let Some(value) = headers.get("x-amz-sdk-checksum-algorithm") else { return Ok(()) };
+        let named = value.to_str().ok().and_then(Algorithm::from_name);
+        match (named, self.algorithm()) {
+            (Some(named), Some(declared)) if named == declared => Ok(()),
+            (Some(_), None) => Err(invalid(
+                "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer \
+                 headers were found.",
+            )),
+            _ => Err(invalid("Value for x-amz-sdk-checksum-algorithm header is invalid.")),
+        }
+    }
+
+    /// The checksum in the trailers, which must be the one that was promised.
+    pub(super) fn trailer(&self, trailers: &[Trailer]) -> Result<Option<Expected>, S3Error> {
+        let malformed = || S3Error::new(Code::MalformedTrailerError);
+        match (self.promised, trailers) {
+            (None, []) => Ok(None),
+            (Some(algorithm), [only]) if only.name == algorithm.header() => {
+                let value = decode(algorithm, only.value.as_bytes());
+                let name = algorithm.header();
+                let value =
+                    value.ok_or_else(|| invalid(format!("Value for {name} trailing header is invalid.")))?;
+                Ok(Some((algorithm, value)))
+            }
+            _ => Err(malformed()),
+        }
+    }
+}
+
+pub(super) fn check_md5(expected: Option<[u8; 16]>, found: [u8; 16]) -> Result<(), S3Error> {
+    let Some(expected) = expected.filter(|expected| *expected != found) else { return Ok(()) };
+    Err(S3Error::new(Code::BadDigest)
+        .message("The Content-MD5 you specified did not match what we received.")
+        .field("ExpectedDigest", BASE64_STANDARD.encode(expected))
+        .field("CalculatedDigest", BASE64_STANDARD.encode(found)))
+}
+
+pub(super) fn check_sha256(expected: Option<[u8; 32]>, found: Option<[u8; 32]>) -> Result<(), S3Error> {
+    let Some(expected) = expected else { return Ok(()) };
+    assert!(found.is_some(), "the SHA-256 of a signed body is computed");
+    if found == Some(expected) {
+        return Ok(());
+    }
+    Err(S3Error::new(Code::XAmzContentSHA256Mismatch)
+        .field("ClientComputedContentSHA256", hex::text(&expected))
+        .field("S3ComputedContentSHA256", hex::text(&found.unwrap_or_default())))
+}
+
+pub(super) fn check_checksum(expected: &Expected, found: &[Expected]) -> Result<(), S3Error> {
+    let (algorithm, _) = expected;
+    assert!(found.iter().any(|(a, _)| a == algorithm), "a declared checksum is computed");
+    if found.contains(expected) {
+        return Ok(());
+    }
+    let name = algorithm.name();
+    Err(S3Error::new(Code::BadDigest)
+        .message(format!("The {name} you specified did not match the calculated checksum.")))
+}
+
+fn content_md5(value: &HeaderValue) -> Result<[u8; 16], S3Error> {
+    let digest = BASE64_STANDARD.decode(value.as_bytes()).ok().and_then(|d| <[u8; 16]>::try_from(d).ok());
+    digest.ok_or_else(|| {
+        S3Error::new(Code::InvalidDigest)
+            .message("The Content-MD5 you specified was invalid.")
+            .field("Content-MD5", String::from_utf8_lossy(value.as_bytes()))
+    })
+}
+
+fn header_checksum(headers: &HeaderMap) -> Result<Option<Expected>, S3Error> {
+    let mut found = None;
+    for (name, value) in headers {
+        let name = name.as_str();
+        let Some(suffix) = name.strip_prefix(PREFIX) else { continue };
+        if matches!(suffix, "algorithm" | "mode" | "type") {
+            continue;
+        }
+        let algorithm = Algorithm::from_header(name).ok_or_else(|| S3Error::not_implemented(name))?;
+        let value = decode(algorithm, value.as_bytes())
+            .ok_or_else(|| invalid(format!("Value for {name} header is invalid.")))?;
+        if found.replace((algorithm, value)).is_some() {
+            return Err(several());
+        }
+    }
+    Ok(found)
+}
+
+fn promised_trailer(headers: &HeaderMap) -> Result<Option<Algorithm>, S3Error> {
+    let mut found = None;
+    for value in headers.get_all("x-amz-trailer") {
+        for name in value.to_str().unwrap_or("?").split(',').map(str::trim) {
+            let algorithm = Algorithm::from_header(name)
+                .ok_or_else(|| invalid("The value specified in the x-amz-trailer header is not supported"))?;
+            if found.replace(algorithm).is_some() {
+                return Err(several());
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn decode(algorithm: Algorithm, text: &[u8]) -> Option<Vec<u8>> {
+    BASE64_STANDARD.decode(text).ok().filter(|value| value.len() == algorithm.value_bytes())
+}
+
+fn several() -> S3Error {
+    invalid("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")
+}
+
+fn invalid(text: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
+    S3Error::new(Code::InvalidRequest).message(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Algorithm, declared_algorithm};
+    use mlgw_wire::error::Code;
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pairs = pairs.iter();
+        pairs.map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v))).collect()
+    }
+
+    #[test]
+    fn a_checksum_is_declared_by_header_or_trailer() {
+        for (pairs, algorithm) in [
+            (&[][..], None),
+            (&[("x-amz-checksum-mode", "ENABLED"), ("x-amz-checksum-type", "COMPOSITE")], None),
+            (&[("x-amz-checksum-crc32", "AAAAAA==")], Some(Algorithm::Crc32)),
+            (&[("x-amz-trailer", "x-amz-checksum-crc64nvme")], Some(Algorithm::Crc64Nvme)),
+            (
+                &[("x-amz-trailer", "x-amz-checksum-sha1"), ("x-amz-sdk-checksum-algorithm", "sha1")],
+                Some(Algorithm::Sha1),
+            ),
+        ] {
+            assert_eq!(declared_algorithm(&headers(pairs)), Ok(algorithm), "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn contradictions_are_refused_as_aws_does() {
+        for (pairs, text) in [
+            (
+                &[("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-checksum-crc32c", "AAAAAA==")][..],
+                "Expecting a single",
+            ),
+            (
+                &[("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-trailer", "x-amz-checksum-crc32")],
+                "Expecting a single",
+            ),
+            (&[("x-amz-checksum-crc32", "AAAA")], "Value for x-amz-checksum-crc32 header is invalid."),
+            (&[("x-amz-checksum-crc32", "*")], "Value for x-amz-checksum-crc32 header is invalid."),
+            (&[("x-amz-trailer", "x-amz-meta-a")], "x-amz-trailer header is not supported"),
+            (&[("x-amz-sdk-checksum-algorithm", "CRC32")], "no corresponding x-amz-checksum-*"),
+            (&[("x-amz-sdk-checksum-algorithm", "CRC31")], "x-amz-sdk-checksum-algorithm header is invalid"),
+            (
+                &[("x-amz-sdk-checksum-algorithm", "SHA1"), ("x-amz-checksum-crc32", "AAAAAA==")],
+                "x-amz-sdk-checksum-algorithm header is invalid",
+            ),
+        ] {
+            let error = declared_algorithm(&headers(pairs)).unwrap_err();
+            assert_eq!(error.code(), Code::InvalidRequest, "{pairs:?}");
+            assert!(error.text().contains(text), "{pairs:?}: {}", error.text());
+        }
+        let error = declared_algorithm(&headers(&[("x-amz-checksum-xxhash3", "AA==")])).unwrap_err();
+        assert_eq!(error.code(), Code::NotImplemented);
+    }
+}

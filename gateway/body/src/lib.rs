@@ -1,0 +1,376 @@
+//! The body of a request: decoded, counted and held to everything its head promised.
+//!
+//! What comes out of [`Body::next`] are the object's bytes as the client meant them, whatever
+//! framing they travelled in, without copies where the framing allows it. They are hashed once,
+//! on their way through, but for the MD5 of a small or a long body: that is left to who stores it, and
+//! settled with [`BodyMd5::settle`]. The end of the body is reported only after its length, signatures and
+//! checksums turned out right, so **whoever commits only after `None` never stores a body that
+//! its client would not recognise**. Until then bytes may be kept, but nothing may point to them.
+//!
+//! Nothing is trusted before it is counted: lengths are held to their limits from the head alone,
+//! framing lines and held chunks have limits of their own.
+
+pub mod form;
+pub mod chunked;
+mod declared;
+pub mod encoding;
+mod hashes;
+mod trailer;
+
+#[cfg(test)]
+mod tests;
+
+pub use declared::declared_algorithm;
+pub use mlgw_objects::checksum::Algorithm;
+
+use mlgw_auth::Payload;
+use mlgw_wire::error::{Code, S3Error};
+use bytes::{Bytes, BytesMut};
+use chunked::ChunkDecoder;
+use declared::Declared;
+use hashes::Hashes;
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Version};
+use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX, SMALL_BODY_BYTES};
+use std::future::poll_fn;
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+
+/// Lengths of bodies of which the MD5 is computed while they are read: it is too long to be done at one go at
+/// the end, and there are no further chunks with which others could go. That of all others may be computed
+/// apart.
+const MD5_IN_PASSING: RangeInclusive<u64> = SMALL_BODY_BYTES as u64 + 1..=CHUNK_BYTES_MAX;
+
+/// What an operation asks of a body.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The most bytes, decoded.
+    pub bytes_max: u64,
+    /// The answer to more.
+    pub too_large: Code,
+    /// Whether the head must state the length of the body, over HTTP/1. A truncated document is not
+    /// well-formed, but a truncated object would be stored as another object.
+    pub length_required: bool,
+    /// Whether the MD5 is wanted (it is the ETag of an object or part).
+    pub md5: bool,
+    /// Whether the MD5 may be computed apart, by who stores the body.
+    pub md5_apart: bool,
+    /// Whether `x-amz-checksum-*` headers describe this body. Those of CompleteMultipartUpload
+    /// describe the object.
+    pub checksum_headers: bool,
+    /// A checksum that is wanted whatever the client declares.
+    pub also: Option<Algorithm>,
+    /// The checksum that is computed where the client declares none.
+    pub otherwise: Option<Algorithm>,
+}
+
+impl Terms {
+    /// The bytes of an object or part.
+    #[must_use]
+    pub const fn object(also: Option<Algorithm>) -> Self {
+        Self {
+            bytes_max: PUT_BYTES_MAX,
+            too_large: Code::EntityTooLarge,
+            length_required: true,
+            md5: true,
+            md5_apart: true,
+            checksum_headers: true,
+            also,
+            otherwise: None,
+        }
+    }
+
+    /// An XML document (or a form) of at most so many bytes.
+    #[must_use]
+    pub const fn document(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            too_large: Code::MaxMessageLengthExceeded,
+            length_required: false,
+            md5: false,
+            md5_apart: false,
+            checksum_headers: true,
+            also: None,
+            otherwise: None,
+        }
+    }
+}
+
+/// What a whole body turned out to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Digests {
+    /// Its length in bytes, decoded.
+    pub bytes: u64,
+    /// Its MD5, as far as the terms or the client asked for it.
+    pub md5: BodyMd5,
+    /// Its checksums: the one that the client declared and those that the terms require.
+    pub checksums: Vec<(Algorithm, Vec<u8>)>,
+    /// The algorithm that the client declared, in a header or as a trailer.
+    pub declared: Option<Algorithm>,
+}
+
+impl Digests {
+    /// The body's checksum by `algorithm`, when it was computed.
+    #[must_use]
+    pub fn checksum(&self, algorithm: Algorithm) -> Option<&[u8]> {
+        self.checksums.iter().find(|(a, _)| *a == algorithm).map(|(_, value)| value.as_slice())
+    }
+}
+
+/// The MD5 of a body, and who computes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyMd5 {
+    /// Nobody: it was not asked for.
+    #[default]
+    Spared,
+    /// This one was computed while the body was read, and is the one that the client declared if it did.
+    InPassing([u8; 16]),
+    /// Who stores the body. It has yet to be what the client declared.
+    Apart {
+        /// What the client declared.
+        declared: Option<[u8; 16]>,
+    },
+}
+
+impl BodyMd5 {
+    /// The MD5, given what was computed apart, if that was asked for. Before this succeeds nothing may point
+    /// to the body.
+    ///
+    /// # Errors
+    /// `BadDigest`.
+    ///
+    /// # Panics
+    /// When the MD5 was to be computed apart and was not.
+    pub fn settle(self, apart: Option<[u8; 16]>) -> Result<Option<[u8; 16]>, S3Error> {
+        match self {
+            Self::Spared => Ok(None),
+            Self::InPassing(md5) => Ok(Some(md5)),
+            Self::Apart { declared } => {
+                let Some(found) = apart else { panic!("the MD5 of this body is computed by who stores it") };
+                declared::check_md5(declared, found)?;
+                Ok(Some(found))
+            }
+        }
+    }
+}
+
+/// A request's body on its way in.
+pub struct Body<B> {
+    incoming: B,
+    framing: Framing,
+    /// The length that the head declares.
+    length: Option<u64>,
+    bytes: u64,
+    terms: Terms,
+    sha256: Option<[u8; 32]>,
+    declared: Declared,
+    md5_apart: bool,
+    hashes: Hashes,
+    /// Set once everything was found right.
+    digests: Option<Digests>,
+}
+
+enum Framing {
+    Identity,
+    Chunked(Box<ChunkDecoder>),
+}
+
+impl<B> Body<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    S3Error: From<B::Error>,
+{
+    /// A body that will be held to what its head and its signature promise.
+    ///
+    /// # Errors
+    /// When the head contradicts itself or promises more than `terms` allow.
+    pub fn new(incoming: B, head: &Parts, payload: Payload, terms: Terms) -> Result<Self, S3Error> {
+        let headers = &head.headers;
+        if terms.length_required && !is_framed(head) {
+            // The following bytes may belong to the body and not to the next request.
+            let close = HeaderValue::from_static("close");
+            return Err(S3Error::new(Code::MissingContentLength).header(CONNECTION, close));
+        }
+        let chunked = matches!(payload, Payload::SignedChunks(..) | Payload::UnsignedTrailer);
+        let declared = Declared::of(headers, terms.checksum_headers, chunked)?;
+        let length = if chunked { Some(decoded_length(headers)?) } else { plain_length(headers, &incoming) };
+        match length {
+            // An HTTP/2 body ends with its stream, so it is whole without a length.
+            None if terms.length_required && head.version < Version::HTTP_2 => {
+                return Err(S3Error::new(Code::MissingContentLength));
+            }
+            Some(bytes) if bytes > terms.bytes_max => return Err(too_large(&terms, bytes)),
+            _ => {}
+        }
+        let sha256 = if let Payload::Sha256(hash) = &payload { Some(*hash) } else { None };
+        let framing = match (payload, length) {
+            (Payload::SignedChunks(signer, trailer), Some(bytes)) => {
+                Framing::Chunked(Box::new(ChunkDecoder::signed(bytes, signer, trailer)))
+            }
+            (Payload::UnsignedTrailer, Some(bytes)) => {
+                Framing::Chunked(Box::new(ChunkDecoder::unsigned(bytes)))
+            }
+            _ => Framing::Identity,
+        };
+        let wanted = terms.md5 || declared.md5.is_some();
+        let in_passing = length.is_some_and(|bytes| MD5_IN_PASSING.contains(&bytes));
+        let md5_apart = wanted && terms.md5_apart && !in_passing;
+        let checksums = [declared.algorithm().or(terms.otherwise), terms.also];
+        let hashes = Hashes::new(wanted && !md5_apart, sha256.is_some(), checksums);
+        let (bytes, digests) = (0, None);
+        Ok(Self { incoming, framing, length, bytes, terms, sha256, declared, md5_apart, hashes, digests })
+    }
+
+    /// Whether who stores this body has to compute its MD5, for [`BodyMd5::settle`].
+    #[must_use]
+    pub fn wants_md5_apart(&self) -> bool {
+        self.md5_apart
+    }
+
+    /// The length in bytes that the head declares, decoded.
+    #[must_use]
+    pub fn decoded_length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// The algorithm of the checksum that the client declared, in a header or as a trailer.
+    #[must_use]
+    pub fn declared_algorithm(&self) -> Option<Algorithm> {
+        self.declared.algorithm()
+    }
+
+    /// The next decoded bytes, never empty; nothing after the last, once everything is verified.
+    /// May be dropped and called again without losing bytes.
+    ///
+    /// # Errors
+    /// AWS's code for what was wrong. Nothing of the body may then be used.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
+        loop {
+            if self.digests.is_some() {
+                return Ok(None);
+            }
+            if let Framing::Chunked(decoder) = &mut self.framing
+                && let Some(data) = decoder.next()?
+            {
+                return self.count(data).map(Some);
+            }
+            match poll_fn(|cx| Pin::new(&mut self.incoming).poll_frame(cx)).await {
+                Some(Ok(frame)) => {
+                    // HTTP trailers say nothing to S3: its own are within the body.
+                    let Ok(data) = frame.into_data() else { continue };
+                    if let Framing::Chunked(decoder) = &mut self.framing {
+                        decoder.feed(data);
+                    } else if !data.is_empty() {
+                        return self.count(data).map(Some);
+                    }
+                }
+                Some(Err(error)) => return Err(error.into()),
+                None => self.digests = Some(self.verify()?),
+            }
+        }
+    }
+
+    /// What the body turned out to be. Call it after [`Body::next`] has returned nothing.
+    ///
+    /// # Panics
+    /// When the body is not at its end: its bytes are not yet known to be right.
+    #[must_use]
+    pub fn finish(self) -> Digests {
+        let Some(digests) = self.digests else { panic!("a body is finished only at its end") };
+        digests
+    }
+
+    fn count(&mut self, data: Bytes) -> Result<Bytes, S3Error> {
+        self.bytes += data.len() as u64;
+        if self.length.is_some_and(|length| self.bytes > length) {
+            return Err(S3Error::new(Code::IncompleteBody));
+        }
+        if self.bytes > self.terms.bytes_max {
+            return Err(too_large(&self.terms, self.bytes));
+        }
+        self.hashes.update(&data);
+        Ok(data)
+    }
+
+    /// Checks at the end of the bytes everything that can only be checked there.
+    fn verify(&mut self) -> Result<Digests, S3Error> {
+        let trailers = match &mut self.framing {
+            Framing::Identity => Vec::new(),
+            Framing::Chunked(decoder) => decoder.end()?,
+        };
+        if self.length.is_some_and(|length| self.bytes != length) {
+            return Err(S3Error::new(Code::IncompleteBody));
+        }
+        let trailer = self.declared.trailer(&trailers)?;
+        let found = std::mem::take(&mut self.hashes).finish();
+        declared::check_sha256(self.sha256, found.sha256)?;
+        let md5 = match found.md5 {
+            Some(found) => {
+                declared::check_md5(self.declared.md5, found)?;
+                BodyMd5::InPassing(found)
+            }
+            None if self.md5_apart => BodyMd5::Apart { declared: self.declared.md5 },
+            None => BodyMd5::Spared,
+        };
+        let declared = self.declared.algorithm();
+        for expected in self.declared.checksum.iter().chain(trailer.iter()) {
+            declared::check_checksum(expected, &found.checksums)?;
+        }
+        Ok(Digests { bytes: self.bytes, md5, checksums: found.checksums, declared })
+    }
+}
+
+/// A whole small body. Its length is bounded by the terms it was made with.
+///
+/// # Errors
+/// As [`Body::next`].
+///
+/// # Panics
+/// When its MD5 is to be computed apart.
+pub async fn read_all<B>(mut body: Body<B>) -> Result<Bytes, S3Error>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    S3Error: From<B::Error>,
+{
+    assert!(!body.wants_md5_apart(), "nobody would check it");
+    let Some(first) = body.next().await? else { return Ok(Bytes::new()) };
+    let Some(second) = body.next().await? else { return Ok(first) };
+    let mut all = BytesMut::from(&first[..]);
+    all.extend_from_slice(&second);
+    while let Some(more) = body.next().await? {
+        all.extend_from_slice(&more);
+    }
+    Ok(all.freeze())
+}
+
+/// The length of the object inside an aws-chunked body, which AWS asks for under the name of the
+/// header that it replaces.
+fn decoded_length(headers: &HeaderMap) -> Result<u64, S3Error> {
+    let value = headers.get("x-amz-decoded-content-length").and_then(|value| value.to_str().ok());
+    value.and_then(number).ok_or_else(|| S3Error::new(Code::MissingContentLength))
+}
+
+/// Whether the end of the body is certain. Without `Content-Length` and `Transfer-Encoding` an HTTP/1 body is
+/// empty, although a client may just have forgotten the length.
+fn is_framed(head: &Parts) -> bool {
+    head.version >= Version::HTTP_2
+        || head.headers.contains_key(CONTENT_LENGTH)
+        || head.headers.contains_key(TRANSFER_ENCODING)
+}
+
+fn plain_length<B: http_body::Body>(headers: &HeaderMap, incoming: &B) -> Option<u64> {
+    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(number);
+    declared.or_else(|| incoming.size_hint().exact())
+}
+
+/// A decimal number without a sign.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+fn too_large(terms: &Terms, bytes: u64) -> S3Error {
+    S3Error::new(terms.too_large)
+        .field("ProposedSize", bytes.to_string())
+        .field("MaxSizeAllowed", terms.bytes_max.to_string())
+}

@@ -1,0 +1,231 @@
+//! Speaks to the admin API: signs a request, sends it, takes the answer apart.
+
+use super::CliError;
+pub use super::discover::Target;
+use aws_credential_types::Credentials;
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
+    UriPathNormalizationMode, sign,
+};
+use aws_sigv4::sign::v4;
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client as Http;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use mlgw_api::{ErrorDocument, SERVICE};
+use mlgw_common::{Clock as _, SystemClock, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// How long a server may take to answer. A bucket's deletion checks every group first.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a server may take to accept the connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A client of one server.
+#[derive(Clone, Debug)]
+pub struct Client {
+    target: Target,
+    patience: Duration,
+    http: Http<HttpConnector, Full<Bytes>>,
+}
+
+impl Client {
+    /// A client of `target`.
+    ///
+    /// # Errors
+    /// When the endpoint is no URL that can be talked to.
+    pub fn new(target: Target) -> Result<Self, CliError> {
+        let scheme =
+            target.endpoint.parse::<http::Uri>().ok().and_then(|uri| uri.scheme_str().map(str::to_owned));
+        match scheme.as_deref() {
+            Some("http") => {}
+            Some("https") => {
+                return Err(CliError::Usage(format!(
+                    "{}: the admin API speaks plain HTTP on a loopback address; reach it from elsewhere through a \
+                     tunnel, as with `ssh -L 9001:127.0.0.1:9001 HOST`, and give --endpoint http://127.0.0.1:9001",
+                    target.endpoint
+                )));
+            }
+            _ => {
+                let message = format!("{}: not a URL such as http://127.0.0.1:9001", target.endpoint);
+                return Err(CliError::Usage(message));
+            }
+        }
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_PATIENCE));
+        connector.set_nodelay(true);
+        let http = Http::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { target, patience: PATIENCE, http })
+    }
+
+    /// The same client, which waits so long for an answer.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Asks for a document.
+    ///
+    /// # Errors
+    /// See [`CliError`].
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
+        self.call(Method::GET, path, None::<&()>).await
+    }
+
+    /// Sends a request and takes its answer for a document.
+    ///
+    /// # Errors
+    /// See [`CliError`].
+    pub async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, CliError> {
+        let answer = self.send(method, path, body).await?;
+        serde_json::from_slice(&answer).map_err(|error| {
+            CliError::Failed(format!(
+                "{} answered something else than expected ({error}): it may be another version",
+                self.target.endpoint
+            ))
+        })
+    }
+
+    /// Sends a request and takes its answer as it is.
+    ///
+    /// # Errors
+    /// See [`CliError`].
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Bytes, CliError> {
+        let failed = |e: String| CliError::Failed(e);
+        let body = body.map(serde_json::to_vec).transpose().map_err(|e| failed(e.to_string()))?;
+        let url = format!("{}{path}", self.target.endpoint.trim_end_matches('/'));
+        let body = Bytes::from(body.unwrap_or_default());
+        let request = signed(&self.target, SystemClock.now(), method, &url, body)?;
+        let unreachable = |why: String| {
+            CliError::Unreachable(format!(
+                "{} cannot be reached: {why}. Is the server running, and is this its admin address?",
+                self.target.endpoint
+            ))
+        };
+        let whole = async {
+            let answer = self.http.request(request).await.map_err(|error| unreachable(reason(&error)))?;
+            let status = answer.status();
+            let body = answer.into_body().collect().await.map_err(|e| unreachable(e.to_string()))?.to_bytes();
+            Ok::<_, CliError>((status, body))
+        };
+        let whole = tokio::time::timeout(self.patience, whole).await;
+        let (status, body) = whole.map_err(|_| unreachable("it does not answer".to_owned()))??;
+        if status.is_success() { Ok(body) } else { Err(refusal(status, &body)) }
+    }
+}
+
+/// The innermost reason, which is the one that says something.
+fn reason(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// What the server said, under the status for what it means.
+fn refusal(status: StatusCode, body: &[u8]) -> CliError {
+    let said = serde_json::from_slice::<ErrorDocument>(body);
+    // What a file says is wrong, as commands without a server say it.
+    if let (StatusCode::UNPROCESSABLE_ENTITY, Ok(said)) = (status, &said) {
+        return CliError::Failed(said.message.clone());
+    }
+    let said = said
+        .map_or_else(|_| format!("the server answered {status}"), |e| format!("{} ({})", e.message, e.code));
+    if status.is_server_error() || status == StatusCode::NOT_FOUND {
+        CliError::Failed(said)
+    } else {
+        CliError::Refused(said)
+    }
+}
+
+/// A request of the admin API, signed.
+///
+/// # Errors
+/// When it cannot be a request at all.
+pub fn signed(
+    target: &Target,
+    now: Timestamp,
+    method: Method,
+    url: &str,
+    body: Bytes,
+) -> Result<Request<Full<Bytes>>, CliError> {
+    let cannot = |why: String| CliError::Usage(format!("{url}: {why}"));
+    let builder = Request::builder().method(method).uri(url).header(header::CONTENT_TYPE, "application/json");
+    let mut request = builder.body(Full::new(body.clone())).map_err(|e| cannot(e.to_string()))?;
+    let identity = Credentials::new(&target.access_key, target.secret.expose(), None, None, SERVICE).into();
+    let mut settings = SigningSettings::default();
+    settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+    settings.percent_encoding_mode = PercentEncodingMode::Single;
+    settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+    let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(now.as_millis()).unwrap_or(0));
+    let params = v4::SigningParams::builder()
+        .identity(&identity)
+        .region("us-east-1")
+        .name(SERVICE)
+        .time(at)
+        .settings(settings)
+        .build()
+        .map_err(|e| cannot(e.to_string()))?
+        .into();
+    let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+    let headers = [("host", host.as_str()), ("content-type", "application/json")];
+    let signable =
+        SignableRequest::new(request.method().as_str(), url, headers.into_iter(), SignableBody::Bytes(&body));
+    let signature = sign(signable.map_err(|e| cannot(e.to_string()))?, &params);
+    let (instructions, _) = signature.map_err(|e| cannot(e.to_string()))?.into_parts();
+    instructions.apply_to_request_http1x(&mut request);
+    Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Client, Target, refusal};
+    use crate::CliError;
+    use mlgw_common::Secret;
+    use http::StatusCode;
+
+    fn target(endpoint: &str) -> Target {
+        Target { endpoint: endpoint.into(), access_key: "AK".into(), secret: Secret::new("secret") }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_unreachable() {
+        // Bound and dropped: nothing listens there.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let client = Client::new(target(&format!("http://127.0.0.1:{port}"))).unwrap();
+        let error = client.get::<serde_json::Value>("/v1/status").await.unwrap_err();
+        assert!(matches!(&error, CliError::Unreachable(m) if m.contains("refused")), "{error}");
+        assert_eq!(error.status(), 3);
+    }
+
+    #[test]
+    fn what_is_no_http_url_is_wrong_usage() {
+        for endpoint in ["localhost", "https://h:1", "ftp://h"] {
+            assert_eq!(Client::new(target(endpoint)).unwrap_err().status(), 2, "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_the_server_said() {
+        let body = br#"{"code": "BucketNotEmpty", "message": "It is not empty."}"#;
+        let error = refusal(StatusCode::CONFLICT, body);
+        assert_eq!((error.status(), error.to_string().as_str()), (4, "It is not empty. (BucketNotEmpty)"));
+        assert_eq!(refusal(StatusCode::NOT_FOUND, body).status(), 1);
+        assert_eq!(refusal(StatusCode::INTERNAL_SERVER_ERROR, b"?").status(), 1);
+    }
+}

@@ -1,0 +1,74 @@
+//! Finds the server and the key to talk to it with.
+//!
+//! An endpoint that was given is talked to with the keys of the AWS variables. Without one, the
+//! server of this host's data directory is meant, whose `admin.json` has both.
+
+use super::{CliError, Global};
+use mlgw_config::{Loaded, Sources};
+use mlgw_api::{ADMIN_FILE, AdminFile};
+use mlgw_common::Secret;
+use std::path::{Path, PathBuf};
+
+/// Where a server is and how requests to it are signed.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// URL of the admin API.
+    pub endpoint: String,
+    /// Access key id.
+    pub access_key: String,
+    /// Its secret.
+    pub secret: Secret,
+}
+
+/// Finds the server that the command is for.
+pub(super) fn target(global: &Global) -> Result<Target, CliError> {
+    let aws = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let keys = aws("AWS_ACCESS_KEY_ID").zip(aws("AWS_SECRET_ACCESS_KEY"));
+    match (&global.endpoint, keys) {
+        (Some(endpoint), Some((access_key, secret))) => {
+            Ok(Target { endpoint: endpoint.clone(), access_key, secret: Secret::new(secret) })
+        }
+        (Some(endpoint), None) => match read(&data_dir()?) {
+            Ok(file) if file.endpoint.trim_end_matches('/') == endpoint.trim_end_matches('/') => Ok(of(file)),
+            _ => Err(CliError::Usage(format!(
+                "no key for {endpoint}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key with the role admin"
+            ))),
+        },
+        (None, _) => {
+            let dir = data_dir()?;
+            let file = read(&dir).map_err(|reason| {
+                CliError::Unreachable(format!(
+                    "no server runs on {}: {reason}. Start one with `mlgw serve`, name its directory with \
+                     MLGW_DATA_DIR, or give --endpoint URL and the AWS variables of a key with the role admin",
+                    dir.display()
+                ))
+            })?;
+            Ok(of(file))
+        }
+    }
+}
+
+/// The server that uses the data directory `dir`.
+pub fn server_of(dir: &Path) -> Result<Target, CliError> {
+    read(dir).map(of).map_err(CliError::Unreachable)
+}
+
+fn of(file: AdminFile) -> Target {
+    Target {
+        endpoint: file.endpoint,
+        access_key: file.access_key_id,
+        secret: Secret::new(file.secret_access_key),
+    }
+}
+
+fn data_dir() -> Result<PathBuf, CliError> {
+    let file = std::env::var_os("MLGW_CONFIG").map(PathBuf::from);
+    let loaded = Loaded::load(&Sources::of_process(file)).map_err(|e| CliError::Usage(e.to_string()))?;
+    Ok(loaded.config.data_dir)
+}
+
+fn read(dir: &Path) -> Result<AdminFile, String> {
+    let path = dir.join(ADMIN_FILE);
+    let text = mlgw_common::regular::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+}

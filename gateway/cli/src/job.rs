@@ -1,0 +1,178 @@
+//! `mlgw job …`
+
+use super::client::Client;
+use super::output::{Out, columns, pairs};
+use super::progress::{Progress, duration};
+use super::{CliError, Global, discover, path_segment};
+use mlgw_common::ByteSize;
+use clap::Subcommand;
+use http::Method;
+use mlgw_api::{JobInfo, JobList};
+use std::time::Duration;
+
+/// How often a job that is waited for is asked how far it is.
+const GLANCE: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    /// Jobs that are remembered, the newest first.
+    List {
+        /// Only of this dataset.
+        #[arg(long)]
+        dataset: Option<String>,
+    },
+    /// One job, and how far it is.
+    Show {
+        /// Its number.
+        id: u64,
+    },
+    /// Wait for its end; exit status 1 when it fails or is cancelled.
+    Wait {
+        /// Its number.
+        id: u64,
+    },
+    /// Have it end. What it did stays done.
+    Cancel {
+        /// Its number.
+        id: u64,
+    },
+}
+
+pub(super) async fn run(command: JobCommand, global: &Global, out: Out) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    match command {
+        JobCommand::List { dataset } => {
+            let of =
+                dataset.map(|dataset| format!("?dataset={}", path_segment(&dataset))).unwrap_or_default();
+            out.document(&client.get::<JobList>(&format!("/v1/jobs{of}")).await?, list)
+        }
+        JobCommand::Show { id } => out.document(&client.get::<JobInfo>(&path(id)).await?, show),
+        JobCommand::Wait { id } => {
+            let job = client.get(&path(id)).await?;
+            wait(&client, job, out).await
+        }
+        JobCommand::Cancel { id } => {
+            let cancel = format!("{}/cancel", path(id));
+            let job: JobInfo = client.call(Method::POST, &cancel, None::<&()>).await?;
+            out.done(&job, &format!("Job {id} is asked to end; what it did stays done."))
+        }
+    }
+}
+
+/// Waits for a job's end, and says how far it is meanwhile.
+pub(super) async fn wait(client: &Client, mut job: JobInfo, out: Out) -> Result<(), CliError> {
+    let progress = Progress::new(out.quiet);
+    while matches!(job.state.as_str(), "queued" | "running") {
+        progress.line(|| in_short(&job));
+        tokio::time::sleep(GLANCE).await;
+        job = client.get(&path(job.id)).await?;
+    }
+    progress.done();
+    out.document(&job, show)?;
+    match job.state.as_str() {
+        "done" => Ok(()),
+        state => Err(CliError::Failed(format!(
+            "job {} {state}{}",
+            job.id,
+            job.error.map(|error| format!(": {error}")).unwrap_or_default()
+        ))),
+    }
+}
+
+fn path(id: u64) -> String {
+    format!("/v1/jobs/{id}")
+}
+
+/// How far a job is, in one line.
+pub(super) fn in_short(job: &JobInfo) -> String {
+    let size = |bytes: u64| ByteSize(bytes).human();
+    let at_least = if job.counted { "" } else { "at least " };
+    let rate = job.bytes_per_second.map(|rate| format!(", {}/s", size(rate))).unwrap_or_default();
+    let left = job.eta_seconds.map(|seconds| format!(", {} left", duration(seconds))).unwrap_or_default();
+    format!(
+        "{} {} ({}): {} of {at_least}{} objects, {} of {at_least}{}{rate}{left}",
+        job.kind,
+        job.id,
+        job.state,
+        job.objects_done,
+        job.objects_total,
+        size(job.bytes_done),
+        size(job.bytes_total)
+    )
+}
+
+fn list(list: &JobList) -> String {
+    let row = |job: &JobInfo| {
+        vec![
+            job.id.to_string(),
+            job.dataset.clone(),
+            job.kind.clone(),
+            job.state.clone(),
+            format!("{}/{}", job.objects_done, job.objects_total),
+            ByteSize(job.moved_bytes).human(),
+            job.created.clone(),
+        ]
+    };
+    let rows: Vec<_> = list.jobs.iter().map(row).collect();
+    columns(&["JOB", "DATASET", "KIND", "STATE", "OBJECTS", "MOVED", "CREATED"], &rows)
+}
+
+fn show(job: &JobInfo) -> String {
+    let size = |bytes: u64| ByteSize(bytes).human();
+    let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let mut rows = vec![
+        ("job", job.id.to_string()),
+        ("dataset", job.dataset.clone()),
+        ("kind", job.kind.clone()),
+        ("state", if job.cancel_asked { format!("{}, asked to end", job.state) } else { job.state.clone() }),
+        ("objects", format!("{} of {}", job.objects_done, job.objects_total)),
+        ("bytes", format!("{} of {}", size(job.bytes_done), size(job.bytes_total))),
+        ("moved", format!("{} in {} objects", size(job.moved_bytes), job.moved_objects)),
+        ("failed", job.failed_objects.to_string()),
+        ("deleted", job.deleted_objects.to_string()),
+        ("requested", format!("{} by {}", job.created, job.requested_by)),
+        ("started", or_none(&job.started)),
+        ("ended", or_none(&job.ended)),
+        ("starts", job.starts.to_string()),
+    ];
+    rows.extend(job.order.clone().map(|order| ("order", order)));
+    rows.extend(job.to.as_ref().map(|to| ("to", format!("{}/{}", to.upstream, to.prefix))));
+    rows.extend(job.bytes_per_second.map(|rate| ("rate", format!("{}/s", size(rate)))));
+    rows.extend(job.eta_seconds.map(|seconds| ("left", duration(seconds))));
+    rows.extend(job.error.clone().map(|error| ("error", error)));
+    pairs(&rows)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::in_short;
+    use mlgw_api::JobInfo;
+
+    pub(in crate) fn a_job() -> JobInfo {
+        JobInfo {
+            id: 7,
+            dataset: "images".into(),
+            kind: "warm".into(),
+            state: "running".into(),
+            objects_done: 3,
+            objects_total: 10,
+            bytes_done: 3 << 20,
+            bytes_total: 10 << 20,
+            ..JobInfo::default()
+        }
+    }
+
+    #[test]
+    fn a_line_says_how_far_how_fast_and_how_long_still() {
+        let job = a_job();
+        assert_eq!(
+            in_short(&job),
+            "warm 7 (running): 3 of at least 10 objects, 3.0 MiB of at least 10.0 MiB"
+        );
+        let counted = JobInfo { counted: true, bytes_per_second: Some(1 << 20), eta_seconds: Some(7), ..job };
+        assert_eq!(
+            in_short(&counted),
+            "warm 7 (running): 3 of 10 objects, 3.0 MiB of 10.0 MiB, 1.0 MiB/s, 7 s left"
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! `mlgw policy apply | rollback | freeze | unfreeze`
+
+use super::text::read;
+use crate::client::Client;
+use crate::output::Out;
+use crate::{CliError, Global, discover};
+use clap::Args;
+use http::Method;
+use mlgw_api::{ApplyRequest, FreezeRequest, PolicyChange, PolicyText, RollbackRequest};
+use mlgw_common::limits::POLICY_FILE_BYTES_MAX;
+use mlgw_policies::language::is_framework;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Files that are to run, or might.
+#[derive(Debug, Args)]
+pub(in crate) struct FilesArgs {
+    /// Policies in YAML or JSON, the strongest first, in the place of all that run; those stay if only plugins are given.
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Plugins of frameworks, in the place of those that run; without any those stay.
+    #[arg(long, value_name = "FILE")]
+    framework: Vec<PathBuf>,
+    /// Without the plugins that run.
+    #[arg(long, conflicts_with = "framework")]
+    without_frameworks: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    files: FilesArgs,
+    #[command(flatten)]
+    said: FreezeArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// The version whose files are to run, 0 for what comes with the server; without it those that ran before.
+    #[arg(value_name = "VERSION")]
+    version: Option<u64>,
+    #[command(flatten)]
+    said: FreezeArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct FreezeArgs {
+    /// Only if this version runs: nobody changed it since it was looked at.
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+    /// What the history is to say about it.
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
+    message: String,
+}
+
+/// Files as a request holds them; none of a kind leaves those that run.
+pub(super) struct Texts {
+    pub(super) files: Option<Vec<PolicyText>>,
+    pub(super) frameworks: Option<Vec<PolicyText>>,
+}
+
+impl FilesArgs {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// When there are none, one cannot be read, or is of the other kind.
+    pub(super) fn read(&self) -> Result<Texts, CliError> {
+        if self.files.is_empty() && self.framework.is_empty() && !self.without_frameworks {
+            let message =
+                "nothing is given that could run: give a FILE, --framework FILE or --without-frameworks";
+            return Err(CliError::Usage(message.to_owned()));
+        }
+        self.read_any()
+    }
+
+    /// The same, where there may be none.
+    ///
+    /// # Errors
+    /// When one cannot be read, or is of the other kind.
+    pub(super) fn read_any(&self) -> Result<Texts, CliError> {
+        let files = self.files.iter().map(|path| text(path, false)).collect::<Result<Vec<_>, _>>()?;
+        let plugins = self.framework.iter().map(|path| text(path, true)).collect::<Result<Vec<_>, _>>()?;
+        let frameworks = (self.without_frameworks || !plugins.is_empty()).then_some(plugins);
+        Ok(Texts { files: (!files.is_empty()).then_some(files), frameworks })
+    }
+}
+
+fn text(path: &Path, plugin: bool) -> Result<PolicyText, CliError> {
+    let (name, text) = (path.display().to_string(), read(path)?);
+    if is_framework(&text) && !plugin {
+        let message = format!("{name} is a plugin of a framework: give it as --framework {name}");
+        return Err(CliError::Usage(message));
+    }
+    if text.len() > POLICY_FILE_BYTES_MAX {
+        let bytes = text.len();
+        return Err(CliError::Failed(format!(
+            "{name}: the file has {bytes} bytes (at most {POLICY_FILE_BYTES_MAX})"
+        )));
+    }
+    Ok(PolicyText { name, text })
+}
+
+pub(super) async fn run(args: ApplyArgs, global: &Global, out: Out) -> Result<(), CliError> {
+    let Texts { files, frameworks } = args.files.read()?;
+    let FreezeArgs { if_version, message } = args.said;
+    let request = ApplyRequest { files, frameworks, if_version, message };
+    change("/v1/policy", &request, global, out).await
+}
+
+pub(super) async fn roll_back(args: RollbackArgs, global: &Global, out: Out) -> Result<(), CliError> {
+    let FreezeArgs { if_version, message } = args.said;
+    let request = RollbackRequest { version: args.version, if_version, message };
+    change("/v1/policy/rollback", &request, global, out).await
+}
+
+pub(super) async fn freeze(
+    args: FreezeArgs,
+    verb: &'static str,
+    global: &Global,
+    out: Out,
+) -> Result<(), CliError> {
+    let request = FreezeRequest { if_version: args.if_version, message: args.message };
+    change(&format!("/v1/policy/{verb}"), &request, global, out).await
+}
+
+async fn change(path: &str, request: &impl Serialize, global: &Global, out: Out) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    let changed: PolicyChange = client.call(Method::POST, path, Some(request)).await?;
+    out.done(&changed, &said(&changed))
+}
+
+fn said(changed: &PolicyChange) -> String {
+    match &changed.version {
+        Some(version) if changed.changed => {
+            format!("Version {} of the policy runs: {}.", version.version, version.changes)
+        }
+        Some(version) => format!("Nothing changed: version {} of the policy runs already.", version.version),
+        None => "Nothing changed: what comes with the server runs, as before.".to_owned(),
+    }
+}

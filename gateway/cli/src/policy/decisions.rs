@@ -1,0 +1,106 @@
+//! `mlgw policy decisions`
+
+use crate::client::Client;
+use crate::output::{Out, columns};
+use crate::{CliError, Global, discover, path_segment};
+use mlgw_common::ByteSize;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use mlgw_api::{DecisionInfo, DecisionList};
+use mlgw_tiering::decisions::Kind;
+
+#[derive(Debug, Args)]
+pub struct DecisionsArgs {
+    /// At most so many.
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    limit: u32,
+    /// Only of this kind.
+    #[arg(long, value_parser = PossibleValuesParser::new(Kind::ALL.iter().map(|kind| kind.name())))]
+    kind: Option<String>,
+    /// Only about objects of this bucket; what is about whole segments is left out.
+    #[arg(long)]
+    bucket: Option<String>,
+}
+
+pub(super) async fn run(args: DecisionsArgs, global: &Global, out: Out) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    let mut path = format!("/v1/decisions?limit={}", args.limit);
+    for (name, value) in [("kind", args.kind), ("bucket", args.bucket)] {
+        path.extend(value.map(|value| format!("&{name}={}", path_segment(&value))));
+    }
+    out.document(&client.get::<DecisionList>(&path).await?, list)
+}
+
+fn list(list: &DecisionList) -> String {
+    let rows: Vec<_> = list.decisions.iter().map(row).collect();
+    columns(&["TIME", "KIND", "WHAT", "FROM", "TO", "BYTES", "REASON", "OUTCOME"], &rows)
+}
+
+fn row(decision: &DecisionInfo) -> Vec<String> {
+    let reason = match (decision.job, &decision.rule) {
+        (Some(job), _) => format!("{} {job}", decision.reason),
+        (None, Some(rule)) => format!("{} {rule}", decision.reason),
+        (None, None) => decision.reason.clone(),
+    };
+    let outcome = match &decision.error {
+        Some(error) => format!("{}: {error}", decision.outcome),
+        None => decision.outcome.clone(),
+    };
+    vec![
+        decision.time.clone(),
+        decision.kind.clone(),
+        what(decision),
+        decision.from.clone(),
+        decision.to.clone(),
+        ByteSize(decision.bytes).human(),
+        reason,
+        outcome,
+    ]
+}
+
+/// The segment or the objects; several that are alike by the first of them.
+fn what(decision: &DecisionInfo) -> String {
+    let times = if decision.count == 1 { String::new() } else { format!(" x{}", decision.count) };
+    match (decision.segment, &decision.bucket) {
+        (Some(segment), _) => format!("segment {segment}{times}"),
+        (None, Some(bucket)) => {
+            format!("s3://{bucket}/{}{times}", decision.key.as_deref().unwrap_or_default())
+        }
+        (None, None) => "-".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::row;
+    use mlgw_api::DecisionInfo;
+
+    #[test]
+    fn a_row_says_what_and_why() {
+        let decision = DecisionInfo {
+            time: "T".into(),
+            kind: "keep".into(),
+            bucket: Some("lake".into()),
+            key: Some("a/b".into()),
+            count: 3,
+            from: "origin".into(),
+            to: "copies".into(),
+            bytes: 3 << 20,
+            reason: "job".into(),
+            job: Some(7),
+            outcome: "no_room".into(),
+            ..DecisionInfo::default()
+        };
+        let expected = ["T", "keep", "s3://lake/a/b x3", "origin", "copies", "3.0 MiB", "job 7", "no_room"];
+        assert_eq!(row(&decision), expected);
+        let failed = DecisionInfo {
+            segment: Some(9),
+            count: 1,
+            outcome: "failed".into(),
+            error: Some("no such disk".into()),
+            ..DecisionInfo::default()
+        };
+        assert_eq!(row(&failed)[2], "segment 9");
+        assert_eq!(row(&failed)[7], "failed: no such disk");
+    }
+}

@@ -1,0 +1,127 @@
+//! `mlgw policy explain`
+
+use crate::client::Client;
+use crate::object::Location;
+use crate::output::{Out, columns, pairs};
+use crate::{CliError, Global, discover, path_segment};
+use mlgw_common::ByteSize;
+use mlgw_api::{ActionInfo, Explanation, ExtentInfo, KeptInfo, RuleTried};
+
+pub(super) async fn run(object: &Location, global: &Global, out: Out) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    let (bucket, key) = (path_segment(&object.bucket), path_segment(&object.key));
+    let path = format!("/v1/policy/explain?bucket={bucket}&key={key}");
+    out.document(&client.get::<Explanation>(&path).await?, show)
+}
+
+fn show(told: &Explanation) -> String {
+    let object = &told.object;
+    let tiers: Vec<_> = object.tiers.iter().map(|tier| tier.tier.as_str()).collect();
+    let facts = told.facts.iter().map(|fact| format!("{} {}", fact.property, fact.value));
+    let deletion = told.deletion.as_ref().map(|one| match &one.stays {
+        None => format!("with its checkpoint at {} by rule {}", one.due, one.rule),
+        Some(why) => format!("not, though rule {} has it: {why}", one.rule),
+    });
+    let mut head = vec![
+        ("object", format!("s3://{}/{}", object.bucket, object.key)),
+        ("is in", tiers.join(", ")),
+        ("is stored", stored(&object.extents)),
+        ("is kept", told.kept.as_ref().map_or_else(|| "-".to_owned(), kept)),
+        ("facts", facts.collect::<Vec<_>>().join(", ")),
+        ("policy", format!("version {}", told.version)),
+        ("why", told.reason.clone()),
+        ("best", recommended(told)),
+    ];
+    if let Some(deletion) = deletion {
+        head.insert(4, ("is deleted", deletion));
+    }
+    let head = pairs(&head);
+    let mut actions: Vec<Vec<String>> = Vec::new();
+    let row = |what: &str, one: &ActionInfo, note: String| {
+        vec![what.to_owned(), one.action.clone(), one.target.clone(), one.rule.clone(), note]
+    };
+    actions.extend(told.due.iter().map(|one| row("due", one, one.note.clone())));
+    actions.extend(told.observed.iter().map(|one| row("observed", one, "only said".to_owned())));
+    actions.extend(told.lost.iter().map(|lost| {
+        let note = format!("{}: {} of {}", lost.why, lost.to_action, lost.to_rule);
+        vec!["lost".to_owned(), lost.action.clone(), String::new(), lost.rule.clone(), note]
+    }));
+    actions.extend(told.belonging.iter().map(|one| {
+        vec!["of all".to_owned(), one.action.clone(), one.of.clone(), one.rule.clone(), String::new()]
+    }));
+    let actions = match actions[..] {
+        [] => String::new(),
+        _ => columns(&["WHAT", "ACTION", "TARGET", "RULE", "NOTE"], &actions) + "\n",
+    };
+    let rules: Vec<_> = told.rules.iter().map(tried).collect();
+    format!("{head}\n{actions}{}", columns(&["RULE", "PRIORITY", "MATCHED", "SAW", "FROM"], &rules))
+}
+
+/// How much of it is compressed, and to what.
+fn stored(extents: &[ExtentInfo]) -> String {
+    let packed: Vec<_> = extents.iter().filter(|extent| extent.encoding != "raw").collect();
+    let size = |bytes: fn(&ExtentInfo) -> u64| ByteSize(packed.iter().map(|one| bytes(one)).sum()).human();
+    match packed.first() {
+        None => "as it came".to_owned(),
+        Some(one) => {
+            format!("{}, {} as {}", one.encoding, size(|one| one.bytes), size(|one| one.stored_bytes))
+        }
+    }
+}
+
+fn kept(kept: &KeptInfo) -> String {
+    let KeptInfo { blocks, kept, pinned, planned } = kept;
+    format!("{kept} of {blocks} blocks, {pinned} of them pinned, {planned} planned")
+}
+
+fn recommended(told: &Explanation) -> String {
+    let best = &told.recommendation;
+    let copy = match best.cache {
+        true if best.cache_policy == "lru" => "keep a copy until others were read more recently".to_owned(),
+        true => format!("keep a copy with {} priority", best.cache_priority),
+        false => "keep no copy".to_owned(),
+    };
+    let ahead = match best.prefetch_depth {
+        0 => format!("read ahead as {} sees fit", best.prefetch_strategy),
+        depth => format!("read {depth} ahead, {}", best.prefetch_strategy),
+    };
+    format!("{copy}, {ahead}, at most {}", ByteSize(best.prefetch_bytes).human())
+}
+
+/// What held of a rule that matched, and what did not of one that did not.
+fn tried(rule: &RuleTried) -> Vec<String> {
+    let conditions = rule.conditions.iter().filter(|one| one.held == rule.matched);
+    let says: Vec<_> = conditions.map(|one| one.says.clone()).collect();
+    let saw = match (rule.applies, rule.matched) {
+        (false, _) => "its framework is not detected".to_owned(),
+        (true, true) => says.join(", "),
+        (true, false) => format!("not so: {}", says.join(", ")),
+    };
+    let matched = if rule.matched { "yes" } else { "no" };
+    vec![rule.rule.clone(), rule.priority.to_string(), matched.to_owned(), saw, rule.from.clone()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tried;
+    use mlgw_api::{ConditionSeen, RuleTried};
+
+    #[test]
+    fn a_rule_says_what_held_or_what_did_not() {
+        let seen = |held, says: &str| ConditionSeen { held, says: says.into() };
+        let mut rule = RuleTried {
+            rule: "r".into(),
+            priority: 5,
+            from: "p.yaml:3".into(),
+            applies: true,
+            matched: false,
+            score: 0.5,
+            conditions: vec![seen(true, "a is b (b)"), seen(false, "c is d (not known)")],
+        };
+        assert_eq!(tried(&rule), ["r", "5", "no", "not so: c is d (not known)", "p.yaml:3"]);
+        rule.matched = true;
+        assert_eq!(tried(&rule)[3], "a is b (b)");
+        rule.applies = false;
+        assert_eq!(tried(&rule)[3], "its framework is not detected");
+    }
+}

@@ -1,0 +1,76 @@
+//! `mlgw policy outcomes`
+
+use crate::client::Client;
+use crate::output::{Out, columns};
+use crate::{CliError, Global, discover};
+use mlgw_common::ByteSize;
+use mlgw_api::{DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
+
+pub(super) async fn run(global: &Global, out: Out) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    out.document(&client.get::<PolicyOutcomes>("/v1/policy/outcomes").await?, tables)
+}
+
+fn tables(told: &PolicyOutcomes) -> String {
+    let rules: Vec<_> = told.rules.iter().map(rule).collect();
+    let heads = ["COPIES OF", "KEPT", "READ AGAIN", "WASTED", "MISSED LATER", "PASSED BY, ASKED AGAIN"];
+    let ahead = &told.ahead;
+    let line = format!(
+        "Read ahead: {} blocks used, {} late, {} wasted; at most {} for one reader.\n",
+        ahead.used, ahead.late, ahead.wasted, ahead.depth
+    );
+    let rules = format!("{}\n{line}", columns(&heads, &rules));
+    if told.datasets.is_empty() {
+        return rules;
+    }
+    let datasets: Vec<_> = told.datasets.iter().map(dataset).collect();
+    let heads = ["DATASET", "HERE", "LRU", "S3-FIFO", "NEVER-EVICT"];
+    format!("{rules}\n{}", columns(&heads, &datasets))
+}
+
+fn rule(it: &RuleOutcomes) -> Vec<String> {
+    let bytes = |bytes: u64| ByteSize(bytes).human();
+    let counts = [it.kept_bytes, it.used_bytes, it.wasted_bytes, it.missed_bytes, it.passed_again_bytes];
+    std::iter::once(it.rule.clone()).chain(counts.map(bytes)).collect()
+}
+
+fn dataset(it: &DatasetOutcomes) -> Vec<String> {
+    let ratios = [it.here, it.lru, it.s3_fifo, it.never_evict].map(|ratio| format!("{ratio:.2}"));
+    std::iter::once(format!("s3://{}/{}", it.bucket, it.keys)).chain(ratios).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tables;
+    use mlgw_api::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
+
+    #[test]
+    fn rules_and_datasets_as_tables() {
+        let engine = RuleOutcomes {
+            rule: "engine".into(),
+            kept_bytes: 2048,
+            used_bytes: 1024,
+            ..RuleOutcomes::default()
+        };
+        let ahead = AheadOutcomes { used: 9, late: 2, wasted: 1, depth: 64, ..AheadOutcomes::default() };
+        let train = DatasetOutcomes {
+            bucket: "b".into(),
+            keys: "train/#.jpg".into(),
+            here: 0.5,
+            lru: 0.125,
+            s3_fifo: 0.25,
+            never_evict: 0.5,
+        };
+        let told = PolicyOutcomes { rules: vec![engine], ahead, datasets: vec![train] };
+        let expected = "\
+COPIES OF  KEPT     READ AGAIN  WASTED  MISSED LATER  PASSED BY, ASKED AGAIN
+engine     2.0 KiB  1.0 KiB     0 B     0 B           0 B
+
+Read ahead: 9 blocks used, 2 late, 1 wasted; at most 64 for one reader.
+
+DATASET             HERE  LRU   S3-FIFO  NEVER-EVICT
+s3://b/train/#.jpg  0.50  0.12  0.25     0.50
+";
+        assert_eq!(tables(&told), expected);
+    }
+}

@@ -1,0 +1,159 @@
+//! `mlgw policy plan`: what would be otherwise, asked for until all objects were looked at.
+
+use super::apply::{FilesArgs, Texts};
+use crate::client::Client;
+use crate::output::{Out, columns};
+use crate::progress::Progress;
+use crate::{CliError, Global, discover};
+use mlgw_config::Value as _;
+use mlgw_common::ByteSize;
+use clap::Args;
+use http::Method;
+use mlgw_api::{DeedInfo, PlanPage, PlanRequest, SettingPlanned};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    files: FilesArgs,
+}
+
+pub(super) async fn run(args: PlanArgs, global: &Global, out: Out) -> Result<(), CliError> {
+    // Without files it is the running policy's own: what waits to be deleted.
+    let Texts { files, frameworks } = args.files.read_any()?;
+    let mut request = PlanRequest { files, frameworks, plan: None, limit: None };
+    let client = Client::new(discover::target(global)?)?;
+    let progress = Progress::new(out.quiet);
+    loop {
+        let page: PlanPage = client.call(Method::POST, "/v1/policy/plan", Some(&request)).await?;
+        if page.next.is_none() {
+            return out.document(&page, table);
+        }
+        request = PlanRequest { plan: page.next, ..PlanRequest::default() };
+        progress.line(|| format!("{} objects", page.heard + page.objects));
+    }
+}
+
+fn table(plan: &PlanPage) -> String {
+    let mut text = String::new();
+    if !plan.deeds.is_empty() {
+        let rows: Vec<_> = plan.deeds.iter().map(row).collect();
+        text += &columns(&["CHANGE", "STANCE", "ACTION", "RULE", "OBJECTS", "BYTES", "TO MOVE"], &rows);
+        text += "\n";
+    }
+    let mut told = BTreeSet::new();
+    for deed in &plan.deeds {
+        for example in &deed.examples {
+            // Actions of one rule have one reason.
+            let line = format!("{} {}: {}\n", deed.change, example.object, example.reason);
+            if told.insert(line.clone()) {
+                text += &line;
+            }
+        }
+    }
+    if !plan.deeds.is_empty() {
+        text += "\n";
+    }
+    for SettingPlanned { setting, before, after } in &plan.settings {
+        let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "not said".to_owned());
+        text += &format!("The setting {setting} would be {}; it is {}.\n", said(after), said(before));
+    }
+    if !plan.not_judged.is_empty() {
+        let rule = |one: &mlgw_api::NotJudged| format!("{} ({})", one.rule, one.asks.join(", "));
+        let rules: Vec<_> = plan.not_judged.iter().map(rule).collect();
+        text += &format!("Not to be judged before objects are read: {}.\n", rules.join(", "));
+    }
+    for one in &plan.deletions {
+        let (files, size) = (one.files, ByteSize(one.bytes).human());
+        let what = format!("{} ({files} objects, {size})", one.objects);
+        text += &match &one.stays {
+            None => format!("{what} is deleted at {} because rule {} keeps others.\n", one.due, one.rule),
+            Some(why) => format!("{what} is due to be deleted at {} and stays: {why}.\n", one.due),
+        };
+    }
+    for one in &plan.superfluous {
+        let (files, size, rule) = (one.files, ByteSize(one.bytes).human(), &one.rule);
+        let then = match (one.is_deleted, &one.stays) {
+            (true, None) => {
+                let grace = Duration::from_secs(one.grace_seconds);
+                format!(", and be deleted after {}, because rule {rule} keeps others", grace.to_text())
+            }
+            (true, Some(why)) => {
+                format!(", because rule {rule} keeps others, and not be deleted: {why}")
+            }
+            (false, _) => format!(", because rule {rule} keeps others"),
+        };
+        text += &format!("{} ({files} objects, {size}) would go down{then}.\n", one.objects);
+    }
+    for one in &plan.impossible {
+        text += &format!("{one}\n");
+    }
+    let (objects, changed) = (plan.objects, plan.changed);
+    text + &format!("{changed} of {objects} objects would be treated otherwise.\n")
+}
+
+fn row(deed: &DeedInfo) -> Vec<String> {
+    let size = |bytes| ByteSize(bytes).human();
+    vec![
+        deed.change.clone(),
+        deed.stance.clone(),
+        deed.action.clone(),
+        deed.rule.clone(),
+        deed.objects.to_string(),
+        size(deed.bytes),
+        size(deed.moved_bytes),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table;
+    use mlgw_api::{DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, SettingPlanned};
+
+    fn page(rule: &str, objects: u64) -> PlanPage {
+        let example = PlanExample { object: "s3://b/k".into(), reason: "it is so".into() };
+        let deed = DeedInfo {
+            change: "starts".into(),
+            stance: "act".into(),
+            action: "promote".into(),
+            rule: rule.into(),
+            objects,
+            bytes: objects << 20,
+            moved_bytes: 0,
+            examples: vec![example; 2],
+        };
+        PlanPage { objects: 10, changed: objects, deeds: vec![deed], ..PlanPage::default() }
+    }
+
+    #[test]
+    fn a_plan_tells_what_by_which_rule_and_of_which_objects() {
+        let mut plan = page("a", 5);
+        let deletion = |stays: Option<&str>| DeletionInfo {
+            objects: "s3://b/run/1/".into(),
+            rule: "few".into(),
+            due: "noon".into(),
+            stays: stays.map(str::to_owned),
+            ..DeletionInfo::default()
+        };
+        plan.deletions = vec![deletion(None), deletion(Some("latest names it"))];
+        plan.settings =
+            vec![SettingPlanned { setting: "cache".into(), before: None, after: Some("lru".into()) }];
+        plan.not_judged = vec![NotJudged { rule: "c".into(), asks: vec!["reads".into()] }];
+        let text = table(&plan);
+        assert!(text.contains("starts  act     promote  a     5        5.0 MiB  0 B"), "{text}");
+        assert_eq!(text.matches("starts s3://b/k: it is so\n").count(), 1, "{text}");
+        assert!(text.contains("The setting cache would be lru; it is not said.\n"), "{text}");
+        assert!(text.contains("Not to be judged before objects are read: c (reads).\n"), "{text}");
+        let group = "s3://b/run/1/ (0 objects, 0 B)";
+        assert!(
+            text.contains(&format!("{group} is deleted at noon because rule few keeps others.\n")),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("{group} is due to be deleted at noon and stays: latest names it.\n")),
+            "{text}"
+        );
+        assert!(text.ends_with("5 of 10 objects would be treated otherwise.\n"), "{text}");
+    }
+}

@@ -1,0 +1,251 @@
+//! `mlgw policy simulate`
+
+use super::plot::{Line, Plot};
+use super::text::{self, BeneathArgs};
+use crate::CliError;
+use crate::output::{Out, columns};
+use crate::progress::Progress;
+use mlgw_common::ByteSize;
+use mlgw_lab::rehearsal::scenario::Scenario;
+use mlgw_lab::rehearsal::simulate::{Simulation, Step, racer, racers};
+use mlgw_lab::rehearsal::sizes::{CacheSize, DEFAULT_CACHES, block_bytes};
+use clap::{Args, ValueEnum};
+use mlgw_api::Simulated;
+use mlgw_policies::rehearse::race::Racer;
+use mlgw_policies::rehearse::workload::{Order, Profile, Settings};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Debug, Args)]
+pub struct SimulateArgs {
+    /// A policy, whose rules are heeded; without one those that come with a server are, for a trace.
+    file: Option<PathBuf>,
+    /// Recorded accesses, of `mlgw trace import`.
+    #[arg(long, value_name = "F", conflicts_with = "profile")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    generated: Generated,
+    #[command(flatten)]
+    beneath: BeneathArgs,
+    /// Sizes of the cache: shares of the workload's bytes, or bytes such as 10GiB.
+    #[arg(long, value_delimiter = ',', default_value = DEFAULT_CACHES, value_name = "C,…")]
+    cache: Vec<CacheSize>,
+    /// Bytes of a block.
+    #[arg(long, value_parser = block_bytes, default_value = "8MiB", value_name = "SIZE")]
+    block: u32,
+    /// Only these: mlgw, lru, s3-fifo, sieve, never-evict, optimum.
+    #[arg(long, value_delimiter = ',', value_parser = racer, value_name = "NAMES")]
+    policy: Vec<Racer>,
+    /// Count from this epoch of each job on, the first being 1.
+    #[arg(
+        long, default_value_t = 1, value_name = "N", conflicts_with = "trace",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    from_epoch: u32,
+    /// Jobs tell the engine beforehand what they will read.
+    #[arg(long, conflicts_with = "trace")]
+    plans: bool,
+    /// Draw byte hit ratios into this file, as SVG.
+    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
+    plot: Option<PathBuf>,
+}
+
+/// What a workload is generated with. What is not given is as the profile has it.
+#[derive(Debug, Args)]
+struct Generated {
+    /// What is generated: resnet50, unet3d, cosmoflow, retinanet, mix, k-workloads, epochs, zipf.
+    #[arg(long, value_name = "P")]
+    profile: Option<Profile>,
+    /// Jobs on the dataset; in mix, trainers of the hyperparameter search.
+    #[arg(long, value_name = "N", conflicts_with = "trace")]
+    workloads: Option<u16>,
+    /// Another seed gives other orders, moments and sizes.
+    #[arg(long, value_name = "S", default_value_t = 1, conflicts_with = "trace")]
+    seed: u64,
+    /// Epochs of each job; in zipf, requests for each object.
+    #[arg(long, value_name = "E", conflicts_with = "trace")]
+    epochs: Option<u32>,
+    /// Order of each job's epochs.
+    #[arg(long, value_enum, value_name = "O", conflicts_with = "trace")]
+    order: Option<OrderArg>,
+    /// Objects of the dataset; in mix, of a training set.
+    #[arg(long, value_name = "N", conflicts_with = "trace")]
+    objects: Option<u32>,
+}
+
+/// The order of each job's epochs, as a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OrderArg {
+    /// That of the keys.
+    Sequential,
+    /// Another random one each time.
+    Shuffled,
+    /// Shards in a random order, their objects in that of the keys.
+    ShardShuffled,
+}
+
+impl From<OrderArg> for Order {
+    fn from(order: OrderArg) -> Self {
+        match order {
+            OrderArg::Sequential => Self::Sequential,
+            OrderArg::Shuffled => Self::Shuffled,
+            OrderArg::ShardShuffled => Self::ShardShuffled,
+        }
+    }
+}
+
+impl SimulateArgs {
+    fn scenario(&self) -> Result<Scenario, CliError> {
+        let Generated { profile, workloads, seed, epochs, order, objects } = self.generated;
+        let order = order.map(Order::from);
+        match (&self.trace, profile) {
+            (Some(trace), _) => Ok(Scenario::of_file(trace)),
+            (None, Some(profile)) => {
+                let settings = Settings { seed, workloads, epochs, order, objects, ..Settings::default() };
+                Ok(Scenario::Profile(profile, settings))
+            }
+            (None, None) => {
+                Err(CliError::Usage("say what to replay: --trace FILE or --profile NAME".to_owned()))
+            }
+        }
+    }
+
+    /// What a person or a server wrote down is decided as a server decides, the rest by the engine alone.
+    fn has_rules(&self) -> bool {
+        let BeneathArgs { framework, environment } = &self.beneath;
+        self.file.is_some() || self.trace.is_some() || !framework.is_empty() || environment.is_some()
+    }
+}
+
+/// A file that a picture may be drawn into.
+fn svg(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_svg = path.extension().is_some_and(|of| of.eq_ignore_ascii_case("svg"));
+    if is_svg { Ok(path) } else { Err("an SVG is drawn: the name has to end in .svg".to_owned()) }
+}
+
+/// Blocks that requests may ask for in all: numbers of blocks are of 32 bits.
+const BLOCKS_MAX: usize = i32::MAX as usize;
+
+pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {
+    let scenario = args.scenario()?;
+    let program = text::program(args.file.as_ref(), &args.beneath)?;
+    let simulation = Simulation {
+        scenario,
+        program: args.has_rules().then(|| Arc::new(program)),
+        caches: args.cache.clone(),
+        block_bytes: args.block,
+        racers: racers(&args.policy),
+        from_epoch: args.from_epoch,
+        plans: args.plans,
+        blocks_max: BLOCKS_MAX,
+    };
+    let progress = Progress::new(out.quiet);
+    let simulated = simulation.run(&|Step { share, done, of }| {
+        progress.line(|| match share {
+            None if of > 0 => "the last caches".to_owned(),
+            None => format!("reading: {done} accesses"),
+            Some(share) => format!("cache of {share:.2}: {done} of {of} accesses"),
+        });
+        Ok(())
+    });
+    progress.done();
+    let simulated = simulated?;
+    if let Some(path) = &args.plot {
+        let written = std::fs::write(path, plot(&simulated).svg());
+        written.map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
+    }
+    out.document(&simulated, |simulated| table(simulated))
+}
+
+fn table(simulated: &[Simulated]) -> String {
+    let row = |one: &Simulated| {
+        vec![
+            format!("{:.2}", one.cache_fraction),
+            one.policy.to_owned(),
+            format!("{:.4}", one.object_hit_ratio),
+            format!("{:.4}", one.byte_hit_ratio),
+            ByteSize(one.upstream_bytes).human(),
+            ByteSize(one.flash_bytes_written).human(),
+        ]
+    };
+    let rows: Vec<_> = simulated.iter().map(row).collect();
+    columns(&["CACHE", "POLICY", "OBJECT HITS", "BYTE HITS", "FROM UPSTREAM", "WRITTEN TO FLASH"], &rows)
+}
+
+fn plot(simulated: &[Simulated]) -> Plot {
+    let mut lines: Vec<Line> = Vec::new();
+    for one in simulated {
+        let point = (one.cache_fraction, one.byte_hit_ratio);
+        match lines.iter_mut().find(|line| line.name == one.policy) {
+            Some(line) => line.points.push(point),
+            None => lines.push(Line { name: one.policy, points: vec![point] }),
+        }
+    }
+    for line in &mut lines {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    let title = simulated.first().map_or_else(String::new, |one| match one.seed {
+        0 => one.profile.clone(),
+        seed => format!("{}, seed {seed}", one.profile),
+    });
+    Plot { title, x: "cache, as a share of all bytes", y: "byte hit ratio", lines }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OrderArg, Simulated, plot, svg, table};
+    use mlgw_lab::rehearsal::simulate::parse_order;
+    use clap::ValueEnum as _;
+    use mlgw_api::OrderWord;
+    use mlgw_policies::rehearse::workload::Order;
+
+    #[test]
+    fn words_of_orders_are_those_of_the_admin_api() {
+        for order in OrderArg::value_variants() {
+            let word = order.to_possible_value().unwrap().get_name().to_owned();
+            let word: OrderWord = serde_json::from_value(word.into()).unwrap();
+            assert_eq!(parse_order(word), Order::from(*order));
+        }
+    }
+
+    fn one(policy: &'static str, cache_fraction: f64) -> Simulated {
+        Simulated {
+            profile: "epochs".to_owned(),
+            seed: 3,
+            cache_fraction,
+            policy,
+            object_hit_ratio: 0.25,
+            byte_hit_ratio: cache_fraction,
+            upstream_bytes: 3 << 20,
+            flash_bytes_written: 0,
+            decisions_hash: None,
+        }
+    }
+
+    #[test]
+    fn a_row_for_each_policy_and_size() {
+        let expected = "\
+CACHE  POLICY  OBJECT HITS  BYTE HITS  FROM UPSTREAM  WRITTEN TO FLASH
+0.50   mlgw    0.2500       0.5000     3.0 MiB        0 B
+0.50   lru     0.2500       0.5000     3.0 MiB        0 B
+";
+        assert_eq!(table(&[one("mlgw", 0.5), one("lru", 0.5)]), expected);
+    }
+
+    #[test]
+    fn pictures_are_svg() {
+        assert!(svg("a/b.SVG").is_ok());
+        for other in ["a.png", "svg", ".svg", "a.svg/b"] {
+            assert!(svg(other).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn lines_of_a_plot_go_to_the_right() {
+        let plot = plot(&[one("mlgw", 0.5), one("lru", 0.5), one("mlgw", 0.2)]);
+        assert_eq!(plot.title, "epochs, seed 3");
+        assert_eq!(plot.lines[0].points, [(0.2, 0.2), (0.5, 0.5)]);
+        assert_eq!(plot.lines[1].name, "lru");
+    }
+}

@@ -1,0 +1,96 @@
+//! `mlgw policy validate`
+
+use super::text::texts;
+use crate::CliError;
+use crate::output::Out;
+use mlgw_lab::rehearsal::validate::validate;
+use clap::Args;
+use mlgw_api::Validated;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub struct ValidateArgs {
+    /// Policies, or plugins of frameworks, in YAML or JSON.
+    #[arg(required_unless_present = "framework", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Plugins of frameworks whose templates the policies may use; they are validated, too.
+    #[arg(long, value_name = "FILE")]
+    framework: Vec<PathBuf>,
+}
+
+pub(super) fn run(args: &ValidateArgs, out: Out) -> Result<(), CliError> {
+    let (files, plugins) = (texts(&args.files)?, texts(&args.framework)?);
+    let validated = validate(&files, &plugins).map_err(|wrong| CliError::Failed(wrong.to_string()))?;
+    let wrong = validated.iter().filter(|one| !one.valid).count();
+    if wrong == 0 {
+        return out.done(&validated, lines(&validated).trim_end());
+    }
+    out.document(&validated, |validated| lines(validated))?;
+    Err(CliError::Failed(match (wrong, &validated[..]) {
+        (_, [one]) => format!("{} is wrong", one.file),
+        (1, all) => format!("1 of {} files is wrong", all.len()),
+        (wrong, all) => format!("{wrong} of {} files are wrong", all.len()),
+    }))
+}
+
+fn lines(validated: &[Validated]) -> String {
+    let mut text = String::new();
+    for one in validated {
+        if one.valid {
+            text += &format!(
+                "{} is right: a {} with {}, {} and {}.\n",
+                one.file,
+                one.kind,
+                some(one.rules, "rule"),
+                some(one.templates, "template"),
+                some(one.settings, "setting")
+            );
+        }
+        text.extend(one.diagnostics.iter().map(|finding| format!("{}\n", finding.message)));
+    }
+    text
+}
+
+/// `1 rule`, `2 rules`.
+pub(super) fn some(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Validated, lines};
+    use mlgw_metadata::schema::PolicyFile;
+
+    fn validate(name: &str, text: &str) -> Validated {
+        let file = PolicyFile { name: name.to_owned(), text: text.to_owned() };
+        super::validate(&[file], &[]).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_right_file_is_counted() {
+        let text = "
+version: 1
+settings: {evaluation: all}
+rules:
+- {id: a, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.tar'}], actions: [{type: pin}]}
+";
+        let found = validate("my.yaml", text);
+        assert_eq!((found.rules, found.settings, found.valid), (1, 1, true));
+        let expected = "my.yaml is right: a policy with 1 rule, 0 templates and 1 setting.\n";
+        assert_eq!(lines(&[found]), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let found = validate("my.yaml", "version: 1\nsettings: {evalution: all}\n");
+        let text = lines(&[found]);
+        assert!(text.starts_with("my.yaml:2:12: settings.evalution: "), "{text}");
+        assert!(text.contains("did you mean \"evaluation\"?"), "{text}");
+    }
+
+    #[test]
+    fn plugins_are_told_from_policies() {
+        let found = validate("mine.yaml", "version: 1\nframework: mine\ndetekt: {}\n");
+        assert_eq!((found.kind, found.valid), ("framework", false));
+    }
+}

@@ -1,0 +1,236 @@
+//! Divides the memory of the server between its fixed parts and requests.
+//!
+//! A process that grows over the limit of its cgroup is killed, so everything that can grow is counted before
+//! it does: caches, buffers of writers, memtables, blocks fetched from origins, connections at rest. On a
+//! small machine the buffers are smaller and there are fewer of them. Requests get a third of the memory, or
+//! less if less is left. If less than the minimum is left, the server does not start, and the error states
+//! how much it needs.
+//!
+//! Pure: the same configuration on the same machine gives the same division.
+
+use super::{Config, Machine};
+use mlgw_common::ByteSize;
+use mlgw_common::limits::{
+    COPY_BLOCK_BYTES, DIRECT_BUFFER_BYTES, FETCH_BLOCKS_MAX, FETCH_BLOCKS_MIN, LOG_MEMTABLE_BYTES,
+    MEMORY_BYTES_MIN, MIB, MOVE_BATCH_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, OWN_SEGMENTS_OPEN_MAX,
+    OWN_SEGMENTS_OPEN_MIN, PROCESS_BYTES, PROPOSE_BYTES_MAX, RESTING_CONNECTION_BYTES,
+};
+use mlgw_tiering::upstream::UpstreamKind;
+
+/// Idle connections may take a quarter of the memory beyond this: with 256 MiB that is 5,800 of them.
+const CONNECTIONS_FROM_BYTES: u64 = 96 * MIB;
+const CONNECTIONS_PART: u64 = 4;
+/// Connections that are accepted even with the least memory.
+const CONNECTIONS_MIN: u64 = 256;
+
+/// The memory is less than the server needs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is too little memory: {has} (RAM, or the least limit of a cgroup), and this configuration needs \
+     at least {least}: {parts}. Raise the limit, or lower limits.connections, memory.capacity or \
+     catalogue.cache_bytes"
+)]
+pub struct TooLittleMemory {
+    has: String,
+    least: String,
+    parts: String,
+}
+
+/// How the memory is divided, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryBudget {
+    /// The program itself.
+    process: u64,
+    /// The catalogue: its caches, its memtables and the commands on their way.
+    catalogue: u64,
+    /// Small objects that were read.
+    memory_tier: u64,
+    /// Buffers of writers of the segments, of clients and of compaction.
+    writers: u64,
+    /// Blocks from origins that are being fetched.
+    fetches: u64,
+    /// Connections at rest.
+    connections: u64,
+}
+
+impl MemoryBudget {
+    const fn sum(&self) -> u64 {
+        self.process + self.catalogue + self.memory_tier + self.writers + self.fetches + self.connections
+    }
+}
+
+impl Config {
+    /// What everything but requests may take.
+    #[must_use]
+    pub fn memory_budget(&self, machine: &Machine) -> MemoryBudget {
+        let cache = self.catalogue_cache_bytes(machine);
+        let commands = 2 * PROPOSE_BYTES_MAX as u64;
+        let memtables = 2 * self.memtable_bytes(machine) + 2 * LOG_MEMTABLE_BYTES as u64;
+        let own_segments = (self.own_segments_max(machine) * DIRECT_BUFFER_BYTES) as u64;
+        let moving = MOVE_BATCH_BYTES_MAX + MOVED_QUEUE_BYTES_MAX as u64;
+        let has_origins = self.upstreams.iter().any(|upstream| upstream.kind == UpstreamKind::S3);
+        // Beside the blocks, the index of what is kept has half as much as the catalogue.
+        let blocks = self.fetch_blocks_max(machine) as u64 * COPY_BLOCK_BYTES + cache / 2;
+        MemoryBudget {
+            process: PROCESS_BYTES,
+            catalogue: cache + memtables + commands,
+            memory_tier: self.memory_capacity_bytes(machine),
+            writers: own_segments + moving,
+            fetches: if has_origins { blocks } else { 0 },
+            connections: self.connections_max(machine) * RESTING_CONNECTION_BYTES,
+        }
+    }
+
+    /// Checks that requests have the least memory that they work with.
+    ///
+    /// # Errors
+    /// The least memory that this configuration needs.
+    pub fn check_memory(&self, machine: &Machine) -> Result<(), TooLittleMemory> {
+        let has = machine.memory_bytes;
+        if self.is_enough(machine) {
+            return Ok(());
+        }
+        let of = |bytes| Machine { memory_bytes: bytes, ..*machine };
+        let mut larger = (has / MIB + 1..1 << 30).map(|mib| mib * MIB);
+        let least = larger.find(|bytes| self.is_enough(&of(*bytes))).unwrap_or(u64::MAX);
+        let budget = self.memory_budget(&of(least));
+        let human = |bytes: u64| ByteSize(bytes).human();
+        let parts = [
+            ("the program", budget.process),
+            ("the catalogue", budget.catalogue),
+            ("objects in memory", budget.memory_tier),
+            ("writers", budget.writers),
+            ("blocks from origins", budget.fetches),
+            ("connections", budget.connections),
+            ("requests", MEMORY_BYTES_MIN),
+        ];
+        let parts = parts.into_iter().filter(|(_, bytes)| *bytes > 0);
+        let parts = parts.map(|(name, bytes)| format!("{} for {name}", human(bytes)));
+        let parts = parts.collect::<Vec<_>>().join(", ");
+        Err(TooLittleMemory { has: human(has), least: human(least), parts })
+    }
+
+    fn is_enough(&self, machine: &Machine) -> bool {
+        self.memory_budget(machine).sum() + MEMORY_BYTES_MIN <= machine.memory_bytes
+    }
+
+    /// Memory that requests in flight may hold: a third of it all, or what is left.
+    #[must_use]
+    pub fn memory_bytes(&self, machine: &Machine) -> u64 {
+        let auto = (machine.memory_bytes / 3).min(self.left_to_requests(machine).max(MEMORY_BYTES_MIN));
+        self.limits.memory_bytes.or_else(|| ByteSize(auto)).0
+    }
+
+    /// Memory that is left to requests.
+    #[must_use]
+    pub fn left_to_requests(&self, machine: &Machine) -> u64 {
+        machine.memory_bytes.saturating_sub(self.memory_budget(machine).sum())
+    }
+
+    /// S3 connections that the memory has room for at rest, at most those that are configured.
+    #[must_use]
+    pub fn connections_max(&self, machine: &Machine) -> u64 {
+        let share = machine.memory_bytes.saturating_sub(CONNECTIONS_FROM_BYTES) / CONNECTIONS_PART;
+        self.limits.connections.min((share / RESTING_CONNECTION_BYTES).max(CONNECTIONS_MIN))
+    }
+
+    /// Size of one of the two memtables of the catalogue's state.
+    #[must_use]
+    pub fn memtable_bytes(&self, machine: &Machine) -> u64 {
+        (machine.memory_bytes / 32).clamp(8 * MIB, 32 * MIB)
+    }
+
+    /// Bodies that may have a segment to themselves at a time.
+    #[must_use]
+    pub fn own_segments_max(&self, machine: &Machine) -> usize {
+        let share = machine.memory_bytes / 32 / DIRECT_BUFFER_BYTES as u64;
+        usize::try_from(share).unwrap_or(usize::MAX).clamp(OWN_SEGMENTS_OPEN_MIN, OWN_SEGMENTS_OPEN_MAX)
+    }
+
+    /// Blocks of origins that are fetched at once.
+    #[must_use]
+    pub fn fetch_blocks_max(&self, machine: &Machine) -> usize {
+        let share = machine.memory_bytes / 4 / COPY_BLOCK_BYTES;
+        usize::try_from(share).unwrap_or(usize::MAX).clamp(FETCH_BLOCKS_MIN, FETCH_BLOCKS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Config, Machine, MemoryBudget};
+    use crate::{Loaded, Sources};
+    use mlgw_common::limits::{GIB, MEMORY_BYTES_MIN, MIB};
+    use proptest::prelude::*;
+
+    fn config(settings: &[(&'static str, &str)]) -> Config {
+        let flags = settings.iter().map(|(key, value)| (*key, "--test", (*value).to_owned())).collect();
+        Loaded::load(&Sources { flags, ..Sources::default() }).unwrap().config
+    }
+
+    const fn machine(memory_bytes: u64) -> Machine {
+        Machine { memory_bytes, disk_bytes: Some(100 * GIB) }
+    }
+
+    fn all(config: &Config, machine: &Machine) -> u64 {
+        let budget: MemoryBudget = config.memory_budget(machine);
+        budget.sum() + config.memory_bytes(machine)
+    }
+
+    #[test]
+    fn what_is_enough_is_divided_without_a_rest_that_nobody_counted() {
+        let config = config(&[]);
+        for mib in [256, 512, 1024, 4096, 1 << 20] {
+            let machine = machine(mib * MIB);
+            assert_eq!(config.check_memory(&machine), Ok(()), "{mib} MiB");
+            assert!(
+                all(&config, &machine) <= machine.memory_bytes,
+                "{mib} MiB: {}",
+                all(&config, &machine) / MIB
+            );
+        }
+        assert_eq!(config.memory_bytes(&machine(GIB)), GIB / 3, "a large machine gives requests a third");
+    }
+
+    #[test]
+    fn too_little_is_refused_with_the_least_and_that_is_enough() {
+        let config = config(&[]);
+        for mib in [16, 64, 128] {
+            let refused = config.check_memory(&machine(mib * MIB)).unwrap_err();
+            let text = refused.to_string();
+            let least: u64 = refused.least.trim_end_matches(" MiB").parse::<f64>().unwrap() as u64;
+            assert!(text.contains(&refused.has) && text.contains(&refused.least), "{text}");
+            assert!(text.contains("for the catalogue") && text.contains("for connections"), "{text}");
+            assert_eq!(config.check_memory(&machine(least * MIB)), Ok(()), "{text}");
+            assert!(config.check_memory(&machine((least - 1) * MIB)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_person_asks_for_is_counted_too() {
+        let small = machine(256 * MIB);
+        assert!(config(&[]).check_memory(&small).is_ok());
+        for (key, value) in [("memory.capacity", "200MiB"), ("catalogue.cache_bytes", "200MiB")] {
+            assert!(config(&[(key, value)]).check_memory(&small).is_err(), "{key}");
+        }
+        assert!(
+            config(&[("limits.connections", "100")]).memory_bytes(&small) > config(&[]).memory_bytes(&small)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_machine_everything_fits_or_is_refused(
+            mib in 1_u64..4096, connections in 1_u64..1_000_000,
+        ) {
+            let config = config(&[("limits.connections", &connections.to_string())]);
+            let machine = machine(mib * MIB);
+            match config.check_memory(&machine) {
+                Ok(()) => {
+                    prop_assert!(all(&config, &machine) <= machine.memory_bytes);
+                    prop_assert!(config.memory_bytes(&machine) >= MEMORY_BYTES_MIN);
+                }
+                Err(_) => prop_assert!(config.left_to_requests(&machine) < MEMORY_BYTES_MIN),
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Settings: from where they come, which one wins, and how they are shown.
+//!
+//! Four layers, weakest first: built-in, a TOML file, `MLGW_SECTION__KEY` variables, flags. Every
+//! layer is checked whole before any value is used: an unknown key or a wrong value is refused
+//! with the place where it stands, also when a stronger layer would have hidden it. Nothing here
+//! writes, so a power failure cannot leave half a configuration behind.
+
+mod budget;
+mod environment;
+mod error;
+mod file;
+mod machine;
+#[cfg(test)]
+pub(crate) mod printed;
+mod report;
+mod table;
+mod upstreams;
+mod value;
+
+pub use budget::{MemoryBudget, TooLittleMemory};
+pub use error::{ConfigError, Finding};
+pub use machine::Machine;
+pub use report::{documentation, example, list_settings, show};
+pub use table::{
+    AccessLogSection, Admin, Audit, BoundSection, CatalogueSection, Config, Hot, LanesSection, Limits, Log,
+    MetricsSection, PolicySection, S3, SECTIONS, SETTINGS, Setting, Tls, TracesSection,
+};
+pub use upstreams::{UPSTREAM_SETTINGS, Upstream};
+use mlgw_common::ByteSize;
+pub use value::{
+    Address, Auto, CredentialKind, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials,
+    Value,
+};
+
+use mlgw_wire::lanes::Lanes;
+use mlgw_common::hide_url_secrets;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use table::Texts;
+use upstreams::GivenUpstreams;
+
+/// Where a value was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The table's default.
+    BuiltIn,
+    /// A line of a TOML file.
+    File(PathBuf, usize),
+    /// An environment variable.
+    Environment(String),
+    /// A flag of the command line.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn => f.write_str("built-in"),
+            Self::File(path, line) => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// A value in text form and where it was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The setting's place in [`SETTINGS`].
+    index: usize,
+    text: String,
+    origin: Origin,
+}
+
+/// What a process was given besides the built-in values.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The TOML file, if any.
+    pub file: Option<PathBuf>,
+    /// Environment variables; those that do not begin with `MLGW_` are passed over.
+    pub environment: Vec<(String, String)>,
+    /// Flags: the setting's key, the flag's name, the value.
+    pub flags: Vec<(&'static str, &'static str, String)>,
+}
+
+impl Sources {
+    /// The file and the variables of this process, without flags.
+    #[must_use]
+    pub fn of_process(file: Option<PathBuf>) -> Self {
+        let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
+        let environment = std::env::vars_os().map(|(k, v)| (text(k), text(v))).collect();
+        Self { file, environment, flags: Vec::new() }
+    }
+}
+
+/// A whole configuration and where each value was set.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The values.
+    pub config: Config,
+    /// The values' texts, in the order of [`SETTINGS`].
+    texts: Vec<String>,
+    /// Where they were set, in the order of [`SETTINGS`].
+    origins: Vec<Origin>,
+    /// The sections of upstreams.
+    upstreams: Vec<Upstream>,
+}
+
+impl Loaded {
+    /// Reads and merges the four layers.
+    ///
+    /// # Errors
+    /// Everything that is wrong with any of them.
+    pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
+        let mut findings = Vec::new();
+        let mut given = Vec::new();
+        let mut upstreams = GivenUpstreams::default();
+        if let Some(path) = &sources.file {
+            file::read(path, &mut given, &mut upstreams, &mut findings);
+        }
+        environment::read(&sources.environment, &mut given, &mut upstreams, &mut findings);
+        for (key, flag, text) in &sources.flags {
+            let index = SETTINGS.iter().position(|setting| setting.key == *key);
+            assert!(index.is_some(), "flag {flag} sets {key}, which the table does not have");
+            given.extend(index.map(|index| Given { index, text: text.clone(), origin: Origin::Flag(flag) }));
+        }
+        findings.extend(given.iter().filter_map(wrong_value));
+        if findings.is_empty() { Self::merge(given, upstreams.merge()?) } else { Err(ConfigError(findings)) }
+    }
+
+    /// Checks one file by itself, as `mlgw config check` does.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn check(path: &Path) -> Result<(), ConfigError> {
+        Self::load(&Sources { file: Some(path.to_owned()), ..Sources::default() }).map(|_| ())
+    }
+
+    fn merge(given: Vec<Given>, upstreams: Vec<Upstream>) -> Result<Self, ConfigError> {
+        let mut texts: Vec<String> = SETTINGS.iter().map(|s| s.default.to_owned()).collect();
+        let mut origins = vec![Origin::BuiltIn; SETTINGS.len()];
+        for Given { index, text, origin } in given {
+            texts[index] = text;
+            origins[index] = origin;
+        }
+        let mut config = Config::from_texts(Texts::new(&texts))
+            .map_err(|reason| ConfigError(vec![Finding { origin: Origin::BuiltIn, reason }]))?;
+        config.upstreams = upstreams.iter().map(|upstream| upstream.settings.clone()).collect();
+        let loaded = Self { config, texts, origins, upstreams };
+        let findings: Vec<Finding> = loaded
+            .config
+            .contradictions()
+            .into_iter()
+            .map(|(key, reason)| Finding { origin: loaded.origin(key).clone(), reason })
+            .collect();
+        if findings.is_empty() { Ok(loaded) } else { Err(ConfigError(findings)) }
+    }
+
+    /// Where the setting `key` got its value.
+    #[must_use]
+    pub fn origin(&self, key: &str) -> &Origin {
+        let index = SETTINGS.iter().position(|setting| setting.key == key);
+        index.map_or(&Origin::BuiltIn, |index| &self.origins[index])
+    }
+
+    /// Each setting, its value as TOML writes it, and where it was set.
+    pub fn values(&self) -> impl Iterator<Item = (&'static Setting, String, &Origin)> {
+        SETTINGS.iter().zip(&self.texts).zip(&self.origins).map(|((setting, text), origin)| {
+            let value = (setting.check)(text).unwrap_or_else(|_| text.clone());
+            (setting, value, origin)
+        })
+    }
+
+    /// As [`Loaded::values`], of the sections of upstreams; secrets are hidden.
+    pub fn upstream_values(&self) -> impl Iterator<Item = (String, String, &Origin)> {
+        self.upstreams.iter().flat_map(Upstream::values)
+    }
+
+    /// This configuration with the settings of `newer` that can change while the server runs.
+    #[must_use]
+    pub fn with_live_of(&self, newer: &Self) -> Self {
+        let mut adopted = self.clone();
+        for (at, _) in SETTINGS.iter().enumerate().filter(|(_, setting)| setting.live) {
+            adopted.texts[at].clone_from(&newer.texts[at]);
+            adopted.origins[at].clone_from(&newer.origins[at]);
+        }
+        if let Ok(config) = Config::from_texts(Texts::new(&adopted.texts)) {
+            let upstreams = std::mem::take(&mut adopted.config.upstreams);
+            adopted.config = Config { upstreams, ..config };
+        }
+        adopted
+    }
+
+    /// The keys whose values differ between two loads and that need a restart to change.
+    #[must_use]
+    pub fn needs_restart(&self, newer: &Self) -> Vec<&'static str> {
+        let pairs = SETTINGS.iter().zip(self.texts.iter().zip(&newer.texts));
+        let changed = pairs.filter(|(setting, (old, new))| !setting.live && old != new).map(|(s, _)| s.key);
+        let upstreams = (self.config.upstreams != newer.config.upstreams).then_some("upstream");
+        changed.chain(upstreams).collect()
+    }
+}
+
+fn wrong_value(given: &Given) -> Option<Finding> {
+    let setting = &SETTINGS[given.index];
+    let why = (setting.check)(&given.text).err()?;
+    let text = hide_url_secrets(&given.text);
+    let reason = format!("wrong value {text:?} for '{}': {why}; expected {}", setting.key, setting.expects);
+    Some(Finding { origin: given.origin.clone(), reason })
+}
+
+impl Config {
+    /// What no single value shows: values that do not go together or are out of range.
+    fn contradictions(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        match (&self.tls.cert, &self.tls.key) {
+            (Some(_), None) => found.push(("tls.cert", "'tls.cert' needs 'tls.key'".to_owned())),
+            (None, Some(_)) => found.push(("tls.key", "'tls.key' needs 'tls.cert'".to_owned())),
+            _ => {}
+        }
+        let segment = self.hot.segment_bytes;
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment) {
+            let reason =
+                format!("'hot.segment_bytes' is {segment}, not {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}");
+            found.push(("hot.segment_bytes", reason));
+        }
+        let percent = self.hot.compact_dead_percent;
+        if !(1..=100).contains(&percent) {
+            let reason = format!("'hot.compact_dead_percent' is {percent}, not 1 to 100");
+            found.push(("hot.compact_dead_percent", reason));
+        }
+        if self.hot.compact_bytes_per_second < COMPACT_RATE_MIN {
+            let reason = format!("'hot.compact_bytes_per_second' is at least {COMPACT_RATE_MIN}");
+            found.push(("hot.compact_bytes_per_second", reason));
+        }
+        if self.hot.compact_interval < COMPACT_INTERVAL_MIN {
+            let reason = format!("'hot.compact_interval' is at least {COMPACT_INTERVAL_MIN:?}");
+            found.push(("hot.compact_interval", reason));
+        }
+        if !(1..=100).contains(&self.cold.compact_dead_percent) {
+            let reason = "'cold.compact_dead_percent' is 1 to 100".to_owned();
+            found.push(("cold.compact_dead_percent", reason));
+        }
+        if let Some(name) = &self.cold.upstream
+            && !self.upstreams.iter().any(|upstream| upstream.name == *name)
+        {
+            let reason = format!("'cold.upstream' is {name:?}, and there is no section [upstream.{name}]");
+            found.push(("cold.upstream", reason));
+        }
+        let (from, to) = (self.cold.spill_from_percent, self.cold.spill_to_percent);
+        if from > 100 || to > from {
+            let reason = format!(
+                "'cold.spill_to_percent' is {to}, 'cold.spill_from_percent' {from}: the first is at most the second, and that at most 100"
+            );
+            found.push(("cold.spill_from_percent", reason));
+        }
+        if self.cold.move_bytes_per_second < COMPACT_RATE_MIN {
+            let reason = format!("'cold.move_bytes_per_second' is at least {COMPACT_RATE_MIN}");
+            found.push(("cold.move_bytes_per_second", reason));
+        }
+        if self.policy.look_every < Duration::from_secs(1) {
+            found.push(("policy.look_every", "'policy.look_every' is at least 1s".to_owned()));
+        }
+        let counts = [
+            ("limits.connections", self.limits.connections),
+            ("audit.files_max", self.audit.files_max),
+            ("access_log.files_max", self.access_log.files_max),
+        ];
+        for (key, value) in counts {
+            if value == 0 {
+                found.push((key, format!("'{key}' is at least 1")));
+            }
+        }
+        if let Err(why) = Lanes::new(&self.lanes.inference) {
+            found.push(("lanes.inference", format!("'lanes.inference': {why}")));
+        }
+        if let Some(endpoint) = &self.traces.endpoint
+            && !endpoint.starts_with("http://")
+        {
+            let endpoint = hide_url_secrets(endpoint);
+            let reason = format!(
+                "'traces.endpoint' is {endpoint:?}, not a URL that begins with http://; \
+                 a collector beside the server takes traces without TLS and passes them on"
+            );
+            found.push(("traces.endpoint", reason));
+        }
+        if !(1..=100).contains(&self.limits.client_memory_percent) {
+            let reason = "'limits.client_memory_percent' is 1 to 100".to_owned();
+            found.push(("limits.client_memory_percent", reason));
+        }
+        found
+    }
+
+    /// Where the access log is kept.
+    #[must_use]
+    pub fn access_log_dir(&self) -> PathBuf {
+        self.access_log.dir.clone().unwrap_or_else(|| self.data_dir.join("access"))
+    }
+
+    /// Where segments are kept.
+    #[must_use]
+    pub fn segments_dir(&self) -> PathBuf {
+        self.hot.dir.clone().unwrap_or_else(|| self.data_dir.join("segments"))
+    }
+
+    /// Where copies of what bound buckets front are kept.
+    #[must_use]
+    pub fn copies_dir(&self) -> PathBuf {
+        self.bound.dir.clone().unwrap_or_else(|| self.data_dir.join("copies"))
+    }
+
+    /// Where checkpoints of the catalogue are kept.
+    #[must_use]
+    pub fn checkpoints_dir(&self) -> PathBuf {
+        self.catalogue.checkpoint_dir.clone().unwrap_or_else(|| self.data_dir.join("checkpoints"))
+    }
+}
+
+/// Below that a segment is mostly its own overhead; one always takes at least one chunk.
+const SEGMENT_BYTES_MIN: ByteSize = ByteSize(256 << 10);
+/// Offsets within a segment stay below 2^32 for anyone who packs them.
+const SEGMENT_BYTES_MAX: ByteSize = ByteSize(4 << 30);
+/// A chunk a second: slower is as good as never.
+const COMPACT_RATE_MIN: ByteSize = ByteSize(1 << 20);
+/// Looking takes milliseconds; more often it would be all that is done.
+const COMPACT_INTERVAL_MIN: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! What the machine has: the facts from which `auto` settings are derived.
+//!
+//! Memory is the least of RAM and every cgroup limit above this process (v2 and v1), because a
+//! process is killed at the lowest of them.
+
+use super::{Config, Loaded};
+use mlgw_common::limits::{GIB, MIB};
+use std::path::{Path, PathBuf};
+
+/// Sizes of this machine, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// RAM or the cgroup's limit.
+    pub memory_bytes: u64,
+    /// Size of the file system of the segments; none when it cannot be asked.
+    pub disk_bytes: Option<u64>,
+}
+
+/// Assumed where the system does not say.
+const MEMORY_BYTES_UNKNOWN: u64 = GIB;
+
+impl Machine {
+    /// Asks the system; `dir`, or the nearest of its parents that exists, says which disk.
+    #[must_use]
+    pub fn of(dir: &Path) -> Self {
+        let disk = dir.ancestors().find_map(|dir| {
+            let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+            rustix::fs::statvfs(dir).ok()
+        });
+        Self { memory_bytes: memory_bytes(), disk_bytes: disk.map(|d| d.f_blocks * d.f_frsize) }
+    }
+}
+
+impl Config {
+    /// Memory for small objects that were read.
+    #[must_use]
+    pub fn memory_capacity_bytes(&self, machine: &Machine) -> u64 {
+        let auto = (machine.memory_bytes / 10).min(4 * GIB);
+        self.memory.capacity.or_else(|| super::ByteSize(auto)).0
+    }
+
+    /// Bytes the segments may take.
+    #[must_use]
+    pub fn hot_capacity_bytes(&self, machine: &Machine) -> u64 {
+        let disk = machine.disk_bytes.unwrap_or(0);
+        let auto = (disk / 10 * 9).saturating_sub(if disk > 100 * GIB { 10 * GIB } else { 0 });
+        self.hot.capacity.or_else(|| super::ByteSize(auto)).0
+    }
+
+    /// Bytes the copies of what bound buckets front may take.
+    #[must_use]
+    pub fn copies_capacity_bytes(&self, machine: &Machine) -> u64 {
+        self.bound.capacity.or_else(|| super::ByteSize(self.hot_capacity_bytes(machine) / 2)).0
+    }
+
+    /// Bytes that may be written back and not be at their origins yet.
+    #[must_use]
+    pub fn dirty_bytes_max(&self, machine: &Machine) -> u64 {
+        let auto = (self.hot_capacity_bytes(machine) / 10).min(64 * GIB);
+        self.bound.dirty_bytes_max.or_else(|| super::ByteSize(auto)).0
+    }
+
+    /// Length at which a segment is sealed: on a small disk, or with a small capacity, less than was
+    /// configured. Otherwise compaction would find no room for what lives in a segment, and what is in open
+    /// segments could not be spilled.
+    #[must_use]
+    pub fn hot_segment_bytes(&self, machine: &Machine) -> u64 {
+        let disk = machine.disk_bytes.unwrap_or(u64::MAX);
+        let super::ByteSize(capacity) = self.hot.capacity.or_else(|| super::ByteSize(u64::MAX));
+        self.hot.segment_bytes.0.min((disk.min(capacity) / 64).max(MIB))
+    }
+
+    /// Free bytes that segments leave to the catalogue, whose log must go on for a delete to be
+    /// possible on a full disk.
+    #[must_use]
+    pub fn hot_reserve_bytes(&self, machine: &Machine) -> u64 {
+        let auto = (machine.disk_bytes.unwrap_or(0) / 16).clamp(32 * MIB, GIB);
+        self.hot.reserve_bytes.or_else(|| super::ByteSize(auto)).0
+    }
+
+    /// Log bytes after which the catalogue flushes; half of the least reserve at most. Its files take
+    /// up to twice that: what comes during a purge, and the write-ahead log.
+    #[must_use]
+    pub fn catalogue_log_bytes_max(&self, machine: &Machine) -> u64 {
+        let auto = (machine.disk_bytes.unwrap_or(0) / 16).clamp(8 * MIB, 128 * MIB);
+        self.catalogue.log_bytes_max.or_else(|| super::ByteSize(auto)).0
+    }
+
+    /// Memory for the catalogue's caches.
+    #[must_use]
+    pub fn catalogue_cache_bytes(&self, machine: &Machine) -> u64 {
+        let auto = (machine.memory_bytes / 16).clamp(16 * MIB, GIB);
+        self.catalogue.cache_bytes.or_else(|| super::ByteSize(auto)).0
+    }
+}
+
+impl Loaded {
+    /// What the setting `key` comes to on `machine`, when it says `auto`.
+    #[must_use]
+    pub fn derived(&self, key: &str, machine: &Machine) -> Option<u64> {
+        let config = &self.config;
+        let auto = self.values().any(|(setting, value, _)| setting.key == key && value == "\"auto\"");
+        match key {
+            _ if !auto => None,
+            "memory.capacity" => Some(config.memory_capacity_bytes(machine)),
+            "hot.capacity" => Some(config.hot_capacity_bytes(machine)),
+            "bound.capacity" => Some(config.copies_capacity_bytes(machine)),
+            "bound.dirty_bytes_max" => Some(config.dirty_bytes_max(machine)),
+            "hot.reserve_bytes" => Some(config.hot_reserve_bytes(machine)),
+            "catalogue.log_bytes_max" => Some(config.catalogue_log_bytes_max(machine)),
+            "catalogue.cache_bytes" => Some(config.catalogue_cache_bytes(machine)),
+            "limits.memory_bytes" => Some(config.memory_bytes(machine)),
+            _ => None,
+        }
+    }
+}
+
+fn memory_bytes() -> u64 {
+    let ram = std::fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(ram_bytes);
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = limit_files(&groups).into_iter().filter_map(|file| limit_bytes(&file));
+    limits.chain(ram).min().unwrap_or(MEMORY_BYTES_UNKNOWN)
+}
+
+fn ram_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The files that may hold a limit: of the process's group and of every group above it. Inside a
+/// container the group's own path may not be mounted, but the root's file is.
+fn limit_files(groups: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (root, name) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            c if c.split(',').any(|c| c == "memory") => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        let path = path.trim_start_matches('/');
+        files.extend(Path::new(path).ancestors().map(|group| Path::new(root).join(group).join(name)));
+    }
+    files
+}
+
+/// "max" (v2) does not parse; v1 writes a number near 2^63 for no limit, which RAM undercuts.
+fn limit_bytes(file: &Path) -> Option<u64> {
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Machine, limit_files, ram_bytes};
+    use crate::{Loaded, Sources};
+    use mlgw_common::limits::{GIB, MIB};
+
+    #[test]
+    fn hot_capacity_is_nine_tenths_less_ten_gib_on_a_large_disk() {
+        let loaded = Loaded::load(&Sources::default()).unwrap();
+        let on = |disk| {
+            let machine = Machine { memory_bytes: GIB, disk_bytes: Some(disk) };
+            loaded.config.hot_capacity_bytes(&machine)
+        };
+        assert_eq!(on(100 * GIB), 100 * GIB / 10 * 9);
+        assert_eq!(on(1000 * GIB), 1000 * GIB / 10 * 9 - 10 * GIB);
+    }
+
+    #[test]
+    fn a_small_machine_keeps_its_memory_and_its_disk() {
+        let loaded = Loaded::load(&Sources::default()).unwrap();
+        let machine = Machine { memory_bytes: 512 * MIB, disk_bytes: Some(256 * MIB) };
+        assert_eq!(loaded.config.hot_reserve_bytes(&machine), 32 * MIB);
+        assert_eq!(loaded.config.hot_segment_bytes(&machine), 4 * MIB);
+        let large = Machine { disk_bytes: Some(1000 * GIB), ..machine };
+        assert_eq!(loaded.config.hot_segment_bytes(&large), 256 * MIB);
+        let mut small = loaded.config.clone();
+        small.hot.capacity = super::super::Auto::Is(super::super::ByteSize(640 * MIB));
+        assert_eq!(small.hot_segment_bytes(&large), 10 * MIB);
+        assert_eq!(loaded.config.catalogue_log_bytes_max(&machine), 16 * MIB);
+        assert_eq!(loaded.derived("catalogue.cache_bytes", &machine), Some(32 * MIB));
+        assert!(loaded.config.memory_bytes(&machine) < 200 * MIB);
+        assert!(loaded.config.memory_capacity_bytes(&machine) < 52 * MIB);
+        let large = Machine { memory_bytes: 1000 * GIB, ..machine };
+        assert_eq!(loaded.derived("memory.capacity", &large), Some(4 * GIB));
+        assert_eq!(loaded.derived("s3.listen", &machine), None);
+    }
+
+    #[test]
+    fn reads_the_files_of_both_cgroup_versions() {
+        let files = limit_files("11:cpu:/x\n7:rdma,memory:/a/b\n0::/c\n");
+        let files: Vec<_> = files.iter().map(|f| f.to_str().unwrap()).collect();
+        assert_eq!(
+            files,
+            [
+                "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "/sys/fs/cgroup/c/memory.max",
+                "/sys/fs/cgroup/memory.max",
+            ]
+        );
+        assert_eq!(ram_bytes("MemFree: 1 kB\nMemTotal:       16 kB\n"), Some(16384));
+    }
+}

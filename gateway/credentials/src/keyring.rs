@@ -1,0 +1,476 @@
+//! All access keys: those of the catalogue, the root's, and one for commands on this host.
+//!
+//! The catalogue holds the truth and answers from memory; secrets that were opened once are kept
+//! open, at most one for each credential, and a credential that changed is opened anew. The root's
+//! credentials are one record under a name that no access key can have, replaced whole, so power
+//! failure leaves the old or the new ones. The local key exists only in memory and in
+//! `admin.json`, and is another one after every start.
+
+use mlgw_auth::principal::{BadGlob, Principal};
+use super::sealer::{Sealer, SealerError};
+use mlgw_common::random;
+use mlgw_auth::key::Key;
+use mlgw_common::Secret;
+use mlgw_wire::access::OWNER;
+use mlgw_auth::KeySource;
+use crate::quota::{QuotaChange, parse_request, tell_quota, tell_used};
+use mlgw_api::{KeyChange, KeyInfo, NewKey, QuotaInfo, Role};
+use mlgw_common::{Clock, Timestamp};
+use mlgw_metadata::catalogue::ProposeError;
+use mlgw_metadata::command::{Change, Command, PutCredential, Reject};
+use mlgw_metadata::schema::Credential;
+use mlgw_metadata::{Catalogue, ReadError, schema};
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+use zeroize::Zeroizing;
+
+/// Where the root's credentials are kept. `@` stands in no access key.
+const ROOT_RECORD: &str = "@root";
+/// Most globs of one key, and the longest of them.
+const GLOBS_MAX: usize = 100;
+const GLOB_BYTES_MAX: usize = 1024;
+/// Longest description.
+const DESCRIPTION_BYTES_MAX: usize = 256;
+
+/// An access key id and its secret.
+#[derive(Clone, Debug)]
+pub struct RootCredentials {
+    /// The access key id.
+    pub access_key: String,
+    /// The secret.
+    pub secret: Secret,
+}
+
+/// Why the keyring did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenKeyringError {
+    /// The root's secret does not open, or there is no randomness.
+    #[error(transparent)]
+    Sealer(#[from] SealerError),
+    /// The root credentials that were given cannot be used.
+    #[error("MLGW_ROOT_ACCESS_KEY_ID or MLGW_ROOT_SECRET_ACCESS_KEY: {0}")]
+    Given(String),
+    /// They could not be kept.
+    #[error("the root credentials cannot be kept: {0}")]
+    Propose(#[from] ProposeError),
+}
+
+/// Why a key was not created, changed or deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeKeyError {
+    /// There is none of that name.
+    #[error("there is no access key {0}")]
+    NoSuchKey(String),
+    /// There is one already.
+    #[error("the access key {0} exists")]
+    Exists(String),
+    /// Something given is not acceptable.
+    #[error("{0}")]
+    Invalid(String),
+    /// The root key and the local key are not changed this way.
+    #[error("{0} is not kept in the catalogue; the root key is set by MLGW_ROOT_ACCESS_KEY_ID at start")]
+    Fixed(String),
+    /// The secret could not be sealed.
+    #[error(transparent)]
+    Sealer(#[from] SealerError),
+    /// The catalogue did not take it.
+    #[error(transparent)]
+    Propose(#[from] ProposeError),
+    /// The catalogue cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl From<BadGlob> for ChangeKeyError {
+    fn from(error: BadGlob) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}
+
+/// All access keys. Clones share them.
+#[derive(Clone)]
+pub struct Keyring {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    catalogue: Catalogue,
+    sealer: Sealer,
+    clock: Arc<dyn Clock>,
+    root: Arc<Key>,
+    local: Arc<Key>,
+    opened: RwLock<HashMap<String, Opened>>,
+    /// Held over a look and the change that follows from it.
+    changing: Mutex<()>,
+}
+
+/// A key and the record that it was opened from.
+struct Opened {
+    record: Arc<Credential>,
+    key: Arc<Key>,
+}
+
+impl Keyring {
+    /// Opens the keyring of `catalogue`. `given` replaces the root's credentials; without them
+    /// the kept ones stay, or new ones are made.
+    ///
+    /// # Errors
+    /// See [`OpenKeyringError`].
+    pub async fn open(
+        catalogue: Catalogue,
+        sealer: Sealer,
+        clock: Arc<dyn Clock>,
+        given: Option<RootCredentials>,
+    ) -> Result<Self, OpenKeyringError> {
+        let kept = match catalogue.credential(ROOT_RECORD) {
+            Some(record) => Some(open_root(&sealer, &record)?),
+            None => None,
+        };
+        let root = match (given, kept) {
+            (Some(given), kept) => {
+                check_access_key(&given.access_key).map_err(OpenKeyringError::Given)?;
+                check_secret(given.secret.expose()).map_err(OpenKeyringError::Given)?;
+                let same = |kept: &RootCredentials| {
+                    kept.access_key == given.access_key && kept.secret.expose() == given.secret.expose()
+                };
+                if !kept.as_ref().is_some_and(same) {
+                    keep_root(&catalogue, &sealer, clock.now(), &given).await?;
+                }
+                given
+            }
+            (None, Some(kept)) => kept,
+            (None, None) => {
+                let made = RootCredentials { access_key: made_access_key()?, secret: made_secret()? };
+                keep_root(&catalogue, &sealer, clock.now(), &made).await?;
+                made
+            }
+        };
+        let local = format!("mlgw-local-{}", made_access_key()?);
+        let inner = Inner {
+            catalogue,
+            sealer,
+            clock,
+            root: Arc::new(admin_key(&root.access_key, root.secret)),
+            local: Arc::new(admin_key(&local, made_secret()?)),
+            opened: RwLock::default(),
+            changing: Mutex::default(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The root's key.
+    #[must_use]
+    pub fn root(&self) -> &Arc<Key> {
+        &self.inner.root
+    }
+
+    /// The key of commands on this host.
+    #[must_use]
+    pub fn local(&self) -> &Arc<Key> {
+        &self.inner.local
+    }
+
+    /// How many keys there are but the local one.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        let kept = self.inner.catalogue.credentials();
+        1 + kept.iter().filter(|record| record.access_key != ROOT_RECORD).count()
+    }
+
+    /// All keys but the local one, the root's first, then by access key.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub fn list(&self) -> Result<Vec<KeyInfo>, ChangeKeyError> {
+        let kept = self.inner.catalogue.credentials();
+        let kept = kept.iter().filter(|record| record.access_key != ROOT_RECORD);
+        std::iter::once(Ok(self.root_info())).chain(kept.map(|record| self.info(record))).collect()
+    }
+
+    /// The key `access_key`.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub fn show(&self, access_key: &str) -> Result<Option<KeyInfo>, ChangeKeyError> {
+        if access_key == self.inner.root.principal.access_key {
+            return Ok(Some(self.root_info()));
+        }
+        self.record(access_key).map(|record| self.info(&record)).transpose()
+    }
+
+    /// Creates a key and gives its secret, which is not told again.
+    ///
+    /// # Errors
+    /// See [`ChangeKeyError`].
+    pub async fn create(&self, new: NewKey) -> Result<(KeyInfo, Secret), ChangeKeyError> {
+        let access_key = new.access_key.map_or_else(made_access_key, Ok)?;
+        let secret = new.secret_access_key.map_or_else(made_secret, |secret| Ok(Secret::new(secret)))?;
+        check_access_key(&access_key).map_err(ChangeKeyError::Invalid)?;
+        check_secret(secret.expose()).map_err(ChangeKeyError::Invalid)?;
+        let quota = parse_request(&new.quota).map_err(ChangeKeyError::Invalid)?;
+        let _changing = self.inner.changing.lock().await;
+        if self.record(&access_key).is_some() || self.is_fixed(&access_key) {
+            return Err(ChangeKeyError::Exists(access_key));
+        }
+        let record = Credential {
+            secret_sealed: self.inner.sealer.seal(&access_key, secret.expose())?,
+            role: stored_role(new.role.unwrap_or(Role::Read)) as i32,
+            buckets: new.buckets,
+            prefixes: new.prefixes,
+            owner: OWNER.to_owned(),
+            description: new.description,
+            created_ms: self.inner.clock.now().as_millis(),
+            disabled: false,
+            quota: None,
+            access_key,
+        };
+        let access_key = record.access_key.clone();
+        self.put(record).await?;
+        // Nobody knows its secret yet.
+        Ok((self.limit(&access_key, quota).await?, secret))
+    }
+
+    /// Changes a key and gives it as it was and as it is.
+    ///
+    /// # Errors
+    /// See [`ChangeKeyError`].
+    pub async fn update(
+        &self,
+        access_key: &str,
+        change: KeyChange,
+    ) -> Result<(KeyInfo, KeyInfo), ChangeKeyError> {
+        let quota = parse_request(&change.quota).map_err(ChangeKeyError::Invalid)?;
+        let _changing = self.inner.changing.lock().await;
+        let before = self.changeable(access_key)?;
+        let told = self.info(&before)?;
+        if change.is_of_quota_only() {
+            return Ok((told, self.limit(access_key, quota).await?));
+        }
+        let mut record = (*before).clone();
+        if let Some(role) = change.role {
+            record.role = stored_role(role) as i32;
+        }
+        record.buckets = change.buckets.unwrap_or(record.buckets);
+        record.prefixes = change.prefixes.unwrap_or(record.prefixes);
+        record.description = change.description.unwrap_or(record.description);
+        record.disabled = change.disabled.unwrap_or(record.disabled);
+        self.put(record).await?;
+        Ok((told, self.limit(access_key, quota).await?))
+    }
+
+    /// Deletes a key and gives it as it was.
+    ///
+    /// # Errors
+    /// See [`ChangeKeyError`].
+    pub async fn delete(&self, access_key: &str) -> Result<KeyInfo, ChangeKeyError> {
+        let _changing = self.inner.changing.lock().await;
+        let before = self.info(&*self.changeable(access_key)?)?;
+        match self.inner.catalogue.delete_credential(access_key).await {
+            Err(ProposeError::Rejected(Reject::NoSuchCredential)) => {
+                return Err(ChangeKeyError::NoSuchKey(access_key.to_owned()));
+            }
+            other => other?,
+        };
+        self.inner.opened.write().remove(access_key);
+        Ok(before)
+    }
+
+    fn changeable(&self, access_key: &str) -> Result<Arc<Credential>, ChangeKeyError> {
+        if self.is_fixed(access_key) {
+            return Err(ChangeKeyError::Fixed(access_key.to_owned()));
+        }
+        self.record(access_key).ok_or_else(|| ChangeKeyError::NoSuchKey(access_key.to_owned()))
+    }
+
+    fn is_fixed(&self, access_key: &str) -> bool {
+        let fixed = [&self.inner.root, &self.inner.local];
+        fixed.into_iter().any(|key| key.principal.access_key == access_key)
+    }
+
+    async fn put(&self, credential: Credential) -> Result<(), ChangeKeyError> {
+        check_record(&credential)?;
+        let put = PutCredential { credential };
+        self.inner.catalogue.propose(Command::from(Change::PutCredential(put))).await?;
+        Ok(())
+    }
+
+    /// Changes what a key may hold, if there is anything to change, and gives the key as it is then.
+    async fn limit(&self, access_key: &str, quota: QuotaChange) -> Result<KeyInfo, ChangeKeyError> {
+        if !quota.is_nothing() {
+            self.inner.catalogue.change_key_quota(access_key, |before| quota.apply(before)).await?;
+        }
+        let record = self.record(access_key);
+        self.info(&*record.ok_or_else(|| ChangeKeyError::NoSuchKey(access_key.to_owned()))?)
+    }
+
+    fn info(&self, record: &Credential) -> Result<KeyInfo, ChangeKeyError> {
+        let usage = self.inner.catalogue.payer_usage(&record.access_key)?;
+        Ok(KeyInfo {
+            access_key: record.access_key.clone(),
+            role: told_role(record),
+            buckets: record.buckets.clone(),
+            prefixes: record.prefixes.clone(),
+            description: record.description.clone(),
+            created: Some(Timestamp(record.created_ms).to_string()),
+            disabled: record.disabled,
+            root: false,
+            quota: tell_quota(record.quota),
+            used: Some(tell_used(&usage)),
+        })
+    }
+
+    fn record(&self, access_key: &str) -> Option<Arc<Credential>> {
+        if access_key == ROOT_RECORD { None } else { self.inner.catalogue.credential(access_key) }
+    }
+
+    fn root_info(&self) -> KeyInfo {
+        KeyInfo {
+            access_key: self.inner.root.principal.access_key.clone(),
+            role: Role::Admin,
+            buckets: Vec::new(),
+            prefixes: Vec::new(),
+            description: "root".to_owned(),
+            created: None,
+            disabled: false,
+            root: true,
+            quota: QuotaInfo::default(),
+            used: None,
+        }
+    }
+
+    fn open_record(&self, record: &Credential) -> Result<Key, ChangeKeyError> {
+        let secret = self.inner.sealer.open_secret(&record.access_key, &record.secret_sealed)?;
+        let role = told_role(record);
+        let principal =
+            Principal::new(&record.access_key, &record.owner, role, &record.buckets, &record.prefixes)?;
+        Ok(Key { principal: Arc::new(principal), secret: secret.into() })
+    }
+}
+
+impl KeySource for Keyring {
+    fn find(&self, access_key: &str) -> Option<Arc<Key>> {
+        let inner = &self.inner;
+        if let Some(key) =
+            [&inner.root, &inner.local].into_iter().find(|k| k.principal.access_key == access_key)
+        {
+            return Some(Arc::clone(key));
+        }
+        let record = self.record(access_key).filter(|record| !record.disabled)?;
+        if let Some(opened) = inner.opened.read().get(access_key)
+            && (Arc::ptr_eq(&opened.record, &record) || opened.record == record)
+        {
+            return Some(Arc::clone(&opened.key));
+        }
+        match self.open_record(&record) {
+            Ok(key) => {
+                let key = Arc::new(key);
+                let opened = Opened { record, key: Arc::clone(&key) };
+                inner.opened.write().insert(access_key.to_owned(), opened);
+                Some(key)
+            }
+            Err(error) => {
+                tracing::error!(access_key, %error, "an access key cannot be used");
+                None
+            }
+        }
+    }
+}
+
+fn admin_key(access_key: &str, secret: Secret) -> Key {
+    Key { principal: Arc::new(Principal::everywhere(access_key, OWNER, Role::Admin)), secret }
+}
+
+fn open_root(sealer: &Sealer, record: &Credential) -> Result<RootCredentials, SealerError> {
+    let opened = sealer.open_secret(ROOT_RECORD, &record.secret_sealed)?;
+    let (access_key, secret) = opened
+        .split_once('\n')
+        .ok_or_else(|| SealerError::DoesNotOpen { access_key: ROOT_RECORD.to_owned() })?;
+    Ok(RootCredentials { access_key: access_key.to_owned(), secret: Secret::new(secret) })
+}
+
+async fn keep_root(
+    catalogue: &Catalogue,
+    sealer: &Sealer,
+    now: Timestamp,
+    root: &RootCredentials,
+) -> Result<(), OpenKeyringError> {
+    let both = Zeroizing::new(format!("{}\n{}", root.access_key, root.secret.expose()));
+    let credential = Credential {
+        access_key: ROOT_RECORD.to_owned(),
+        secret_sealed: sealer.seal(ROOT_RECORD, &both)?,
+        role: stored_role(Role::Admin) as i32,
+        owner: OWNER.to_owned(),
+        description: "root".to_owned(),
+        created_ms: now.as_millis(),
+        ..Credential::default()
+    };
+    catalogue.propose(Command::from(Change::PutCredential(PutCredential { credential }))).await?;
+    Ok(())
+}
+
+const fn stored_role(role: Role) -> schema::Role {
+    match role {
+        Role::Read => schema::Role::Read,
+        Role::Write => schema::Role::Write,
+        Role::Admin => schema::Role::Admin,
+    }
+}
+
+fn told_role(record: &Credential) -> Role {
+    match record.role() {
+        schema::Role::Read => Role::Read,
+        schema::Role::Write => Role::Write,
+        schema::Role::Admin => Role::Admin,
+    }
+}
+
+fn check_record(record: &Credential) -> Result<(), ChangeKeyError> {
+    let invalid = |reason: String| Err(ChangeKeyError::Invalid(reason));
+    let globs = || record.buckets.iter().chain(&record.prefixes);
+    if record.buckets.len() > GLOBS_MAX || record.prefixes.len() > GLOBS_MAX {
+        return invalid(format!("a key has at most {GLOBS_MAX} bucket globs and as many prefix globs"));
+    }
+    if globs().any(|glob| glob.is_empty() || glob.len() > GLOB_BYTES_MAX) {
+        return invalid(format!("a glob has 1 to {GLOB_BYTES_MAX} bytes"));
+    }
+    if record.description.len() > DESCRIPTION_BYTES_MAX {
+        return invalid(format!("a description has at most {DESCRIPTION_BYTES_MAX} bytes"));
+    }
+    Principal::new("", "", Role::Read, &record.buckets, &record.prefixes)?;
+    Ok(())
+}
+
+/// Letters, digits and what stands in no separator of a signature.
+fn check_access_key(access_key: &str) -> Result<(), String> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    if !(3..=128).contains(&access_key.len()) || !access_key.bytes().all(plain) {
+        return Err("an access key id has 3 to 128 letters, digits, '-', '_' and '.'".to_owned());
+    }
+    Ok(())
+}
+
+fn check_secret(secret: &str) -> Result<(), String> {
+    if !(8..=128).contains(&secret.len()) || !secret.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err("a secret access key has 8 to 128 visible ASCII characters".to_owned());
+    }
+    Ok(())
+}
+
+/// As AWS's: 20 capitals and digits, about 100 bits.
+fn made_access_key() -> Result<String, SealerError> {
+    const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    let random: [u8; 20] = random()?;
+    Ok(random.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
+}
+
+/// 40 characters that need no quotes in any shell, about 200 bits.
+fn made_secret() -> Result<Secret, SealerError> {
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnopqrstuvwxyzACDEFGH";
+    let random = Zeroizing::new(random::<40>()?);
+    Ok(Secret::new(random.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect::<String>()))
+}
+
+#[cfg(test)]
+mod tests;

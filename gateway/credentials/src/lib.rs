@@ -1,0 +1,18 @@
+//! Who may ask, and for what: access keys, their rights, and their secrets kept sealed.
+//!
+//! A secret is open only in memory, in a [`Secret`] that is wiped when dropped and never printed;
+//! what is stored is sealed under `secrets.key`, which is on stable media before the first secret
+//! is sealed with it. A right is always checked against the names a request was decoded to, never
+//! against its text on the wire.
+
+pub mod quota;
+pub mod keyring;
+pub mod sealer;
+
+pub use key::Key;
+pub use keyring::{ChangeKeyError, Keyring, OpenKeyringError, RootCredentials};
+pub use mlgw_common::Secret;
+pub use principal::{BadGlob, Principal};
+pub use sealer::{Sealer, SealerError};
+use mlgw_auth::key;
+use mlgw_auth::principal;

@@ -1,0 +1,624 @@
+//! One connection: HTTP/1.1 or HTTP/2, until its client is done, is overdue, or the server drains.
+//!
+//! A connection is at work or at rest. At rest it is a socket, a task and nothing else: what the
+//! HTTP library keeps of a connection (buffers that grew with its largest body) is let go of a
+//! moment after its last answer, and made again when its next byte comes. To be at work it takes a
+//! place in the memory for connections; when others wait for one, it rests as soon as it can.
+
+use super::framing::{Framed, Uncertain};
+use super::interim::{Interim, WithInterim};
+use super::linger::linger;
+use super::pace::Incoming;
+use super::refusal;
+use super::room::Seat;
+use super::scratch::read_some;
+use super::unread::{Finishing, Framing, Next, RestSlot, settle};
+use super::watch::{Flying, InFlight, Patience, Watched};
+use super::withheld::{Withheld, Withholding};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::headers::too_large;
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body;
+use hyper::body;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use mlgw_common::limits::{
+    AWAKE_CONNECTION_BYTES, BLOCK_BYTES, MIB, REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX, SMALL_BODY_BYTES,
+};
+use mlgw_objects::memory::{Account, ActiveSlot, MemoryGrant, UnverifiedSlot};
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio_util::sync::CancellationToken;
+
+/// What an HTTP/2 connection begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes of an incomplete head that an idle connection holds. Few heads are longer.
+const RESTING_HEAD_BYTES_MAX: usize = 8 << 10;
+/// Silence after which a connection rests. Clients with work send their next request sooner.
+const REST_AFTER: Duration = Duration::from_secs(1);
+/// How long a connection lingers once the server stops.
+const DRAIN_LINGER: Duration = Duration::from_secs(1);
+/// A silent HTTP/2 client is asked for a sign of life this often, and given as long again.
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// Header lines and bytes of a head that are read in order to refuse it with a complete answer. The limits of
+/// accepted heads are lower, see [`mlgw_wire::headers::check_size`].
+const WIDE_HEAD_LINES: usize = 2 * REQUEST_HEADERS_MAX;
+const WIDE_HEAD_BYTES: usize = 2 * REQUEST_HEAD_BYTES_MAX;
+/// What such a head is charged: its bytes, and for each line 64 bytes while it is parsed and 110 in the map
+/// of headers.
+const WIDE_HEAD_BLOCKS: u32 = 8;
+/// The same over HTTP/2, where a line counts 32 bytes more than it has.
+const HEADER_LIST_BYTES: u32 = (WIDE_HEAD_BYTES + 32 * WIDE_HEAD_LINES) as u32;
+
+const _: () = assert!(
+    WIDE_HEAD_BYTES + WIDE_HEAD_LINES * (64 + 110) <= WIDE_HEAD_BLOCKS as usize * BLOCK_BYTES as usize
+);
+
+/// What an HTTP/2 connection may make the server hold.
+struct Multiplexing {
+    /// Requests at once.
+    streams: u32,
+    /// Bytes of bodies under way to us, over all requests. 1 MiB fills 1 GB/s at a round trip of 1 ms.
+    window_bytes: u32,
+    /// Bytes of one answer that wait to be sent.
+    send_bytes: usize,
+    /// What all of it is charged.
+    blocks: u32,
+}
+
+/// With plenty of memory.
+const WIDE: Multiplexing =
+    Multiplexing { streams: 128, window_bytes: MIB as u32, send_bytes: 128 << 10, blocks: 48 };
+/// With little.
+const NARROW: Multiplexing =
+    Multiplexing { streams: 16, window_bytes: BLOCK_BYTES as u32, send_bytes: 16 << 10, blocks: 5 };
+
+/// With none but what every connection at work has.
+const SINGLE: Multiplexing =
+    Multiplexing { streams: 1, window_bytes: 16 << 10, send_bytes: 16 << 10, blocks: 0 };
+
+impl Multiplexing {
+    /// Whether the charge covers the window and a small answer to each request.
+    const fn is_covered(&self) -> bool {
+        let answers = self.streams as u64 * SMALL_BODY_BYTES as u64;
+        let charged = AWAKE_CONNECTION_BYTES + self.blocks as u64 * BLOCK_BYTES;
+        self.window_bytes as u64 + answers <= charged
+    }
+}
+
+const _: () = assert!(WIDE.is_covered() && NARROW.is_covered() && SINGLE.is_covered());
+
+/// Serves connections.
+#[derive(Clone)]
+pub struct Server {
+    http1: Arc<http1::Builder>,
+    /// For a connection with a head that is too large for the other one.
+    wide: Arc<http1::Builder>,
+    /// What clients may take.
+    pub patience: Patience,
+}
+
+type Io<I> = Watched<Withholding<WithInterim<I>>>;
+
+/// What hyper waits for: the answer to one request. What that waits for itself is kilobytes large: it
+/// is boxed as it is made, and not moved again.
+struct Answering<F, B> {
+    answer: Pin<Box<F>>,
+    in_flight: Option<InFlight>,
+    interim: Option<Interim>,
+    framing: Framing,
+    is_head: bool,
+    /// Where the handler's unread body goes, and the account of a connection that may wait for it.
+    rest: Option<(RestSlot<body::Incoming>, Account, Arc<Seat>)>,
+    /// An answer that waits for that rest.
+    finishing: Option<Box<Finishing<body::Incoming, B>>>,
+}
+
+impl<F: Future<Output = Response<B>>, B: Body + Unpin> Future for Answering<F, B> {
+    type Output = Result<Response<Flying<B>>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let version = self.framing.version;
+        if let Some(finishing) = &mut self.finishing {
+            let answer = ready!(finishing.poll(version, cx));
+            self.finishing = None;
+            return self.finish(answer);
+        }
+        let answer = ready!(self.answer.as_mut().poll(cx));
+        if let Some(interim) = self.interim.take().filter(|_| answer.status().is_success()) {
+            interim.owe();
+        }
+        let Some((rest, account, seat)) = self.rest.take() else { return self.finish(answer) };
+        match settle(&rest, self.framing, (&seat, account.memory()), answer) {
+            Next::Send(answer) => self.finish(answer),
+            Next::Wait(mut finishing) => {
+                let polled = finishing.poll(version, cx);
+                if polled.is_pending() {
+                    self.finishing = Some(finishing);
+                }
+                self.finish(ready!(polled))
+            }
+        }
+    }
+}
+
+impl<F, B: Body> Answering<F, B> {
+    fn finish(&mut self, answer: Response<B>) -> Poll<Result<Response<Flying<B>>, Infallible>> {
+        // An answer is taken once.
+        let Some(in_flight) = self.in_flight.take() else { return Poll::Pending };
+        if self.framing.version <= Version::HTTP_11 && (self.framing.closes || is_close(answer.headers())) {
+            in_flight.is_last();
+        }
+        Poll::Ready(Ok(on_the_wire(answer, self.is_head, in_flight)))
+    }
+}
+
+/// The answer as it is sent. The answer to a HEAD, and those of some statuses, have no body in any version
+/// of HTTP, and all others say how long theirs is if that is known, also where it is empty; hyper sees to
+/// both in HTTP/1.1 only. A HEAD says the length that the body of a GET would have.
+fn on_the_wire<B: Body>(mut answer: Response<B>, is_head: bool, in_flight: InFlight) -> Response<Flying<B>> {
+    let is_bare = matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if is_bare {
+        return answer.map(|_| Flying::new(None, in_flight));
+    }
+    let length = answer.body().size_hint().exact();
+    // An empty body of a HEAD's answer was left out, so its length is not known.
+    if let Some(bytes) = length.filter(|bytes| if is_head { *bytes > 0 } else { *bytes == 0 }) {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(bytes));
+    }
+    answer.map(|body| Flying::new((!is_head).then_some(body), in_flight))
+}
+
+/// What has come of the next request of a connection at rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beginning {
+    /// So little that the connection may stay idle.
+    Short,
+    /// A whole head, or what can be none.
+    Head,
+    /// A part of a long head.
+    Long,
+    /// The beginning of HTTP/2.
+    Multiplexed,
+}
+
+impl Beginning {
+    /// What these bytes are. Empty lines before a head belong to it, as hyper skips them.
+    fn of(bytes: &[u8]) -> Self {
+        if bytes.starts_with(PREFACE) {
+            return Self::Multiplexed;
+        }
+        let begun = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
+        let ends = |end: &[u8]| memchr::memmem::find(&bytes[begun..], end).is_some();
+        let is_nonsense = bytes.get(begun).is_some_and(|byte| !byte.is_ascii_alphanumeric());
+        if PREFACE.starts_with(bytes) {
+            Self::Short
+        } else if is_nonsense || ends(b"\n\r\n") || ends(b"\n\n") {
+            Self::Head
+        } else if bytes.len() >= RESTING_HEAD_BYTES_MAX {
+            Self::Long
+        } else {
+            Self::Short
+        }
+    }
+}
+
+/// What a connection is, besides its bytes.
+struct Line {
+    seat: Arc<Seat>,
+    interim: Interim,
+    withheld: Withheld,
+    account: Account,
+    stop: CancellationToken,
+    patience: Patience,
+}
+
+/// How the work of a connection ended.
+enum Ended<I> {
+    /// It is over.
+    Closed,
+    /// Its client may send more later.
+    Rests(Io<I>),
+    /// hyper did not take a head; what it has read of it is put back.
+    Refused(Io<I>, S3Error),
+    /// The server has ended it; the client may not have read the last answer yet.
+    Lingers(Io<I>),
+}
+
+impl Server {
+    /// A server whose clients have this much time.
+    #[must_use]
+    pub fn new(patience: Patience) -> Self {
+        // By default hyper takes at most 100 header lines. Any explicit limit costs every request 2,000
+        // instructions, and a larger limit more, so it is set only on connections that need it.
+        let mut wide = http1_builder();
+        wide.max_headers(WIDE_HEAD_LINES).max_buf_size(WIDE_HEAD_BYTES);
+        Self { http1: Arc::new(http1_builder()), wide: Arc::new(wide), patience }
+    }
+
+    /// The same server with other times for its clients.
+    #[must_use]
+    pub fn with(&self, patience: Patience) -> Self {
+        Self { http1: Arc::clone(&self.http1), wide: Arc::clone(&self.wide), patience }
+    }
+
+    /// Serves one connection to its end, with the memory that `account` has for it. Once `stop` is
+    /// cancelled the requests in flight are answered and the connection closes; once it has to give up its
+    /// `seat`, it closes unless a request is in flight.
+    pub async fn serve<I, H, F, B>(
+        &self,
+        io: I,
+        seat: Arc<Seat>,
+        account: Account,
+        stop: CancellationToken,
+        handler: H,
+    ) where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
+    {
+        let (interim, withheld) = (Interim::default(), Withheld::default());
+        let io = Withholding::new(WithInterim::new(io, interim.clone()), withheld.clone());
+        let mut io = Watched::new(io, Arc::clone(&seat.activity));
+        let line = Line { seat, interim, withheld, account, stop, patience: self.patience };
+        // The memory for a head that is too much for most connections.
+        let mut wide: Option<MemoryGrant> = None;
+        while let Some(first) = line.first_bytes(&mut io).await {
+            let kind = Beginning::of(&first);
+            io.put_back(&first);
+            drop(first);
+            let place = tokio::select! {
+                place = line.place(kind) => place,
+                // Its request was not read yet.
+                () = line.seat.give_up.cancelled() => return,
+            };
+            // Both are boxed, so that a connection at rest has no room for them.
+            let ended = match place {
+                Ok(place) if kind == Beginning::Multiplexed => {
+                    Box::pin(line.multiplexed(io, place, handler.clone())).await
+                }
+                Ok(place) => {
+                    let http = if wide.is_some() { &self.wide } else { &self.http1 };
+                    Box::pin(line.one_by_one(http, io, place, &handler)).await
+                }
+                Err(error) => {
+                    if kind != Beginning::Multiplexed {
+                        Box::pin(refusal::say(io, error, refusal::PATIENCE)).await;
+                    }
+                    return;
+                }
+            };
+            match ended {
+                Ended::Rests(resting) => (io, wide) = (resting, None),
+                Ended::Refused(refused, error) => {
+                    let is_larger = error.code() == Code::RequestHeaderSectionTooLarge && wide.is_none();
+                    match line.account.try_reserve(WIDE_HEAD_BLOCKS).filter(|_| is_larger) {
+                        Some(held) => (io, wide) = (refused, Some(held)),
+                        None => {
+                            let error = if is_larger { S3Error::new(Code::SlowDown) } else { error };
+                            return Box::pin(refusal::say(refused, error, refusal::PATIENCE)).await;
+                        }
+                    }
+                }
+                Ended::Lingers(ending) => return Box::pin(line.linger(ending)).await,
+                Ended::Closed => return,
+            }
+        }
+    }
+}
+
+/// What serves HTTP/1.1.
+fn http1_builder() -> http1::Builder {
+    let mut http1 = http1::Builder::new();
+    // No `pipeline_flush`: it would take a whole body into memory, however slowly it is read, and
+    // swallow the answer to a head that cannot be read.
+    // Times are kept by the watch, which also sees connections before their first byte.
+    http1
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .half_close(true)
+        .max_buf_size(REQUEST_HEAD_BYTES_MAX);
+    http1
+}
+
+impl Line {
+    /// Waits for the head of the next request, or for so much of it that it may not wait at rest any more,
+    /// or for what begins HTTP/2. Nothing when the connection ends instead.
+    async fn first_bytes<I>(&self, io: &mut Io<I>) -> Option<Vec<u8>>
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut bytes = Vec::new();
+        let mut looks = tokio::time::interval(self.patience.look_every());
+        while Beginning::of(&bytes) == Beginning::Short {
+            let room = RESTING_HEAD_BYTES_MAX - bytes.len();
+            tokio::select! {
+                read = read_some(io, room, |more| bytes.extend_from_slice(more)) => match read {
+                    Ok(0) | Err(_) => return None,
+                    Ok(_) => {}
+                },
+                () = self.stop.cancelled() => return None,
+                () = self.seat.give_up.cancelled() => return None,
+                _ = looks.tick() => if self.is_overdue() {
+                    return None;
+                }
+            }
+        }
+        Some(bytes)
+    }
+
+    /// A place to work, for a request that has begun so.
+    async fn place(&self, beginning: Beginning) -> Result<(ActiveSlot, Option<UnverifiedSlot>), S3Error> {
+        let unproven = (beginning == Beginning::Long).then(|| self.account.unverified_slot()).transpose()?;
+        Ok((self.account.activate().await?, unproven))
+    }
+
+    /// Serves HTTP/1.1 until there has been nothing to do for a while.
+    async fn one_by_one<I, H, F, B>(
+        &self,
+        http: &http1::Builder,
+        io: Io<I>,
+        _place: (ActiveSlot, Option<UnverifiedSlot>),
+        handler: &H,
+    ) -> Ended<I>
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
+    {
+        let service = service_fn(self.answering(handler.clone()));
+        let mut connection = http.serve_connection(TokioIo::new(Framed::new(io)), service);
+        let mut looks = tokio::time::interval(self.patience.look_every().min(REST_AFTER));
+        let (mut stopping, mut kept) = (false, false);
+        loop {
+            let at_work = poll_fn(|cx| match self.poll(&mut connection, cx) {
+                Poll::Ready(over) => Poll::Ready(Some(over)),
+                Poll::Pending if self.is_in_the_way() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            });
+            let rests = tokio::select! {
+                // A client that breaks off is no event of ours.
+                over = at_work => match over {
+                    Some(over) => {
+                        let parts = connection.into_parts();
+                        let (io, uncertain) = parts.io.into_inner().into_parts();
+                        return self.ended(over, io, &parts.read_buf, uncertain).await;
+                    }
+                    None => true,
+                },
+                () = self.stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    Pin::new(&mut connection).graceful_shutdown();
+                    false
+                }
+                () = self.seat.give_up.cancelled(), if !kept => {
+                    kept = self.seat.activity.has_request();
+                    if !kept {
+                        return Ended::Closed;
+                    }
+                    false
+                }
+                _ = looks.tick() => {
+                    if self.is_overdue() {
+                        return Ended::Closed;
+                    }
+                    self.is_done() && self.rests()
+                }
+            };
+            if rests && !stopping {
+                let parts = connection.into_parts();
+                let (mut io, _) = parts.io.into_inner().into_parts();
+                io.put_back(&parts.read_buf);
+                return Ended::Rests(io);
+            }
+        }
+    }
+
+    /// The end of an HTTP/1.1 connection that hyper has ended; `read` is what it has read ahead.
+    async fn ended<I: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        over: hyper::Result<()>,
+        mut io: Io<I>,
+        read: &[u8],
+        uncertain: Option<Uncertain>,
+    ) -> Ended<I> {
+        let refused = over.err().filter(|error| error.is_parse() && self.withheld.take_refusal());
+        match (uncertain, refused) {
+            (Some(uncertain), _) => {
+                Box::pin(refusal::say(io, uncertain.refusal(), refusal::PATIENCE)).await;
+                Ended::Closed
+            }
+            (None, Some(error)) => {
+                io.put_back(read);
+                Ended::Refused(io, refusal_of(&error))
+            }
+            (None, None) => {
+                if self.withheld.release() {
+                    // A client that does not accept a few hundred bytes within a second is considered gone.
+                    let _ = tokio::time::timeout(REST_AFTER, io.flush()).await;
+                }
+                if io.has_ended() { Ended::Closed } else { Ended::Lingers(io) }
+            }
+        }
+    }
+
+    /// Polls an HTTP/1.1 connection. What looked like a refusal of hyper's own and is none goes out.
+    fn poll<C: Future<Output = hyper::Result<()>> + Unpin>(
+        &self,
+        connection: &mut C,
+        cx: &mut Context<'_>,
+    ) -> Poll<hyper::Result<()>> {
+        let polled = Pin::new(&mut *connection).poll(cx);
+        if polled.is_pending() && self.withheld.release() {
+            return Pin::new(connection).poll(cx);
+        }
+        polled
+    }
+
+    /// Serves HTTP/2 to the end of the connection.
+    async fn multiplexed<I, H, F, B>(
+        &self,
+        io: Io<I>,
+        _place: (ActiveSlot, Option<UnverifiedSlot>),
+        handler: H,
+    ) -> Ended<I>
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
+    {
+        self.seat.activity.multiplexes();
+        let (width, _held) = self.width();
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
+            .max_concurrent_streams(width.streams)
+            .initial_stream_window_size(width.window_bytes)
+            .initial_connection_window_size(width.window_bytes)
+            .max_send_buf_size(width.send_bytes)
+            .max_header_list_size(HEADER_LIST_BYTES)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_EVERY);
+        let service = service_fn(self.answering(handler));
+        let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
+        let mut looks = tokio::time::interval(self.patience.look_every().min(REST_AFTER));
+        let (mut stopping, mut kept) = (false, false);
+        loop {
+            tokio::select! {
+                _ = connection.as_mut() => return Ended::Closed,
+                () = self.stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = self.seat.give_up.cancelled(), if !kept => {
+                    kept = self.seat.activity.has_request();
+                    if !kept {
+                        return Ended::Closed;
+                    }
+                }
+                // It is idle and holds a place that others wait for.
+                _ = looks.tick() => if self.is_overdue() || self.is_in_the_way() && self.rests() {
+                    return Ended::Closed;
+                }
+            }
+        }
+    }
+
+    /// How much an HTTP/2 connection may make us hold, with the memory for it.
+    fn width(&self) -> (&'static Multiplexing, Option<MemoryGrant>) {
+        let held = |width: &'static Multiplexing| Some((width, self.account.try_reserve(width.blocks)?));
+        let granted = held(&WIDE).or_else(|| held(&NARROW));
+        granted.map_or((&SINGLE, None), |(width, held)| (width, Some(held)))
+    }
+
+    /// Hands requests to `handler` and ties what is watched to their bodies and answers.
+    fn answering<H, F, B>(
+        &self,
+        handler: H,
+    ) -> impl Fn(Request<body::Incoming>) -> Answering<F, B> + use<H, F, B>
+    where
+        H: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<B>>,
+    {
+        let (seat, interim, pace) = (Arc::clone(&self.seat), self.interim.clone(), self.patience.pace);
+        let account = self.account.clone();
+        move |request| {
+            let in_flight = Some(seat.activity.request());
+            let framing = Framing {
+                version: request.version(),
+                expects: expects_continue(&request),
+                closes: closes(&request),
+            };
+            let interim = expects_in_vain(&request, framing).then(|| interim.clone());
+            let is_head = request.method() == Method::HEAD;
+            let (head, body) = request.into_parts();
+            let (body, rest) = Incoming::new(body, pace, || seat.activity.request());
+            let answer = Box::pin(handler(Request::from_parts(head, body)));
+            let rest = rest.map(|rest| (rest, account.clone(), Arc::clone(&seat)));
+            Answering { answer, in_flight, interim, framing, is_head, rest, finishing: None }
+        }
+    }
+
+    /// Lets the client read its last answer.
+    async fn linger<I: AsyncRead + AsyncWrite + Unpin>(&self, io: Io<I>) {
+        tokio::select! {
+            () = linger(io) => {}
+            () = self.seat.give_up.cancelled() => {}
+            () = async {
+                self.stop.cancelled().await;
+                tokio::time::sleep(DRAIN_LINGER).await;
+            } => {}
+        }
+    }
+
+    /// Whether every answer is out, nothing more has come, and another request may.
+    fn is_done(&self) -> bool {
+        !self.seat.activity.ends() && self.seat.activity.is_quiet() && self.interim.is_flushed()
+    }
+
+    fn rests(&self) -> bool {
+        self.seat.activity.quiet_for().is_some_and(|quiet| quiet >= REST_AFTER)
+    }
+
+    /// Whether the connection has no request in flight while others wait for its place. A part of the next
+    /// head is kept when it becomes idle.
+    fn is_in_the_way(&self) -> bool {
+        let activity = &self.seat.activity;
+        let is_idle = activity.owes_nothing() && !activity.ends();
+        self.account.memory().is_short() && is_idle && self.interim.is_flushed()
+    }
+
+    fn is_overdue(&self) -> bool {
+        let overdue = self.seat.activity.overdue(&self.patience);
+        if let Some(overdue) = overdue {
+            tracing::debug!(?overdue, "a connection is closed");
+        }
+        overdue.is_some()
+    }
+}
+
+/// The answer to a head that hyper does not take.
+fn refusal_of(error: &hyper::Error) -> S3Error {
+    match error.is_parse_too_large() {
+        true => too_large(),
+        false => {
+            S3Error::new(Code::InvalidRequest).message("The head of the request is not well-formed HTTP.")
+        }
+    }
+}
+
+/// Whether the client sends no request behind this one.
+fn closes(request: &Request<body::Incoming>) -> bool {
+    request.version() <= Version::HTTP_10 || is_close(request.headers())
+}
+
+/// Whether `Connection` has the option `close`.
+fn is_close(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(CONNECTION).iter();
+    let mut options = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+}
+
+fn expects_continue(request: &Request<body::Incoming>) -> bool {
+    request.headers().get(EXPECT).is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+/// Whether the client expects `100 Continue` for a body that has no bytes.
+fn expects_in_vain(request: &Request<body::Incoming>, framing: Framing) -> bool {
+    framing.expects && framing.version == Version::HTTP_11 && request.body().is_end_stream()
+}
+
+#[cfg(test)]
+mod tests;

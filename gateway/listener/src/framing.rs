@@ -1,0 +1,302 @@
+//! Refuses requests of HTTP/1 whose framing is not certain, before the HTTP library reads them.
+//!
+//! The library is lenient where two parsers may disagree about the end of a request: it accepts a bare LF as
+//! the end of a line, `Content-Length` beside `Transfer-Encoding`, and a coding in front of `chunked`. A
+//! proxy in front of the server may parse such bytes as different requests (request smuggling). Therefore the
+//! bytes of a connection pass through here: unambiguous framing passes unchanged, anything else ends the
+//! connection with an answer that names the reason.
+//!
+//! Only line ends and the two framing headers are examined; everything else is left to the library.
+
+use mlgw_wire::error::{Code, S3Error};
+use memchr::memchr;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes of a line that are kept when it comes in pieces: more than any valid framing header.
+const LINE_KEPT_BYTES: usize = 128;
+
+/// The reason why the end of a request is uncertain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Uncertain {
+    /// A line ends with LF alone.
+    BareLineFeed,
+    /// The length is given twice, or is none.
+    Length,
+    /// There is a coding other than `chunked` alone, or a length beside it.
+    Coding,
+    /// The framing of a chunked body is not well-formed.
+    Chunk,
+}
+
+impl Uncertain {
+    /// The answer to a request whose head is like this.
+    pub(super) fn refusal(self) -> S3Error {
+        S3Error::new(Code::BadRequest).message(match self {
+            Self::BareLineFeed => "A line of the request's head does not end with CR LF.",
+            Self::Length => "The request's Content-Length is not one whole number.",
+            Self::Coding => "The request's Transfer-Encoding is not `chunked` alone, without Content-Length.",
+            Self::Chunk => "The chunks of the request's body are not well-formed.",
+        })
+    }
+}
+
+/// Where in the requests of a connection the next byte is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In front of a request line, or in it.
+    RequestLine,
+    /// In the header lines.
+    Header,
+    /// In a body; the number of bytes that are still to come.
+    Body(u64),
+    /// In the line that begins a chunk.
+    ChunkLine,
+    /// In a chunk; the number of its bytes that are still to come, without its CR LF.
+    Chunk(u64),
+    /// In the line end behind a chunk.
+    ChunkEnd,
+    /// In the trailers of a chunked body.
+    Trailer,
+}
+
+/// Follows the framing of the requests on one connection; a pure state machine.
+#[derive(Debug)]
+pub(super) struct Framing {
+    place: Place,
+    /// The beginning of a line whose end has not come yet.
+    line: Vec<u8>,
+    /// Of that line.
+    line_bytes: usize,
+    /// The last byte before the end of that line is CR.
+    carriage_return: bool,
+    length: Option<u64>,
+    chunked: bool,
+}
+
+impl Framing {
+    pub(super) const fn new() -> Self {
+        Self {
+            place: Place::RequestLine,
+            line: Vec::new(),
+            line_bytes: 0,
+            carriage_return: false,
+            length: None,
+            chunked: false,
+        }
+    }
+
+    /// Whether the next byte belongs to a request's head.
+    const fn is_in_head(&self) -> bool {
+        matches!(self.place, Place::RequestLine | Place::Header)
+    }
+
+    /// Follows `bytes`.
+    ///
+    /// # Errors
+    /// The reason, and how many of the bytes come before the uncertain line: those may be passed on.
+    pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<(), (usize, Uncertain)> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            at += match self.place {
+                Place::Body(left) => self.skip(left, rest, Place::RequestLine, Place::Body),
+                Place::Chunk(left) => self.skip(left, rest, Place::ChunkEnd, Place::Chunk),
+                _ => self.line(rest).map_err(|uncertain| (at, uncertain))?,
+            };
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, left: u64, rest: &[u8], then: Place, still: fn(u64) -> Place) -> usize {
+        let taken = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+        let left = left - taken as u64;
+        self.place = if left == 0 { then } else { still(left) };
+        taken
+    }
+
+    /// Takes in a line, or as much of it as there is; returns its bytes.
+    fn line(&mut self, rest: &[u8]) -> Result<usize, Uncertain> {
+        let Some(end) = memchr(b'\n', rest) else {
+            self.keep(rest);
+            return Ok(rest.len());
+        };
+        let (piece, taken) = (&rest[..end], end + 1);
+        let whole = if self.line_bytes == 0 {
+            let text = piece.strip_suffix(b"\r").ok_or_else(|| self.bare())?;
+            self.end_line(text)
+        } else {
+            self.keep(piece);
+            if !self.carriage_return {
+                return Err(self.bare());
+            }
+            let mut line = std::mem::take(&mut self.line);
+            // Of a long line only the begin was kept, and the CR was not.
+            if self.line_bytes <= LINE_KEPT_BYTES {
+                line.pop();
+            }
+            self.line_bytes = 0;
+            let ended = self.end_line(&line);
+            line.clear();
+            self.line = line;
+            ended
+        };
+        whole.map(|()| taken)
+    }
+
+    fn bare(&self) -> Uncertain {
+        if self.is_in_head() { Uncertain::BareLineFeed } else { Uncertain::Chunk }
+    }
+
+    /// Keeps a piece of a line, as far as it may be significant.
+    fn keep(&mut self, piece: &[u8]) {
+        let room = LINE_KEPT_BYTES.saturating_sub(self.line.len());
+        self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+        self.line_bytes += piece.len();
+        if let Some(last) = piece.last() {
+            self.carriage_return = *last == b'\r';
+        }
+    }
+
+    /// Takes in a line without its end.
+    fn end_line(&mut self, line: &[u8]) -> Result<(), Uncertain> {
+        match self.place {
+            // Clients may send an empty line in front of a request.
+            Place::RequestLine if line.is_empty() => {}
+            Place::RequestLine => {
+                (self.length, self.chunked) = (None, false);
+                self.place = Place::Header;
+            }
+            Place::Header if line.is_empty() => self.end_head(),
+            Place::Header => self.header(line)?,
+            Place::ChunkLine => self.place = chunk(line).ok_or(Uncertain::Chunk)?,
+            Place::ChunkEnd if line.is_empty() => self.place = Place::ChunkLine,
+            Place::ChunkEnd => return Err(Uncertain::Chunk),
+            Place::Trailer if line.is_empty() => self.place = Place::RequestLine,
+            Place::Trailer | Place::Body(_) | Place::Chunk(_) => {}
+        }
+        Ok(())
+    }
+
+    fn end_head(&mut self) {
+        self.place = match self.length {
+            _ if self.chunked => Place::ChunkLine,
+            Some(length) if length > 0 => Place::Body(length),
+            _ => Place::RequestLine,
+        };
+    }
+
+    fn header(&mut self, line: &[u8]) -> Result<(), Uncertain> {
+        let Some(colon) = memchr(b':', line) else { return Ok(()) };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let length = number(value).filter(|_| self.length.is_none()).ok_or(Uncertain::Length)?;
+            self.length = Some(length);
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Uncertain::Coding);
+            }
+            self.chunked = true;
+        }
+        if self.chunked && self.length.is_some() { Err(Uncertain::Coding) } else { Ok(()) }
+    }
+}
+
+/// A decimal number without a sign.
+fn number(digits: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(digits).ok()?;
+    digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+/// Where the line of a chunk leads.
+fn chunk(line: &[u8]) -> Option<Place> {
+    let size = line.split(|b| *b == b';').next()?.trim_ascii_end();
+    let digits = std::str::from_utf8(size).ok().filter(|size| size.bytes().all(|b| b.is_ascii_hexdigit()))?;
+    match u64::from_str_radix(digits, 16).ok()? {
+        0 => Some(Place::Trailer),
+        bytes => Some(Place::Chunk(bytes)),
+    }
+}
+
+/// A connection whose requests are followed.
+#[derive(Debug)]
+pub(super) struct Framed<I> {
+    inner: I,
+    framing: Framing,
+    uncertain: Option<Uncertain>,
+}
+
+impl<I> Framed<I> {
+    /// Follows the requests of `inner`, which begins in front of one.
+    pub(super) const fn new(inner: I) -> Self {
+        Self { inner, framing: Framing::new(), uncertain: None }
+    }
+
+    /// The connection, and what was uncertain about a head on it.
+    pub(super) fn into_parts(self) -> (I, Option<Uncertain>) {
+        let refused = self.refused();
+        (self.inner, refused)
+    }
+
+    fn refused(&self) -> Option<Uncertain> {
+        self.uncertain.filter(|_| self.framing.is_in_head())
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Framed<I> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let Some(uncertain) = this.uncertain {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, format!("{uncertain:?}"))));
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
+        let Err((certain, uncertain)) = this.framing.scan(&buf.filled()[before..]) else {
+            return Poll::Ready(Ok(()));
+        };
+        this.uncertain = Some(uncertain);
+        buf.set_filled(before + certain);
+        if certain == 0 {
+            // No bytes would be the end of the connection.
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, format!("{uncertain:?}"))));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Framed<I> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().inner).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().inner).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+    }
+
+    /// Between two requests the library shuts a connection down when a read fails. The refusal still has to
+    /// be sent then.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.refused().is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut this.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests;

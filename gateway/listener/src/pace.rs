@@ -1,0 +1,262 @@
+//! The body of a request, held to a pace: a client that sends next to nothing is not waited for.
+//!
+//! Only the time in which we wait for the client counts, so a body that is taken slowly because of
+//! us is never cut. In each window of such waiting at least `rate_min` bytes a second have to come,
+//! and at least one; else the body ends with [`BodyFault::TooSlow`] and its request with
+//! `RequestTimeout`. It is so for each body by itself, also for one of many on an HTTP/2 connection.
+//!
+//! A body that is dropped before its end is handed back to its connection ([`super::unread`]).
+
+use super::unread::{Rest, RestSlot};
+use super::watch::InFlight;
+use mlgw_wire::error::{Code, S3Error};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::time::Sleep;
+
+/// What a client has to keep up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Time of waiting over which is judged.
+    pub window: Duration,
+    /// Bytes a second, in the mean of a window.
+    pub rate_min: u64,
+}
+
+impl Pace {
+    /// The bytes that have to come in a window.
+    #[must_use]
+    pub fn bytes_min(&self) -> u64 {
+        let millis = u64::try_from(self.window.as_millis()).unwrap_or(u64::MAX);
+        (self.rate_min.saturating_mul(millis) / 1000).max(1)
+    }
+}
+
+/// Why a body did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyFault {
+    /// The client sent too little for too long.
+    #[error("the client sends its body too slowly")]
+    TooSlow,
+    /// The connection or its framing broke.
+    #[error(transparent)]
+    Connection(#[from] hyper::Error),
+}
+
+impl From<BodyFault> for S3Error {
+    fn from(fault: BodyFault) -> Self {
+        match fault {
+            BodyFault::TooSlow => S3Error::new(Code::RequestTimeout),
+            BodyFault::Connection(error) => S3Error::new(Code::IncompleteBody).caused_by(error),
+        }
+    }
+}
+
+/// A request's body. Its request counts as in flight until it is dropped.
+#[derive(Debug)]
+pub struct Incoming<B = hyper::body::Incoming> {
+    /// None once it was handed back.
+    body: Option<B>,
+    meter: Meter,
+    /// Whether it was read from: on HTTP/1.1 that is when `100 Continue` is sent.
+    asked: bool,
+    end: End,
+    /// Where an unread rest goes. None for a body without bytes.
+    rest: Option<RestSlot<B>>,
+    /// A body without bytes keeps nothing.
+    request: Option<InFlight>,
+}
+
+/// How far the reading of a body came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// More may come.
+    Open,
+    /// It was read to its end.
+    Whole,
+    /// It broke off, or was too slow.
+    Failed,
+}
+
+#[derive(Debug)]
+struct Meter {
+    pace: Pace,
+    waited: Duration,
+    bytes: u64,
+    since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B: Body> Incoming<B> {
+    /// Holds `body` to `pace`. The second value receives what is left of it when it is dropped; there is none
+    /// for a body without bytes.
+    pub fn new(body: B, pace: Pace, request: impl FnOnce() -> InFlight) -> (Self, Option<RestSlot<B>>) {
+        let (request, rest) = match body.is_end_stream() {
+            true => (None, None),
+            false => (Some(request()), Some(RestSlot::new())),
+        };
+        let meter = Meter { pace, waited: Duration::ZERO, bytes: 0, since: None, timer: None };
+        (Self { body: Some(body), meter, asked: false, end: End::Open, rest: rest.clone(), request }, rest)
+    }
+}
+
+impl<B> Drop for Incoming<B> {
+    fn drop(&mut self) {
+        let (Some(slot), Some(body)) = (self.rest.take(), self.body.take()) else { return };
+        if self.end != End::Whole {
+            let failed = self.end == End::Failed;
+            slot.put(Rest { body, asked: self.asked, failed, _request: self.request.take() });
+        }
+    }
+}
+
+impl Meter {
+    fn came(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        if let Some(since) = self.since.take() {
+            self.waited += since.elapsed();
+        }
+    }
+
+    /// The client is waited for, from now on if it was not before.
+    fn waits(&mut self) {
+        let now = Instant::now();
+        self.waited += self.since.map_or(Duration::ZERO, |since| now - since);
+        self.since = Some(now);
+    }
+
+    /// Ready when the client was waited for in vain.
+    fn poll_in_vain(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            self.waits();
+            if self.waited >= self.pace.window {
+                if self.bytes < self.pace.bytes_min() {
+                    return Poll::Ready(());
+                }
+                (self.waited, self.bytes) = (Duration::ZERO, 0);
+            }
+            // Armed once in a while and not for every wait: one that fires early is armed again.
+            let left = self.pace.window - self.waited;
+            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(left)));
+            ready!(timer.as_mut().poll(cx));
+            self.timer = None;
+        }
+    }
+}
+
+impl<B> Body for Incoming<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    BodyFault: From<B::Error>,
+{
+    type Data = Bytes;
+    type Error = BodyFault;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        let this = self.get_mut();
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        this.asked = true;
+        match Pin::new(body).poll_frame(cx) {
+            Poll::Ready(frame) => {
+                let bytes =
+                    frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+                this.meter.came(bytes);
+                this.end = match &frame {
+                    Some(Ok(_)) => End::Open,
+                    Some(Err(_)) => End::Failed,
+                    None => End::Whole,
+                };
+                Poll::Ready(frame.map(|frame| frame.map_err(BodyFault::from)))
+            }
+            Poll::Pending => {
+                ready!(this.meter.poll_in_vain(cx));
+                this.end = End::Failed;
+                Poll::Ready(Some(Err(BodyFault::TooSlow)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BodyFault, Incoming, Pace};
+    use crate::watch::Activity;
+    use bytes::Bytes;
+    use http_body::Frame;
+    use http_body_util::{BodyExt as _, StreamBody};
+    use std::time::Duration;
+    use tokio::sync::mpsc;
+
+    type Sender = mpsc::Sender<Result<Frame<Bytes>, BodyFault>>;
+
+    /// A body whose pieces come through a channel.
+    fn body(pace: Pace) -> (Sender, Incoming<impl http_body::Body<Data = Bytes, Error = BodyFault> + Unpin>) {
+        let (sender, mut pieces) = mpsc::channel(1);
+        let stream = futures_util::stream::poll_fn(move |cx| pieces.poll_recv(cx));
+        let activity = Activity::new();
+        (sender, Incoming::new(StreamBody::new(stream), pace, || activity.request()).0)
+    }
+
+    fn piece(bytes: usize) -> Result<Frame<Bytes>, BodyFault> {
+        Ok(Frame::data(Bytes::from(vec![0; bytes])))
+    }
+
+    #[test]
+    fn a_window_asks_for_its_share_and_at_least_a_byte() {
+        let of = |millis, rate_min| Pace { window: Duration::from_millis(millis), rate_min }.bytes_min();
+        assert_eq!((of(60_000, 1024), of(500, 1000), of(60_000, 0)), (61_440, 500, 1));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_nothing_is_not_waited_for() {
+        let (_sender, mut body) = body(Pace { window: Duration::from_millis(5), rate_min: 0 });
+        assert!(matches!(body.frame().await, Some(Err(BodyFault::TooSlow))));
+    }
+
+    /// What a look at a body says that was waited for over a whole window, in which `bytes` came.
+    async fn after_a_window(rate_min: u64, bytes: usize) -> Option<BodyFault> {
+        let window = Duration::from_secs(3600);
+        let (sender, mut body) = body(Pace { window, rate_min });
+        sender.send(piece(bytes)).await.unwrap();
+        assert!(matches!(body.frame().await, Some(Ok(_))));
+        body.meter.waited = window;
+        tokio::select! {
+            biased;
+            frame = body.frame() => frame.and_then(Result::err),
+            () = std::future::ready(()) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_drips_is_not_waited_for_and_one_that_keeps_the_pace_is() {
+        assert!(matches!(after_a_window(1, 3599).await, Some(BodyFault::TooSlow)));
+        assert!(after_a_window(1, 3600).await.is_none());
+        assert!(after_a_window(0, 1).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn time_in_which_nobody_reads_does_not_count() {
+        let (sender, mut body) = body(Pace { window: Duration::from_millis(20), rate_min: 1 });
+        sender.send(piece(1)).await.unwrap();
+        assert!(matches!(body.frame().await, Some(Ok(_))));
+        // We are busy for longer than a window.
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        sender.send(piece(1)).await.unwrap();
+        assert!(matches!(body.frame().await, Some(Ok(_))));
+    }
+}

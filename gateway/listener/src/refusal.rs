@@ -1,0 +1,41 @@
+//! Tells a client that its connection cannot be served: an answer without having read the request.
+//!
+//! Always: the answer has an `<Error>` document with a request id, as every other refusal.
+
+use super::linger::linger;
+use mlgw_common::hex;
+use mlgw_common::random;
+use mlgw_wire::error::{Code, S3Error};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+
+/// How long a refused client may take to agree on keys, and to read its answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// The same where so many are being refused that others would not even be answered.
+pub(super) const IN_A_CROWD: Duration = Duration::from_millis(100);
+
+/// Answers with `error` in HTTP/1.1 and closes.
+pub(super) async fn say(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error, patience: Duration) {
+    // What comes of it is the client's affair.
+    let _ = tokio::time::timeout(patience, answer(io, &error)).await;
+}
+
+/// Writes the answer and leaves the client time to read it.
+async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) {
+    // As long as the ids of requests; random, so it equals one of those with a chance of 1 in 2^72.
+    let id = random::<9>().map(|id| hex::text(&id).to_uppercase()).unwrap_or_default();
+    let body = error.to_xml(true, "", &id);
+    let again = match error.code() {
+        Code::SlowDown => format!("Retry-After: {}\r\n", S3Error::RETRY_AFTER_SECS),
+        _ => String::new(),
+    };
+    let answer = format!(
+        "HTTP/1.1 {}\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n{again}\
+         x-amz-request-id: {id}\r\nConnection: close\r\nServer: mlgw\r\n\r\n{body}",
+        error.status(),
+        body.len(),
+    );
+    if io.write_all(answer.as_bytes()).await.is_ok() {
+        linger(io).await;
+    }
+}

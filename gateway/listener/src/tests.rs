@@ -1,0 +1,331 @@
+//! Connections against a listener with a handler of its own.
+
+mod room;
+mod unread;
+
+use super::{Door, Peer, Spare, bind};
+use mlgw_config::{Address, Value as _};
+use crate::connection::Server;
+use crate::pace::{Incoming, Pace};
+use crate::watch::Patience;
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use mlgw_objects::memory::Memory;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What `/large` answers: more pieces of 64 KiB than the system's buffers take.
+const LARGE_PIECES: usize = 1024;
+const LONG: Duration = Duration::from_secs(60);
+const PATIENT: Patience = Patience { head: LONG, idle: LONG, pace: Pace { window: LONG, rate_min: 0 } };
+
+struct Running {
+    address: SocketAddr,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    /// A handler of `/wait` goes on when it gets a permit.
+    go_on: Arc<Semaphore>,
+    /// Handlers of `/wait` that have begun.
+    begun: Arc<AtomicUsize>,
+    /// Pieces of `/large` that were asked for.
+    handed_out: Arc<AtomicUsize>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+async fn start(connections_max: usize, patience: Patience) -> Running {
+    start_with(connections_max, patience, Memory::new(0, 100, None)).await
+}
+
+async fn start_with(connections_max: usize, patience: Patience, memory: Memory) -> Running {
+    start_as(connections_max, patience, memory, false, 0).await
+}
+
+async fn start_as(
+    connections_max: usize,
+    patience: Patience,
+    memory: Memory,
+    makes_room: bool,
+    spare: usize,
+) -> Running {
+    let listener = bind("s3.listen", &Address::from_text("127.0.0.1:0").unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, tasks, go_on) = (CancellationToken::new(), TaskTracker::new(), Arc::new(Semaphore::new(0)));
+    let door = Door {
+        listener,
+        certificate: None,
+        connections_max,
+        makes_room,
+        spare: (spare > 0).then(|| Spare {
+            connections_max: spare,
+            patience,
+            memory: Memory::new(0, 100, None),
+        }),
+        refusals_max: 256,
+        server: Server::new(patience),
+        memory,
+        metrics: None,
+        stop: stop.clone(),
+        tasks: tasks.clone(),
+    };
+    let (gate, handed_out) = (go_on.clone(), Arc::<AtomicUsize>::default());
+    let (begun, count) = (Arc::<AtomicUsize>::default(), handed_out.clone());
+    let begins = begun.clone();
+    let accepting = tokio::spawn(door.accept(move |request: http::Request<Incoming>, peer: Peer| {
+        let (gate, handed_out, begins) = (gate.clone(), count.clone(), begins.clone());
+        async move {
+            if request.uri().path().starts_with("/wait") {
+                begins.fetch_add(1, Relaxed);
+                gate.acquire().await.unwrap().forget();
+            }
+            match request.uri().path() {
+                _ if peer.is_spare => return refused("/spare"),
+                "/large" => return Response::new(large(handed_out).boxed_unsync()),
+                path @ ("/refuse" | "/bare") => return refused(path),
+                "/wait/refuse" => return refused("/refuse"),
+                _ => {}
+            }
+            let read = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
+            let said = read.unwrap_or_else(|fault| Bytes::from(fault.to_string()));
+            Response::new(Full::new(said).boxed_unsync())
+        }
+    }));
+    Running { address, stop, tasks, go_on, begun, handed_out, accepting }
+}
+
+/// What `/refuse` answers.
+const REFUSED: &str = "no";
+
+/// An answer that is given without a look at the body; `/bare` has a status without one.
+fn refused(path: &str) -> Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(REFUSED.as_bytes())).boxed_unsync());
+    *response.status_mut() = if path == "/bare" { StatusCode::NOT_MODIFIED } else { StatusCode::FORBIDDEN };
+    response
+}
+
+/// A long body whose pieces are there at once, counted as they are taken.
+fn large(handed_out: Arc<AtomicUsize>) -> impl http_body::Body<Data = Bytes, Error = Infallible> + Send {
+    let piece = Bytes::from(vec![7; 64 << 10]);
+    StreamBody::new(futures_util::stream::iter((0..LARGE_PIECES).map(move |_| {
+        handed_out.fetch_add(1, Relaxed);
+        Ok(http_body::Frame::data(piece.clone()))
+    })))
+}
+
+async fn send(stream: &mut TcpStream, text: &str) {
+    stream.write_all(text.as_bytes()).await.unwrap();
+}
+
+/// Reads until the text of an answer has come, or the end.
+async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut got = Vec::new();
+    let mut bytes = [0; 1024];
+    while !String::from_utf8_lossy(&got).contains(end) {
+        match stream.read(&mut bytes).await {
+            Ok(0) | Err(_) => break,
+            Ok(n) => got.extend_from_slice(&bytes[..n]),
+        }
+    }
+    String::from_utf8_lossy(&got).into_owned()
+}
+
+#[tokio::test]
+async fn the_connection_beyond_the_limit_is_told_to_slow_down_and_closed() {
+    let server = start(1, PATIENT).await;
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    send(&mut first, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\nhello").await;
+    assert!(read_until(&mut first, "hello").await.starts_with("HTTP/1.1 200"));
+    let mut second = TcpStream::connect(server.address).await.unwrap();
+    send(&mut second, "GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    second.shutdown().await.unwrap();
+    let mut answer = String::new();
+    second.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("Retry-After: 1"), "{answer}");
+    assert!(answer.contains("<Code>SlowDown</Code>"), "{answer}");
+    send(&mut first, "GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    assert!(read_until(&mut first, "\r\n\r\n").await.starts_with("HTTP/1.1 200"), "the first one goes on");
+}
+
+#[tokio::test]
+async fn a_drain_answers_what_is_in_flight_and_takes_nothing_new() {
+    let server = start(10, PATIENT).await;
+    let mut idle = TcpStream::connect(server.address).await.unwrap();
+    let mut busy = TcpStream::connect(server.address).await.unwrap();
+    send(&mut busy, "GET /wait HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    let mut probe = TcpStream::connect(server.address).await.unwrap();
+    send(&mut probe, "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await;
+    read_until(&mut probe, "\r\n\r\n").await;
+    server.stop.cancel();
+    server.accepting.await.unwrap();
+    assert!(TcpStream::connect(server.address).await.is_err(), "nothing listens any more");
+    assert_eq!(read_until(&mut idle, "never").await, "", "an idle connection is closed");
+    server.go_on.add_permits(1);
+    assert!(read_until(&mut busy, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
+    server.tasks.close();
+    server.tasks.wait().await;
+}
+
+#[tokio::test]
+async fn a_client_that_is_slow_in_any_way_is_closed() {
+    let short = Duration::from_millis(1);
+    for (patience, text) in [
+        (Patience { idle: short, ..PATIENT }, ""),
+        (Patience { head: short, ..PATIENT }, "GET / HT"),
+        (Patience { head: short, ..PATIENT }, "PRI * HTTP"),
+    ] {
+        let server = start(10, patience).await;
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        send(&mut stream, text).await;
+        let got = tokio::time::timeout(LONG, read_until(&mut stream, "never")).await.unwrap();
+        assert!(!got.contains("200 OK"), "{text:?}: {got}");
+    }
+}
+
+const TOO_SLOW: &str = "the client sends its body too slowly";
+
+/// Waits for a client no longer than a millisecond.
+const HURRIED: Patience =
+    Patience { pace: Pace { window: Duration::from_millis(1), rate_min: u64::MAX }, ..PATIENT };
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_an_answer_to_its_request() {
+    let server = start(10, HURRIED).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    send(&mut stream, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\nab").await;
+    let got = tokio::time::timeout(LONG, read_until(&mut stream, "never")).await.unwrap();
+    assert!(got.ends_with(TOO_SLOW), "{got}");
+}
+
+/// An HTTP/2 client with the usual window of 64 KiB.
+async fn http2(
+    address: SocketAddr,
+) -> (http2::SendRequest<BoxBody<Bytes, Infallible>>, tokio::task::JoinHandle<hyper::Result<()>>) {
+    let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+#[tokio::test]
+async fn a_stalled_body_on_http2_is_an_answer_to_its_request_and_others_go_on() {
+    let server = start(10, HURRIED).await;
+    let (mut sender, _connection) = http2(server.address).await;
+    let stalled =
+        StreamBody::new(futures_util::stream::pending::<Result<http_body::Frame<Bytes>, Infallible>>());
+    let request = http::Request::put("http://h/").body(stalled.boxed()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), TOO_SLOW);
+    // Without a body, which a busy machine would not send in time either.
+    let request = http::Request::get("http://h/refuse").body(Full::default().boxed()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), REFUSED);
+}
+
+#[tokio::test]
+async fn an_answer_on_http2_that_its_client_holds_back_closes_the_connection() {
+    let server = start(10, HURRIED).await;
+    let (mut sender, connection) = http2(server.address).await;
+    let request = http::Request::get("http://h/large").body(Full::default().boxed()).unwrap();
+    let unread = sender.send_request(request).await.unwrap();
+    let ended = tokio::time::timeout(LONG, connection).await;
+    assert!(ended.is_ok(), "the connection is closed");
+    assert!(unread.into_body().collect().await.is_err(), "its answer is cut off");
+}
+
+#[tokio::test]
+async fn connections_take_turns_where_there_is_one_place_to_work() {
+    let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    let mut second = TcpStream::connect(server.address).await.unwrap();
+    for _ in 0..2 {
+        for stream in [&mut first, &mut second] {
+            send(stream, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nok").await;
+            assert!(read_until(stream, "\r\n\r\nok").await.starts_with("HTTP/1.1 200"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_came_of_the_next_request_before_a_rest_is_not_lost() {
+    let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    send(&mut first, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nokPUT / HTTP/1.1\r\nho").await;
+    assert!(read_until(&mut first, "\r\n\r\nok").await.starts_with("HTTP/1.1 200"));
+    // Another one makes the first rest.
+    let mut second = TcpStream::connect(server.address).await.unwrap();
+    send(&mut second, "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await;
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    send(&mut first, "st: h\r\ncontent-length: 4\r\n\r\nmore").await;
+    assert!(read_until(&mut first, "\r\n\r\nmore").await.starts_with("HTTP/1.1 200"));
+    assert!(read_until(&mut second, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn the_rest_of_a_refused_body_is_no_request_though_others_wait_for_memory() {
+    let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    send(&mut first, "PUT /wait/refuse HTTP/1.1\r\nhost: h\r\ncontent-length: 1000\r\n\r\n").await;
+    while server.begun.load(Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut second = TcpStream::connect(server.address).await.unwrap();
+    send(&mut second, "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.go_on.add_permits(1);
+    let answer = read_until(&mut first, REFUSED).await;
+    assert!(answer.contains("connection: close"), "{answer}");
+    assert!(read_until(&mut second, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
+    let rest = "GET / HTTP/1.1\r\nhost: h\r\n\r\n".repeat(3);
+    // The connection may be closed by then.
+    drop(first.write_all(rest.as_bytes()).await);
+    let mut more = Vec::new();
+    drop(first.read_to_end(&mut more).await);
+    assert_eq!(String::from_utf8_lossy(&more), "", "nothing is answered behind the last answer");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_read_is_not_taken_into_memory() {
+    let server = start(10, PATIENT).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    send(&mut stream, "GET /large HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    read_until(&mut stream, "\r\n\r\n").await;
+    let handed_out = server.handed_out.load(Relaxed);
+    assert!(handed_out < LARGE_PIECES, "the system's buffers hold a part of it, nobody the rest");
+}
+
+#[tokio::test]
+async fn continue_is_sent_when_asked_also_for_no_bytes() {
+    let server = start(10, PATIENT).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    for body in ["ok", "", "more"] {
+        let length = body.len();
+        let head =
+            format!("PUT / HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n");
+        send(&mut stream, &head).await;
+        let mut interim = [0; 25];
+        stream.read_exact(&mut interim).await.unwrap();
+        assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n", "{body:?}");
+        send(&mut stream, body).await;
+        let answer = read_until(&mut stream, &format!("\r\n\r\n{body}")).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{body:?}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_port_is_refused_with_its_setting_and_a_way_out() {
+    let server = start(1, PATIENT).await;
+    let address = Address { host: "127.0.0.1".into(), port: server.address.port() };
+    let refused = bind("admin.listen", &address).await.unwrap_err().to_string();
+    assert!(refused.contains("(admin.listen)") && refused.contains("ddress already in use"), "{refused}");
+    assert!(refused.ends_with("stop what uses it, or choose another port"), "{refused}");
+}

@@ -1,0 +1,123 @@
+//! What becomes of an unread rest, for every way in which a body can come.
+
+use super::{Framing, Memory, Next, Plan, Rest, RestSlot, UNREAD_BODY_BYTES_MAX, plan, settle};
+use crate::pace::{BodyFault, Incoming, Pace};
+use crate::room::Seat;
+use crate::watch::Activity;
+use bytes::Bytes;
+use http::{Response, Version, header};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use std::future::poll_fn;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+const PIECE: usize = 1000;
+
+#[test]
+fn only_a_small_rest_that_is_sure_to_come_is_waited_for() {
+    let small = Some(UNREAD_BODY_BYTES_MAX);
+    // (expects, asked, failed, left, short)
+    for (case, expected) in [
+        ((false, false, false, small, false), Plan::Read),
+        ((false, true, false, Some(1), false), Plan::Read),
+        ((false, false, false, None, false), Plan::Read),
+        ((true, true, false, small, false), Plan::Read),
+        ((true, false, false, small, false), Plan::Leave),
+        ((false, true, true, small, false), Plan::Leave),
+        ((false, false, false, small, true), Plan::Leave),
+        ((false, false, false, Some(UNREAD_BODY_BYTES_MAX + 1), false), Plan::Leave),
+    ] {
+        let (expects, asked, failed, left, is_short) = case;
+        assert_eq!(plan(expects, asked, failed, left, is_short), expected, "{case:?}");
+    }
+}
+
+/// A body whose handler reads `read` of its `sent` pieces and then answers.
+struct Case {
+    sent: usize,
+    read: usize,
+    /// Whether the body has its end behind these pieces, or nothing more comes.
+    ends: bool,
+}
+
+fn memory() -> Memory {
+    Memory::new(1 << 30, 100, None)
+}
+
+/// Whether the answer says that the connection closes; none where it comes only after a wait.
+async fn answer_of(case: Case, version: Version) -> Option<bool> {
+    let (sender, mut pieces) = mpsc::channel::<Result<Frame<Bytes>, BodyFault>>(case.sent.max(1));
+    for _ in 0..case.sent {
+        sender.send(Ok(Frame::data(Bytes::from(vec![0; PIECE])))).await.unwrap();
+    }
+    let _open = (!case.ends).then_some(sender);
+    let stream = StreamBody::new(futures_util::stream::poll_fn(move |cx| pieces.poll_recv(cx)));
+    let pace = Pace { window: Duration::from_secs(3600), rate_min: 0 };
+    let activity = Activity::new();
+    let (mut body, slot) = Incoming::new(stream, pace, || activity.request());
+    for _ in 0..case.read {
+        body.frame().await.unwrap().unwrap();
+    }
+    drop(body);
+    let framing = Framing { version, expects: false, closes: false };
+    let answer = match settle(&slot.unwrap(), framing, (&Seat::new(), &memory()), Response::new(())) {
+        Next::Send(answer) => answer,
+        Next::Wait(mut finishing) => {
+            // Without the runtime's own turns, so that what is there is read at once.
+            let polled = tokio::task::unconstrained(async {
+                tokio::select! {
+                    biased;
+                    answer = poll_fn(|cx| finishing.poll(version, cx)) => Some(answer),
+                    () = std::future::ready(()) => None,
+                }
+            });
+            polled.await?
+        }
+    };
+    Some(answer.headers().contains_key(header::CONNECTION))
+}
+
+#[tokio::test]
+async fn a_rest_that_has_come_is_read_and_one_that_is_too_long_closes() {
+    let too_many = usize::try_from(UNREAD_BODY_BYTES_MAX).unwrap() / PIECE + 2;
+    for (sent, read, ends, expected) in [
+        (1, 0, true, Some(false)),
+        (9, 0, true, Some(false)),
+        (9, 4, true, Some(false)),
+        (9, 9, true, Some(false)),
+        (1, 0, false, None),
+        (9, 4, false, None),
+        (too_many, 0, true, Some(true)),
+        (too_many, 0, false, Some(true)),
+    ] {
+        let closes = answer_of(Case { sent, read, ends }, Version::HTTP_11).await;
+        assert_eq!(closes, expected, "{sent} pieces, {read} read, ends: {ends}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_on_http_2_speaks_of_connections() {
+    let too_many = usize::try_from(UNREAD_BODY_BYTES_MAX).unwrap() / PIECE + 2;
+    for sent in [1, too_many] {
+        assert_eq!(answer_of(Case { sent, read: 0, ends: true }, Version::HTTP_2).await, Some(false));
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_failed_or_is_still_kept_by_somebody_closes() {
+    let closes = |next: Next<_, ()>| match next {
+        Next::Send(answer) => answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close"),
+        Next::Wait(_) => false,
+    };
+    let framing = Framing { version: Version::HTTP_11, expects: false, closes: false };
+    let empty = || StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, BodyFault>>());
+    let slot = RestSlot::new();
+    slot.put(Rest { body: empty(), asked: true, failed: true, _request: None });
+    assert!(closes(settle(&slot, framing, (&Seat::new(), &memory()), Response::new(()))));
+    let activity = Activity::new();
+    let pace = Pace { window: Duration::from_secs(3600), rate_min: 0 };
+    let (kept, slot) = Incoming::new(empty(), pace, || activity.request());
+    assert!(closes(settle(&slot.unwrap(), framing, (&Seat::new(), &memory()), Response::new(()))));
+    drop(kept);
+}

@@ -1,0 +1,38 @@
+//! `mlgw config …`
+
+use mlgw_cli::output::Out;
+use mlgw_cli::{CliError, ConfigFile};
+use mlgw_config::{Loaded, Machine, Sources, example, list_settings, show};
+use clap::Subcommand;
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    /// Every value and where it was set: built-in, file and line, environment.
+    Show(ConfigFile),
+    /// Whether a file is right; everything that is wrong is listed with its line.
+    Check {
+        /// The TOML file.
+        file: PathBuf,
+    },
+    /// A commented file with every setting at its default.
+    Example,
+}
+
+pub(super) fn run(command: ConfigCommand, out: Out) -> Result<(), CliError> {
+    match command {
+        ConfigCommand::Show(ConfigFile { config }) => {
+            let loaded =
+                Loaded::load(&Sources::of_process(config)).map_err(|e| CliError::Usage(e.to_string()))?;
+            let machine = Machine::of(&loaded.config.segments_dir());
+            let document = list_settings(&loaded, &machine);
+            out.document(&document, |_| show(&loaded, &machine))
+        }
+        ConfigCommand::Check { file } => {
+            Loaded::check(&file).map_err(|e| CliError::Failed(e.to_string()))?;
+            let sentence = format!("{} is right.", file.display());
+            out.done(&serde_json::json!({ "file": file, "findings": [] }), &sentence)
+        }
+        ConfigCommand::Example => out.text(&example()),
+    }
+}

@@ -1,0 +1,175 @@
+//! The program `mlgw`: its command line as a whole, and the commands that run or repair a server.
+//!
+//! Exit status: 0 done, 1 failed or found something, 2 wrong usage, 3 no server to be reached, 4 refused. An
+//! error says what was wrong, where, and what to do next.
+
+mod config;
+mod serve;
+mod store;
+
+use mlgw_cli::{CliError, ClientCommand, Global, Out};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// An S3-compatible object gateway with ML-aware tiering.
+#[derive(Debug, Parser)]
+#[command(name = "mlgw", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve S3.
+    Serve(serve::ServeArgs),
+    /// Settings: what is in force, whether a file is right, an example file.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    #[command(flatten)]
+    Client(ClientCommand),
+    /// Data directories: check, repair, copy, put back.
+    #[command(subcommand)]
+    Store(store::StoreCommand),
+    /// Version of this binary.
+    Version,
+    /// Completions for a shell, to be sourced by it.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs the command of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mlgw: {error}");
+            ExitCode::from(error.status())
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), CliError> {
+    let out = Out { form: cli.global.output, quiet: cli.global.quiet };
+    match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Config(command) => config::run(command, out),
+        Command::Client(command) => command.run(&cli.global, out),
+        Command::Store(command) => store::run(command, out),
+        Command::Version => {
+            let version = env!("CARGO_PKG_VERSION");
+            out.document(&serde_json::json!({ "version": version }), |_| format!("mlgw {version}\n"))
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "mlgw", &mut script);
+            out.text(&String::from_utf8_lossy(&script))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cli, Command};
+    use clap::{CommandFactory as _, Parser as _};
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_of_the_interface_is_understood() {
+        for line in [
+            "serve --config F --data-dir D --listen h:1 --admin-listen h:2 --metrics-listen h:3 --log-format json",
+            "config show",
+            "config check F",
+            "config example",
+            "--endpoint http://h:1 --output json --yes --quiet access key list",
+            "access key show AK",
+            "access key create --role write --bucket b* --prefix p/ --description d",
+            "access key update AK --role read --disable",
+            "access key delete AK --yes",
+            "bucket list",
+            "bucket show b",
+            "bucket create b --region eu-west-1",
+            "bucket delete b --yes",
+            "object show s3://b/k",
+            "tier compact",
+            "tier compact --dead-percent 5 --wait",
+            "tier list",
+            "tier show hot",
+            "tier scrub hot --wait",
+            "dataset list",
+            "dataset show d",
+            "dataset create d --bucket b --prefix p/ --prefix q/ --source lake/x/:p/ --source other:q/",
+            "dataset delete d --yes",
+            "dataset sync d --delete --wait",
+            "dataset warm d --order sequential --prefix p/ --wait",
+            "dataset warm d --schedule 0_3_*_*_*",
+            "dataset evict d --older-than 7d",
+            "dataset clear d",
+            "dataset pin d --bytes-max 1GiB",
+            "dataset unpin d",
+            "job list --dataset d",
+            "job show 1",
+            "job wait 1",
+            "job cancel 1",
+            "policy plan F --framework P --framework Q --output json",
+            "policy apply F G --framework P --if-version 3 --message m",
+            "policy apply --framework P",
+            "policy apply F --without-frameworks",
+            "policy show --effective",
+            "policy history --limit 3",
+            "policy rollback",
+            "policy rollback 2 --if-version 3 --message m",
+            "policy freeze",
+            "policy unfreeze --if-version 3",
+            "policy explain s3://b/k",
+            "policy decisions --limit 5 --kind spill --bucket b --output json",
+            "policy schema",
+            "policy schema --framework",
+            "policy validate F G --output json",
+            "policy test F --keys L",
+            "policy test F --files D --environment production --limit 3",
+            "policy test F --trace T",
+            "policy simulate F --trace T --cache .1,10GiB --block 4MiB --policy mlgw,lru --plot P.svg",
+            "policy simulate --profile mix --workloads 3 --seed 2 --epochs 4 --order shard-shuffled --objects 9 --from-epoch 2",
+            "workload list --limit 5 --output json",
+            "workload show 00deadbeef00cafe",
+            "workload plan put F --workload resnet --id p",
+            "workload plan show",
+            "workload plan show p",
+            "workload plan delete p --yes",
+            "trace import --from s3 L M OUT",
+            "trace import --from own - OUT",
+            "store check D",
+            "store repair D",
+            "store rebuild D --without-log",
+            "store backup D OUT",
+            "store restore IN D",
+            "store salvage D --output json",
+            "status --metrics --endpoint http://h:1",
+            "top --interval 0.5 --count 3 --output json",
+            "version",
+            "completions bash",
+        ] {
+            let words = std::iter::once("mlgw").chain(line.split(' '));
+            assert!(Cli::try_parse_from(words).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_of_serve_become_the_strongest_layer() {
+        let cli = Cli::try_parse_from(["mlgw", "serve", "--listen", "h:7", "--log-format", "json"]).unwrap();
+        let Command::Serve(args) = cli.command else { panic!("serve") };
+        let flags = args.flags();
+        assert_eq!(flags[0], ("s3.listen", "--listen", "h:7".to_owned()));
+        assert_eq!(flags[1], ("log.format", "--log-format", "json".to_owned()));
+    }
+}

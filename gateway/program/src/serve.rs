@@ -1,0 +1,55 @@
+//! `mlgw serve`
+
+use mlgw_cli::{CliError, ConfigFile};
+use mlgw_config::{Loaded, Sources};
+use mlgw_server::ServeError;
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// Directory of everything the server keeps.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// Where S3 is served.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Where the admin API is served.
+    #[arg(long, value_name = "HOST:PORT")]
+    admin_listen: Option<String>,
+    /// Where probes and metrics are served, when not beside the admin API.
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics_listen: Option<String>,
+    /// Form of log lines: text or json.
+    #[arg(long, value_name = "FORM")]
+    log_format: Option<String>,
+}
+
+impl ServeArgs {
+    /// The flags that were given, as settings.
+    pub(super) fn flags(&self) -> Vec<(&'static str, &'static str, String)> {
+        [
+            ("data_dir", "--data-dir", &self.data_dir),
+            ("s3.listen", "--listen", &self.listen),
+            ("admin.listen", "--admin-listen", &self.admin_listen),
+            ("metrics.listen", "--metrics-listen", &self.metrics_listen),
+            ("log.format", "--log-format", &self.log_format),
+        ]
+        .into_iter()
+        .filter_map(|(key, flag, value)| Some((key, flag, value.clone()?)))
+        .collect()
+    }
+}
+
+pub(super) fn run(args: ServeArgs) -> Result<(), CliError> {
+    let flags = args.flags();
+    let sources = Sources { flags, ..Sources::of_process(args.file.config) };
+    let loaded = Loaded::load(&sources).map_err(|e| CliError::Usage(e.to_string()))?;
+    mlgw_server::run(loaded, sources).map_err(|error| match error {
+        ServeError::DataDir(mlgw_store::data_dir::DataDirError::InUse { .. }) => {
+            CliError::Refused(error.to_string())
+        }
+        _ => CliError::Failed(error.to_string()),
+    })
+}

@@ -1,0 +1,417 @@
+//! `mlgw store …`: a data directory that no server uses (`backup` also one that is in use).
+
+use mlgw_cli::client::Client;
+use mlgw_cli::output::{Out, columns};
+use mlgw_cli::progress::Progress;
+use mlgw_cli::{CliError, ConfigFile, discover};
+use mlgw_config::{Config, Loaded, Sources};
+use mlgw_common::ByteSize;
+use mlgw_store::data_dir::DataDirError;
+use mlgw_store::{BackedUp, Checked, LostTail, Place, StoreVerbError};
+use clap::{Args, Subcommand};
+use http::Method;
+use mlgw_api::{BackupStatus, NewBackup};
+use mlgw_common::SystemClock;
+use mlgw_metadata::offline::{Finding, Kind, Severity, WhichLog};
+use mlgw_tiering::hot::{Adopted, Salvage, Salvaged};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum StoreCommand {
+    /// Find what is damaged, missing or stale. Writes nothing.
+    Check(PlaceArgs),
+    /// Mend what a check finds and can be mended; nothing that anything refers to is dropped.
+    Repair {
+        #[command(flatten)]
+        place: PlaceArgs,
+        /// Verify this directory of segments, and mark it as this server's when all of its segments are.
+        #[arg(long, value_name = "DIR", conflicts_with = "accept_lost_tail")]
+        adopt: Option<PathBuf>,
+        /// List what the lost end of the log held, and go on without it.
+        #[arg(long)]
+        accept_lost_tail: bool,
+    },
+    /// Make the catalogue's state anew from its newest checkpoint and the log.
+    Rebuild {
+        #[command(flatten)]
+        place: PlaceArgs,
+        /// Take the log of the checkpoint, too, because the catalogue's own is lost. What came
+        /// after the checkpoint is lost with it.
+        #[arg(long)]
+        without_log: bool,
+    },
+    /// List what the segments alone can give back, without a catalogue. Writes nothing.
+    Salvage(PlaceArgs),
+    /// Copy a data directory, also while a server uses it.
+    Backup {
+        #[command(flatten)]
+        place: PlaceArgs,
+        /// Where to; empty or absent.
+        out: PathBuf,
+        /// Leave what is in upstreams there: the backup then needs them as they are now.
+        #[arg(long)]
+        leave_upstreams: bool,
+    },
+    /// Make a data directory of a copy.
+    Restore {
+        /// The copy.
+        #[arg(value_name = "IN")]
+        from: PathBuf,
+        #[command(flatten)]
+        place: PlaceArgs,
+    },
+}
+
+/// Which data directory.
+#[derive(Debug, Args)]
+pub(super) struct PlaceArgs {
+    /// The data directory.
+    #[arg(value_name = "D")]
+    dir: PathBuf,
+    #[command(flatten)]
+    file: ConfigFile,
+}
+
+impl PlaceArgs {
+    /// Where this data directory has what, by the configuration.
+    fn place(&self) -> Result<Place, CliError> {
+        let loaded = Loaded::load(&Sources::of_process(self.file.config.clone()));
+        let config = loaded.map_err(|error| CliError::Usage(error.to_string()))?.config;
+        Ok(Place::of(&Config { data_dir: self.dir.clone(), ..config }))
+    }
+}
+
+pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
+    let progress = Progress::new(out.quiet);
+    let watch = |stage, done, total| progress.step(stage, done, total);
+    match command {
+        StoreCommand::Check(place) => {
+            let checked = mlgw_store::check(&place.place()?, &watch);
+            progress.done();
+            let checked = checked.map_err(failure)?;
+            out.document(&checked, shown)?;
+            left(&checked, &place.dir, Some("mlgw store repair"))
+        }
+        StoreCommand::Repair { place, adopt: Some(dir), .. } => {
+            let adopted = mlgw_store::adopt(&place.place()?, &dir, &watch);
+            progress.done();
+            adopted_dir(&dir, &adopted.map_err(failure)?, out)
+        }
+        StoreCommand::Repair { place, accept_lost_tail: true, .. } => {
+            let lost = mlgw_store::accept_lost_tail(&place.place()?, &watch);
+            progress.done();
+            accepted(&lost.map_err(failure)?, out)
+        }
+        StoreCommand::Repair { place, .. } => {
+            let repaired = mlgw_store::repair(&place.place()?, &SystemClock, &watch);
+            progress.done();
+            let repaired = repaired.map_err(failure)?;
+            out.document(&repaired, |repaired| {
+                let mended: String = repaired.mended.iter().map(|line| format!("mended  {line}\n")).collect();
+                let failed: String = repaired.failed.iter().map(|line| format!("failed  {line}\n")).collect();
+                let nothing =
+                    if mended.is_empty() && repaired.left.damaged() > 0 { "mended  nothing\n" } else { "" };
+                mended + nothing + &failed + &shown(&repaired.left)
+            })?;
+            left(&repaired.left, &place.dir, None)
+        }
+        StoreCommand::Rebuild { place, without_log } => rebuild(&place, without_log, &progress, out),
+        StoreCommand::Salvage(place) => {
+            let found = mlgw_store::salvage(&place.place()?, &watch);
+            progress.done();
+            let found = found.map_err(failure)?;
+            out.document(&document(&found), |_| listed(&found))
+        }
+        StoreCommand::Backup { place, out: to, leave_upstreams } => {
+            let source = place.place()?;
+            let made = match mlgw_store::backup_closed(&source, &to, leave_upstreams, &SystemClock, &watch) {
+                Err(StoreVerbError::DataDir(DataDirError::InUse { .. })) => {
+                    mlgw_cli::talk(ask_server(&place.dir, &to, leave_upstreams, &progress))?
+                }
+                made => made.map_err(failure)?,
+            };
+            progress.done();
+            copied(&made, &format!("Backed up {} to {}", place.dir.display(), to.display()), out)
+        }
+        StoreCommand::Restore { from, place } => {
+            let made = mlgw_store::restore(&from, &place.dir, place.place()?.segments.hot(), &watch);
+            progress.done();
+            let done = format!("Restored {} from {}", place.dir.display(), from.display());
+            copied(&made.map_err(failure)?, &done, out)
+        }
+    }
+}
+
+/// The failure that damage is, with what to do next: repair, if that was not tried yet and mends some of
+/// it, and what helps against what it does not mend.
+fn left(checked: &Checked, dir: &Path, repair: Option<&str>) -> Result<(), CliError> {
+    let kinds: BTreeSet<Kind> = checked.findings.iter().filter(|f| f.is_damage()).map(|f| f.kind).collect();
+    if kinds.is_empty() {
+        return Ok(());
+    }
+    let dir = dir.display();
+    let mut said = format!("{dir} is damaged");
+    let lost: BTreeSet<&str> = kinds.iter().filter_map(|kind| without_repair(*kind)).collect();
+    if let Some(repair) = repair.filter(|_| kinds.iter().any(|kind| without_repair(*kind).is_none())) {
+        said += &format!("\n  `{repair} {dir}` mends what can be mended");
+    }
+    for next in &lost {
+        said += &format!("\n  {next}");
+    }
+    Err(CliError::Failed(said + "\n  docs/OPERATIONS.md says more: \"Check, scrub, repair\""))
+}
+
+/// What helps against damage that a repair may not mend; nothing where it does.
+fn without_repair(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Block | Kind::RecordHead | Kind::SegmentShort | Kind::SegmentMissing => Some(
+            "bytes of the objects named above are lost: write them again or delete them; the rest can be served",
+        ),
+        Kind::Log => Some(
+            "what was written last is damaged: `mlgw store rebuild --without-log` goes back to the newest checkpoint",
+        ),
+        Kind::StaleLog => Some(
+            "the log ends too early, and its own files may have the rest: `mlgw store repair`, or put back the right one",
+        ),
+        Kind::StaleCatalogue => {
+            Some("files of different times were mixed: put back the right ones, or restore a backup")
+        }
+        Kind::Foreign => Some(
+            "what is named above belongs to another server or another timeline: put back this server's own; \
+             a directory of segments of its own is marked by `mlgw store repair --adopt DIR`",
+        ),
+        Kind::LostTail => Some(
+            "put back the log that belongs here; `mlgw store repair --accept-lost-tail` lists what is missing \
+             and goes on without it",
+        ),
+        Kind::SecretsKey | Kind::SealedSecret => {
+            Some("put back the secrets.key that belongs here, or make access keys anew")
+        }
+        Kind::NodeDescription
+        | Kind::OwnFile
+        | Kind::Store
+        | Kind::Current
+        | Kind::Manifest
+        | Kind::Table
+        | Kind::StaleState
+        | Kind::Row
+        | Kind::Counter
+        | Kind::SegmentHeader
+        | Kind::SegmentAway
+        | Kind::Stray
+        | Kind::Copy => None,
+    }
+}
+
+/// Shows what adopting a directory found in it.
+fn adopted_dir(dir: &Path, adopted: &Adopted, out: Out) -> Result<(), CliError> {
+    let missing: Vec<u64> = adopted.missing.iter().map(|id| id.0).collect();
+    let document = json!({
+        "verified": adopted.verified, "unknown": adopted.unknown, "missing": missing,
+    });
+    out.document(&document, |_| {
+        let unknown: String = adopted.unknown.iter().map(|name| format!("unknown    {name}\n")).collect();
+        let missing: String = missing.iter().map(|id| format!("missing    segment {id}\n")).collect();
+        format!(
+            "{} is this server's: {} segments verified\n{unknown}{missing}",
+            dir.display(),
+            adopted.verified
+        )
+    })
+}
+
+/// Shows what going on without the end of the log gives up.
+fn accepted(lost: &LostTail, out: Out) -> Result<(), CliError> {
+    let keys: Vec<Value> = lost.keys.iter().map(|(id, key)| json!({ "bucket_id": id, "key": key })).collect();
+    out.document(&json!({ "entries": lost.entries, "keys": keys }), |_| {
+        let keys: String =
+            lost.keys.iter().map(|(id, key)| format!("missing  bucket {id}, key {key:?}\n")).collect();
+        format!(
+            "{} log entries are missing. These keys were written then; deletes leave no trace:\n{keys}\
+             The next start goes on without them, on a new timeline.\n",
+            lost.entries
+        )
+    })
+}
+
+fn rebuild(place: &PlaceArgs, without_log: bool, progress: &Progress, out: Out) -> Result<(), CliError> {
+    let watch = |stage, done, total| progress.step(stage, done, total);
+    let which = if without_log { WhichLog::Checkpoint } else { WhichLog::Own };
+    let mut unusable = Vec::new();
+    let rebuilt = mlgw_store::rebuild(&place.place()?, which, &mut unusable, &watch);
+    progress.done();
+    eprint!("{}", findings(&unusable));
+    let rebuilt = rebuilt.map_err(failure)?;
+    let document = json!({
+        "checkpoint": rebuilt.checkpoint.display().to_string(),
+        "written": rebuilt.written,
+        "entries": rebuilt.entries,
+        "rows": rebuilt.rows,
+        "aside": rebuilt.aside.display().to_string(),
+    });
+    let sentence = format!(
+        "Rebuilt {} rows from {} ({}) and {} log entries after it. What was there is in {}.",
+        rebuilt.rows,
+        rebuilt.checkpoint.display(),
+        rebuilt.written,
+        rebuilt.entries,
+        rebuilt.aside.display()
+    );
+    out.done(&document, &sentence)
+}
+
+fn copied(made: &BackedUp, done: &str, out: Out) -> Result<(), CliError> {
+    out.done(made, &format!("{done}: {} files, {}.", made.files, ByteSize(made.bytes).human()))
+}
+
+/// Has the server that uses `dir` make the copy, and waits for it.
+async fn ask_server(
+    dir: &Path,
+    to: &Path,
+    leave_upstreams: bool,
+    progress: &Progress,
+) -> Result<BackedUp, CliError> {
+    const GLANCE: Duration = Duration::from_millis(200);
+    let client = Client::new(discover::server_of(dir)?)?;
+    let to = std::path::absolute(to).map_err(|e| CliError::Usage(format!("{}: {e}", to.display())))?;
+    let new = NewBackup { out: to.display().to_string(), leave_upstreams };
+    let mut status: BackupStatus = client.call(Method::POST, "/v1/store/backup", Some(&new)).await?;
+    while status.state == "running" {
+        progress.step("copying", status.done_bytes, status.total_bytes);
+        tokio::time::sleep(GLANCE).await;
+        status = client.get("/v1/store/backup").await?;
+    }
+    match status.error {
+        None => Ok(BackedUp { files: status.files, bytes: status.done_bytes }),
+        Some(error) => Err(CliError::Failed(error)),
+    }
+}
+
+fn failure(error: StoreVerbError) -> CliError {
+    match error {
+        StoreVerbError::DataDir(DataDirError::InUse { path, process }) => CliError::Refused(format!(
+            "{} is in use by a server{process}: stop it first, or give a copy made by `mlgw store backup`",
+            path.display()
+        )),
+        StoreVerbError::DataDir(DataDirError::Newer { .. }) => CliError::Refused(error.to_string()),
+        _ => CliError::Failed(error.to_string()),
+    }
+}
+
+fn shown(checked: &Checked) -> String {
+    let looked_at = match checked.rows {
+        0 => "there is no catalogue that can be read, so nothing else was looked at".to_owned(),
+        rows => format!(
+            "looked at {rows} rows of {} objects in {} segments and verified {}",
+            checked.objects,
+            checked.segments,
+            ByteSize(checked.bytes).human()
+        ),
+    };
+    let (damage, all) = (checked.damaged(), checked.findings.len());
+    let counted = format!("{damage} damaged, {} noted", all - damage);
+    findings(&checked.findings) + &format!("{counted}; {looked_at}\n")
+}
+
+/// Findings of each kind that people are shown; programs get all.
+const SHOWN_MAX: usize = 20;
+
+/// A line for each finding, and one for those of a kind that are too many to be read.
+fn findings(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    let mut counts = BTreeMap::<Kind, usize>::new();
+    for finding in findings {
+        let count = counts.entry(finding.kind).or_default();
+        *count += 1;
+        if *count <= SHOWN_MAX {
+            text += &line(finding);
+        }
+    }
+    for (kind, count) in counts.into_iter().filter(|(_, count)| *count > SHOWN_MAX) {
+        text += &format!("        {kind}  and {} more: --output json lists all\n", count - SHOWN_MAX);
+    }
+    text
+}
+
+fn line(Finding { severity, kind, place, what }: &Finding) -> String {
+    let severity = match severity {
+        Severity::Damage => "damage",
+        Severity::Note => "note",
+    };
+    format!("{severity:6}  {kind}  {place}: {what}\n")
+}
+
+/// What segments give back, for programs.
+fn document(found: &Salvage) -> Value {
+    let body = |body: &Salvaged| {
+        json!({
+            "bucket_id": body.bucket,
+            "key": body.key,
+            "body": body.body.0,
+            "part": (body.part != 0).then_some(body.part),
+            "bytes": body.bytes,
+            "contiguous": body.contiguous,
+            "written": body.written.to_string(),
+        })
+    };
+    json!({
+        "bodies": found.bodies.iter().map(body).collect::<Vec<_>>(),
+        "segments": found.segments,
+        "records": found.records,
+        "damaged_bytes": found.damaged_bytes,
+        "unreadable": found.unreadable.iter().map(|(name, why)| json!({"file": name, "why": why})).collect::<Vec<_>>(),
+        "unknown": UNKNOWN,
+    })
+}
+
+/// What no segment says.
+const UNKNOWN: &str = "names of buckets; whether an object was deleted, overwritten or acknowledged; its whole length; \
+                       headers, metadata, tags and ETag";
+
+fn listed(found: &Salvage) -> String {
+    let row = |body: &Salvaged| {
+        let part = if body.part == 0 { String::new() } else { body.part.to_string() };
+        let gaps = if body.contiguous { "" } else { "with gaps" };
+        vec![
+            body.bucket.to_string(),
+            body.key.clone(),
+            body.body.to_string(),
+            part,
+            body.bytes.to_string(),
+            body.written.to_string(),
+            gaps.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = found.bodies.iter().map(row).collect();
+    let mut text = columns(&["BUCKET", "KEY", "BODY", "PART", "BYTES", "WRITTEN", ""], &rows);
+    for (name, why) in &found.unreadable {
+        text += &format!("{name} cannot be read: {why}\n");
+    }
+    text + &format!(
+        "{} bodies in {} intact records of {} segments; {} between those are of none. Not known: {UNKNOWN}.\n",
+        found.bodies.len(),
+        found.records,
+        found.segments,
+        ByteSize(found.damaged_bytes).human()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SHOWN_MAX, findings};
+    use mlgw_metadata::offline::{Finding, Kind};
+
+    #[test]
+    fn many_findings_of_a_kind_are_counted_and_none_of_another_is_hidden_behind_them() {
+        let lost = |n: usize| Finding::damage(Kind::SegmentMissing, format!("s3://b/{n}"), "lost");
+        let mut found: Vec<Finding> = (0..SHOWN_MAX + 7).map(lost).collect();
+        found.push(Finding::note(Kind::Stray, "notes.txt", "no file of a segment"));
+        let shown = findings(&found);
+        assert_eq!(shown.lines().count(), SHOWN_MAX + 2, "{shown}");
+        assert!(shown.contains("segment-missing  and 7 more"), "{shown}");
+        assert!(shown.contains("note    stray  notes.txt: no file of a segment"), "{shown}");
+    }
+}

@@ -1,0 +1,269 @@
+//! Operations on bound buckets: buckets of others that are fronted here.
+//!
+//! Answers are the origin's own, with its ETag, time and headers. What cannot be done there is refused by a
+//! message that names it; no operation of ours ever takes a bound bucket for one of ours, for
+//! [`Gateway::bucket`] refuses them. Writes to a bucket that is written through are acknowledged when the
+//! origin has them; its refusals are the client's. Objects that are put into a bucket that is written back,
+//! and their deletes, are acknowledged when they are durable here ([`back`]); whatever else is written there
+//! goes through, once everything that was acknowledged before is there.
+
+mod back;
+mod back_parts;
+mod copy;
+mod list;
+mod merge;
+mod multipart;
+mod onward;
+mod read;
+mod send;
+mod shown;
+mod source;
+mod tagging;
+mod write;
+
+pub use source::FromBound;
+
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::operation::{Operation, Support};
+use super::request::{Request, Target};
+use super::response::S3Result;
+use super::{Gateway, Upload, bucket, bucket_config};
+use mlgw_tiering::writeback::Queue;
+use mlgw_metadata::schema::{BindMode, Binding, Bucket};
+use mlgw_tiering::bound::{BoundBucket, Pass};
+use mlgw_tiering::origin::OriginError;
+use std::sync::Arc;
+
+/// A bucket and what it fronts.
+#[derive(Clone)]
+pub struct Fronted {
+    bucket: Arc<Bucket>,
+    binding: Binding,
+    bound: BoundBucket,
+    /// What its origin has not, where writes are sent later.
+    queue: Option<Arc<Queue>>,
+    /// Of who writes: the bucket is not bound elsewhere before the last clone of this is gone.
+    pass: Option<Arc<Pass>>,
+}
+
+/// The bucket that a request names, if it is bound.
+///
+/// # Errors
+/// `ServiceUnavailable` when its upstream is not configured any more.
+pub fn of_request(gateway: &Gateway, request: &Request<'_>) -> Result<Option<Fronted>, S3Error> {
+    let Some(name) = request.target.bucket.as_deref() else { return Ok(None) };
+    of_name(gateway, name)
+}
+
+/// The bucket of this name, if it is bound.
+fn of_name(gateway: &Gateway, name: &str) -> Result<Option<Fronted>, S3Error> {
+    let Ok(bucket) = gateway.objects.bucket(name) else { return Ok(None) };
+    let Some(binding) = &bucket.binding else { return Ok(None) };
+    let Some(bound) = gateway.bound.bucket(&bucket, binding) else {
+        let upstream = &binding.upstream;
+        let why = format!("The bucket is bound to the upstream {upstream:?}, which is not configured here.");
+        return Err(S3Error::new(Code::ServiceUnavailable).message(why).caused_by("no such upstream"));
+    };
+    let (binding, queue) = (binding.clone(), gateway.writeback.queue(&bucket)?);
+    Ok(Some(Fronted { bucket, binding, bound, queue, pass: None }))
+}
+
+/// The bucket as it is bound from now on until the write of it is done.
+async fn to_be_written(gateway: &Gateway, fronted: Fronted) -> Result<Fronted, S3Error> {
+    let pass = Some(Arc::new(fronted.bound.pass().await));
+    // It may have been bound elsewhere, or be gone, since it was looked up.
+    let found = of_name(gateway, &fronted.bucket.name)?.filter(|now| now.bucket.id == fronted.bucket.id);
+    let now = found.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+    Ok(Fronted { pass, ..now })
+}
+
+/// Whether writes to the bucket that a request names go to its origin as they are.
+#[must_use]
+pub fn is_written_through(gateway: &Gateway, target: &Target) -> bool {
+    let bucket = target.bucket.as_deref().and_then(|name| gateway.objects.bucket(name).ok());
+    let binding = bucket.as_ref().and_then(|bucket| bucket.binding.as_ref());
+    binding.is_some_and(|binding| binding.mode() == BindMode::WriteThrough)
+}
+
+/// Answers a request for a bound bucket.
+///
+/// # Errors
+/// Those of S3.
+pub async fn dispatch(
+    gateway: &Arc<Gateway>,
+    operation: Operation,
+    request: &Request<'_>,
+    body: Upload<'_>,
+    fronted: Fronted,
+) -> S3Result {
+    use Operation as O;
+    match operation {
+        O::GetObject => match back::get_object(gateway, request, &fronted).await? {
+            Some(dirty) => Ok(dirty),
+            None => read::get_object(gateway, request, &fronted).await,
+        },
+        O::HeadObject => match back::head_object(gateway, request, &fronted).await? {
+            Some(dirty) => Ok(dirty),
+            None => read::head_object(request, &fronted).await,
+        },
+        O::ListObjects => list::list_objects(request, &fronted).await,
+        O::ListObjectsV2 => list::list_objects_v2(request, &fronted).await,
+        O::HeadBucket => bucket::head(gateway, request),
+        O::GetBucketLocation => bucket::location(gateway, request),
+        O::DeleteBucket => Err(S3Error::new(Code::NotImplemented).message(format!(
+            "The bucket {0:?} is bound to the upstream {1:?}: `mlgw bucket unbind {0}` ends that, and all stays there.",
+            fronted.bucket.name, fronted.binding.upstream
+        ))),
+        O::CreateBucket => Err(S3Error::new(Code::BucketAlreadyOwnedByYou)),
+        O::GetObjectTagging => {
+            back::through(request, operation, &fronted).await?;
+            tagging::get(request, &fronted).await
+        }
+        O::GetObjectAttributes => {
+            back::through(request, operation, &fronted).await?;
+            read::attributes(request, &fronted).await
+        }
+        O::ListParts => match back_parts::find(gateway, request, &fronted)? {
+            Some(found) => back_parts::with_upload(gateway, operation, request, &fronted, body, found).await,
+            None => multipart::list_parts(request, &fronted).await,
+        },
+        O::ListMultipartUploads if fronted.queue.is_some() => {
+            back_parts::list_uploads(gateway, request, &fronted)
+        }
+        O::ListMultipartUploads => multipart::list_uploads(request, &fronted).await,
+        O::PutObject
+        | O::CopyObject
+        | O::DeleteObject
+        | O::DeleteObjects
+        | O::CreateMultipartUpload
+        | O::UploadPart
+        | O::UploadPartCopy
+        | O::CompleteMultipartUpload
+        | O::AbortMultipartUpload
+        | O::PutObjectTagging
+        | O::DeleteObjectTagging => write(gateway, operation, request, body, fronted).await,
+        other if other.support() == Support::Absent => bucket_config::absent(gateway, request, other),
+        other => Err(not_offered(&fronted.bucket.name, &fronted.binding, other.name())),
+    }
+}
+
+/// Answers a request that changes something.
+async fn write(
+    gateway: &Arc<Gateway>,
+    operation: Operation,
+    request: &Request<'_>,
+    body: Upload<'_>,
+    fronted: Fronted,
+) -> S3Result {
+    use Operation as O;
+    if fronted.binding.mode() == BindMode::ReadThrough {
+        return Err(refused_write(&fronted));
+    }
+    let fronted = to_be_written(gateway, fronted).await?;
+    // Until it is done.
+    let mut _turn = None;
+    if let Some(queue) = &fronted.queue {
+        match operation {
+            O::PutObject if back::takes(gateway, request) => {
+                return back::put_object(gateway, request, &fronted, queue, body).await;
+            }
+            O::DeleteObject if !back::is_conditional(request) => {
+                return back::delete_object(gateway, request, &fronted, queue).await;
+            }
+            O::DeleteObjects => {
+                return back::delete_objects(gateway, request, &fronted, queue, body).await;
+            }
+            O::CreateMultipartUpload => return back_parts::create(gateway, request, &fronted).await,
+            O::UploadPart | O::UploadPartCopy | O::CompleteMultipartUpload | O::AbortMultipartUpload => {
+                if let Some(found) = back_parts::find(gateway, request, &fronted)? {
+                    return back_parts::with_upload(gateway, operation, request, &fronted, body, found).await;
+                }
+                if operation == O::CompleteMultipartUpload
+                    && let Some(done) = back_parts::completed(gateway, request, &fronted, queue).await?
+                {
+                    return Ok(done);
+                }
+            }
+            _ => {}
+        }
+        _turn = back::through(request, operation, &fronted).await?;
+    }
+    match operation {
+        O::PutObject => write::put_object(request, &fronted, body).await,
+        O::DeleteObject => write::delete_object(request, &fronted).await,
+        O::DeleteObjects => write::delete_objects(gateway, request, &fronted, body).await,
+        O::CopyObject => copy::copy_object(gateway, request, &fronted).await,
+        O::CreateMultipartUpload => multipart::create(request, &fronted).await,
+        O::UploadPart => multipart::upload_part(request, &fronted, body).await,
+        O::UploadPartCopy => copy::upload_part_copy(gateway, request, &fronted).await,
+        O::CompleteMultipartUpload => multipart::complete(request, &fronted, body).await,
+        O::AbortMultipartUpload => multipart::abort(request, &fronted).await,
+        O::PutObjectTagging => tagging::put(request, &fronted, body).await,
+        O::DeleteObjectTagging => tagging::delete(request, &fronted).await,
+        other => Err(not_offered(&fronted.bucket.name, &fronted.binding, other.name())),
+    }
+}
+
+/// What a bound bucket does not offer: it is the origin's.
+pub fn not_offered(bucket: &str, binding: &Binding, what: &str) -> S3Error {
+    let upstream = &binding.upstream;
+    S3Error::new(Code::NotImplemented).message(format!(
+        "{what}: the bucket {bucket:?} is bound to the upstream {upstream:?}; do it there, on the origin itself."
+    ))
+}
+
+fn refused_write(fronted: &Fronted) -> S3Error {
+    let (bucket, upstream) = (&fronted.bucket.name, &fronted.binding.upstream);
+    S3Error::new(Code::AccessDenied).message(format!(
+        "The bucket {bucket:?} is bound read-through to the upstream {upstream:?}: it can be read only."
+    ))
+}
+
+/// What an origin's refusal is to a client here.
+fn told(error: OriginError, fronted: &Fronted) -> S3Error {
+    let upstream = &fronted.binding.upstream;
+    let of = |code: Code| {
+        S3Error::new(code).message(format!("The upstream {upstream:?}: {error}.")).caused_by(&error)
+    };
+    match &error {
+        OriginError::NoSuchKey => S3Error::new(Code::NoSuchKey),
+        OriginError::NoSuchBucket => of(Code::NoSuchBucket),
+        OriginError::Denied(_) => of(Code::AccessDenied),
+        OriginError::Throttled(_) => of(Code::SlowDown),
+        OriginError::Failed(_)
+        | OriginError::Unreachable(_)
+        | OriginError::Broken(_)
+        | OriginError::TimedOut
+        | OriginError::Unconfirmed(_)
+        | OriginError::WrongBytes(_)
+        | OriginError::Nonsense(_) => of(Code::ServiceUnavailable),
+        OriginError::Refused { status, code, .. } => of(code_of(*status, code)),
+        OriginError::NotModified(_) | OriginError::Changed | OriginError::OutOfRange(_) => {
+            of(Code::InternalError)
+        }
+    }
+}
+
+/// The code of a refusal: the origin's own, if it is one of S3's with that status.
+fn code_of(status: u16, code: &str) -> Code {
+    let own = Code::named(code).filter(|code| code.status() == status);
+    own.unwrap_or(match status {
+        404 => Code::NoSuchKey,
+        405 => Code::MethodNotAllowed,
+        409 => Code::OperationAborted,
+        411 => Code::MissingContentLength,
+        412 => Code::PreconditionFailed,
+        501 => Code::NotImplemented,
+        400..=499 => Code::InvalidRequest,
+        _ => Code::InternalError,
+    })
+}
+
+/// What an origin's refusal of a write is to a client here.
+fn told_of_write(error: OriginError, fronted: &Fronted) -> S3Error {
+    match &error {
+        OriginError::Changed => S3Error::new(Code::PreconditionFailed).caused_by(&error),
+        OriginError::OutOfRange(_) => S3Error::new(Code::InvalidRange).caused_by(&error),
+        _ => told(error, fronted),
+    }
+}

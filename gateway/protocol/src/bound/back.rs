@@ -1,0 +1,371 @@
+//! PutObject, DeleteObject and DeleteObjects of buckets that are written back, and reads of what their
+//! origins have not.
+//!
+//! Always: a success means that the write is durable here, and seen by whoever asks then. What a condition
+//! decides, or what has no record of its own here, goes through to the origin, after everything that was
+//! acknowledged before.
+
+use crate::delete;
+use crate::put::{BodySource, writer};
+use super::Fronted;
+use super::write::{CONDITIONS, delete_one, many};
+use mlgw_body::Body;
+use mlgw_wire::elements::Doomed;
+use mlgw_wire::error::{Code, S3Error};
+use crate::get::{GetError, answer_get, answer_head_request};
+use crate::object_headers::{self, check_metadata};
+use mlgw_wire::operation::Operation;
+use crate::put::put_answer;
+use crate::request::Request;
+use crate::response::{S3Response, S3Result, empty};
+use mlgw_wire::target::check_version;
+use crate::{Gateway, Upload};
+use mlgw_tiering::writeback::record::{Facts, MARK, Mark, Timelines, name_of};
+use mlgw_tiering::writeback::{Place, Queue, Turn, write_of};
+use http::{HeaderValue, StatusCode, header};
+use mlgw_common::limits::LOOK_AGAIN_MAX;
+use mlgw_common::{BodyId, ObjectKey};
+use mlgw_metadata::command::{Conditions, PutObject};
+use mlgw_metadata::schema::{ObjectVersion, Pair};
+use mlgw_objects::Shortage;
+use mlgw_objects::put::{Description, Stored, Target, put_of};
+use mlgw_objects::read::Found;
+use mlgw_objects::reader::ReadError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long what goes through waits for what goes before it. Clients give up after a minute.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a record is looked for that has just gone, and how long to wait between: until it is forgotten
+/// in memory, too.
+const LOOKS: usize = 1000;
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Whether a PutObject is taken here; otherwise it goes through.
+pub(super) fn takes(gateway: &Gateway, request: &Request<'_>) -> bool {
+    let length = ["x-amz-decoded-content-length", header::CONTENT_LENGTH.as_str()]
+        .iter()
+        .find_map(|name| request.head.headers.get(*name)?.to_str().ok()?.trim().parse().ok());
+    // An empty body may come without a length.
+    !is_conditional(request) && gateway.writeback.fits(length.unwrap_or(0))
+}
+
+/// Whether only the origin can say if a write is to be done.
+pub(super) fn is_conditional(request: &Request<'_>) -> bool {
+    let of_delete = ["x-amz-if-match-size", "x-amz-if-match-last-modified-time"];
+    CONDITIONS.iter().chain(&of_delete).any(|name| request.head.headers.contains_key(*name))
+}
+
+/// PutObject.
+///
+/// # Errors
+/// Those of S3; `SlowDown` when too much is dirty for too long.
+pub(super) async fn put_object(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+    upload: Upload<'_>,
+) -> S3Result {
+    let (key, after) = (request.key()?, queue.acked());
+    let description = object_headers::description(request)?;
+    let body = BodySource(Body::new(upload.incoming, request.head, upload.payload, gateway.body_terms(None))?);
+    let bytes = body.0.decoded_length().ok_or_else(|| S3Error::new(Code::MissingContentLength))?;
+    let id = gateway.objects.catalogue.body_id().await?;
+    check_with_mark(&description, fronted, id)?;
+    // What is not at its origin yet counts for the bucket and for who wrote it, as any object.
+    gateway.objects.check_quota(&fronted.bucket, &name_of(id), request.principal.payer(), Some(bytes))?;
+    let place = place(gateway, bytes).await?;
+    let name = name_of(id);
+    let compression = gateway.compression(request, &fronted.bucket, key, Some(bytes), &description);
+    let target = Target { bucket: &fronted.bucket, key: &name, part: None };
+    let stored = gateway.objects.store(request.memory, target, body, compression).await?;
+    let object = stored.object(description, writer(&request.principal), request.now.as_millis());
+    let answer = put_answer(&object);
+    let facts = Facts::of_write(key.clone(), after, false, queue.known_etag(key));
+    put(gateway, fronted, queue, (name, facts, place), object, Some(stored)).await?;
+    Ok(answer)
+}
+
+/// Checks that the metadata has room for the mark that it gets at the origin.
+pub(super) fn check_with_mark(
+    description: &Description,
+    fronted: &Fronted,
+    id: BodyId,
+) -> Result<(), S3Error> {
+    let none = Timelines::default();
+    let timelines = fronted.queue.as_deref().map_or(&none, Queue::timelines);
+    // Of the longest ETag there is.
+    let mark = Mark::new(&fronted.bucket, timelines, id, &"0".repeat(34));
+    let with_mark: Vec<Pair> =
+        description.metadata.iter().cloned().chain([Pair::new(MARK, mark.text())]).collect();
+    check_metadata(&with_mark)
+}
+
+/// A place for a write of so many bytes.
+///
+/// # Errors
+/// `SlowDown` when there is none for too long.
+pub(super) async fn place(gateway: &Gateway, bytes: u64) -> Result<Place, S3Error> {
+    gateway.writeback.place(bytes).await.ok_or_else(|| {
+        gateway.objects.metrics.throttle(Shortage::Dirty);
+        Shortage::Dirty.into()
+    })
+}
+
+/// The name of a write's record, what it is a write of, and its share of what may be dirty.
+pub(super) type New = (ObjectKey, Facts, Place);
+
+/// Makes a write of one body, or of none, durable and known.
+async fn put(
+    gateway: &Arc<Gateway>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+    new: New,
+    mut object: ObjectVersion,
+    stored: Option<Stored>,
+) -> Result<(), S3Error> {
+    let (gateway, bucket, name) = (gateway.clone(), fronted.bucket.clone(), new.0.clone());
+    new.1.put(&mut object.headers);
+    // To delete there takes a record here for a while, which no quota may refuse.
+    let is_exempt = new.1.deleted;
+    let durable = async move {
+        let known = object.clone();
+        // What holds the bytes until they are named.
+        let (extents, _stored) = match stored {
+            Some(mut stored) => (std::mem::take(&mut stored.extents), Some(stored)),
+            None => (Vec::new(), None),
+        };
+        let put = PutObject { is_exempt, ..put_of(object, extents, Conditions::default()) };
+        let seq = gateway.objects.propose_put(&bucket, &name, put).await?;
+        Ok((known, seq))
+    };
+    commit(fronted, queue, new, None, durable).await.map(drop)
+}
+
+/// Makes a write durable and known. Both is done although its client goes away: a record that nobody knows
+/// would be found by the next start only, and come after what was written meanwhile. `turn` is the key's, if
+/// it was taken before.
+pub(super) async fn commit(
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+    (name, facts, place): New,
+    turn: Option<Turn>,
+    durable: impl Future<Output = Result<(ObjectVersion, u64), S3Error>> + Send + 'static,
+) -> Result<ObjectVersion, S3Error> {
+    let (queue, pass) = (queue.clone(), fronted.pass.clone());
+    let committed = tokio::spawn(async move {
+        let _pass = pass;
+        let _turn = match turn {
+            Some(turn) => turn,
+            None => queue.turn(&facts.key).await,
+        };
+        let (object, seq) = durable.await?;
+        queue.add(write_of(name, facts, seq, &object, Some(place)));
+        Ok(object)
+    });
+    committed.await.map_err(S3Error::internal)?
+}
+
+/// DeleteObject.
+///
+/// # Errors
+/// Those of S3; `SlowDown` when too much is dirty for too long.
+pub(super) async fn delete_object(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+) -> S3Result {
+    check_version(request.query.raw("versionId"))?;
+    delete(gateway, request, fronted, queue, request.key()?.clone(), queue.acked()).await?;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+async fn delete(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+    key: ObjectKey,
+    after: u64,
+) -> Result<(), S3Error> {
+    let place = place(gateway, 0).await?;
+    let id = gateway.objects.catalogue.body_id().await?;
+    let object = ObjectVersion {
+        body_id: id.get(),
+        modified_ms: request.now.as_millis(),
+        owner: request.principal.owner.clone(),
+        ..ObjectVersion::default()
+    };
+    let knew = queue.known_etag(&key);
+    let facts = Facts::of_write(key, after, true, knew);
+    put(gateway, fronted, queue, (name_of(id), facts, place), object, None).await
+}
+
+/// DeleteObjects. Those keys that have conditions are deleted at the origin.
+///
+/// # Errors
+/// Those of S3; what goes wrong with one key is in the answer's document.
+pub(super) async fn delete_objects(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+    upload: Upload<'_>,
+) -> S3Result {
+    let after = queue.acked();
+    let document = delete::read_document(request, upload).await?;
+    // Not lazily: the futures of a closure that borrows are not Send for the compiler.
+    let deletes: Vec<_> = document
+        .objects
+        .iter()
+        .map(|doomed| delete_doomed(gateway, request, fronted, queue, doomed, after))
+        .collect();
+    let results = many(&document, deletes).await;
+    delete::answer(&document, gateway, request, results)
+}
+
+async fn delete_doomed(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+    doomed: &Doomed,
+    after: u64,
+) -> Result<(), S3Error> {
+    let key = delete::key_of(doomed, request)?;
+    if [&doomed.etag, &doomed.size, &doomed.modified].iter().all(|condition| condition.is_none()) {
+        return delete(gateway, request, fronted, queue, key, after).await;
+    }
+    let _turn = turn_of_conditions(queue, &key).await?;
+    wait(fronted, Some(&key)).await?;
+    delete_one(request, fronted, doomed).await
+}
+
+/// Waits for the turn to look at the conditions of a write of a key.
+///
+/// # Errors
+/// `OperationAborted` when that takes too long.
+pub(super) async fn turn_of_conditions(queue: &Queue, key: &ObjectKey) -> Result<Turn, S3Error> {
+    let turn = tokio::time::timeout(PATIENCE, queue.turn_of_conditions(key)).await;
+    turn.map_err(|_| {
+        S3Error::new(Code::OperationAborted)
+            .message("Another write of this key that has conditions is under way.")
+    })
+}
+
+/// Waits until what goes through may go: the origin has everything that was acknowledged before. Nothing is
+/// waited for where an answer shows nothing of the namespace and changes nothing of it. Returns what is to be
+/// held until that is done.
+///
+/// # Errors
+/// `ServiceUnavailable` when that takes too long; `OperationAborted` while somebody has to decide about the
+/// key.
+pub(super) async fn through(
+    request: &Request<'_>,
+    operation: Operation,
+    fronted: &Fronted,
+) -> Result<Option<Turn>, S3Error> {
+    let turn = match (&fronted.queue, &request.target.key) {
+        (Some(queue), Some(key)) if is_conditional(request) => Some(turn_of_conditions(queue, key).await?),
+        _ => None,
+    };
+    match operation {
+        Operation::CreateMultipartUpload
+        | Operation::UploadPart
+        | Operation::UploadPartCopy
+        | Operation::AbortMultipartUpload => {}
+        _ => wait(fronted, request.target.key.as_ref()).await?,
+    }
+    Ok(turn)
+}
+
+async fn wait(fronted: &Fronted, key: Option<&ObjectKey>) -> Result<(), S3Error> {
+    let Some(queue) = &fronted.queue else { return Ok(()) };
+    if tokio::time::timeout(PATIENCE, queue.through(queue.acked())).await.is_err() {
+        return Err(too_long(fronted));
+    }
+    match key.filter(|key| queue.is_contested(key)) {
+        None => Ok(()),
+        Some(key) => Err(S3Error::new(Code::OperationAborted).message(format!(
+            "Somebody else wrote {:?} at the upstream {:?} before what was written here was there. Write it anew or delete it, or see `mlgw bucket flush {}`.",
+            key.as_str(), fronted.binding.upstream, fronted.bucket.name
+        ))),
+    }
+}
+
+fn too_long(fronted: &Fronted) -> S3Error {
+    let why = format!(
+        "This goes through to the upstream {:?}, which has not everything yet that was written before.",
+        fronted.binding.upstream
+    );
+    S3Error::new(Code::ServiceUnavailable).message(why)
+}
+
+/// GetObject of what the origin has not; nothing when it has what there is.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn get_object(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+) -> Result<Option<S3Response>, S3Error> {
+    for _ in 0..LOOK_AGAIN_MAX {
+        let Some(found) = find(gateway, request, fronted).await? else { return Ok(None) };
+        match answer_get(gateway, request, &found).await {
+            // The origin has it now, or it was written anew.
+            Err(GetError::Read(ReadError::Missing(_))) => {}
+            done => return Ok(Some(from_here(done?))),
+        }
+    }
+    Err(S3Error::new(Code::SlowDown))
+}
+
+/// HeadObject of what the origin has not; nothing when it has what there is.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn head_object(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+) -> Result<Option<S3Response>, S3Error> {
+    let Some(found) = find(gateway, request, fronted).await? else { return Ok(None) };
+    answer_head_request(gateway, request, &found).map(Some)
+}
+
+fn from_here(mut response: S3Response) -> S3Response {
+    response.headers_mut().insert("x-mlgw-cache", HeaderValue::from_static("hit; tier=hot"));
+    response
+}
+
+async fn find(gateway: &Gateway, request: &Request<'_>, fronted: &Fronted) -> Result<Option<Found>, S3Error> {
+    check_version(request.query.raw("versionId"))?;
+    find_key(gateway, request.key()?, fronted).await
+}
+
+/// The object of a key that the origin has not; nothing when it has what there is.
+///
+/// # Errors
+/// `NoSuchKey` of one that is deleted.
+pub(super) async fn find_key(
+    gateway: &Gateway,
+    key: &ObjectKey,
+    fronted: &Fronted,
+) -> Result<Option<Found>, S3Error> {
+    let Some(queue) = &fronted.queue else { return Ok(None) };
+    for _ in 0..LOOKS {
+        let Some(write) = queue.latest(key) else { return Ok(None) };
+        if write.facts.deleted {
+            return Err(S3Error::new(Code::NoSuchKey).field("Key", key.as_str()));
+        }
+        if let Some(mut object) = gateway.objects.current(fronted.bucket.bucket_id(), &write.name)? {
+            Facts::take(&mut object.headers);
+            return Ok(Some(Found { bucket: fronted.bucket.clone(), key: write.name.clone(), object }));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Err(S3Error::internal("the record of a dirty object is gone"))
+}

@@ -1,0 +1,231 @@
+//! Uploads in parts to buckets that are written back: their parts are here, as those of uploads to our own
+//! buckets are, and a completed one is a write like any other, sent with the boundaries that its client
+//! chose.
+//!
+//! The record of an upload has the name that the write will have; its key is among its headers. An upload
+//! that is not known here was begun at the origin, before the bucket was written back, and goes on there.
+//!
+//! Always: what a condition of a complete decided is still so when it is acknowledged, among everything that
+//! is written through this node. Power failure leaves an upload with its parts, or a write that is
+//! acknowledged or may be sent again.
+
+use super::back::{self, check_with_mark, commit};
+use super::{Fronted, told};
+use crate::conditions;
+use crate::copy;
+use mlgw_wire::error::{Code, S3Error};
+use crate::keep_alive;
+use crate::list::Listing;
+use crate::multipart::{Markers, UploadPage, abort_of, completion, create_as, list_parts_of, read_document, result, show_uploads, upload_part_of};
+use crate::object_headers;
+use mlgw_wire::operation::Operation;
+use crate::request::Request;
+use crate::response::{S3Response, S3Result, xml};
+use crate::{Gateway, Upload};
+use mlgw_tiering::writeback::record::{Facts, Mark, name_of, unmarked};
+use mlgw_tiering::writeback::{Queue, Turn};
+use mlgw_common::ObjectKey;
+use mlgw_common::limits::LOOK_AGAIN_MAX;
+use mlgw_metadata::command::Conditions;
+use mlgw_metadata::schema::{self, ObjectVersion};
+use mlgw_objects::multipart::UploadKey;
+use mlgw_tiering::origin::OriginError;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// CreateMultipartUpload.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    let key = request.key()?;
+    let body = gateway.objects.catalogue.body_id().await?;
+    let mut description = object_headers::description(request)?;
+    check_with_mark(&description, fronted, body)?;
+    Facts::put_key(key, &mut description.headers);
+    let named = UploadKey { bucket: fronted.bucket.clone(), key: name_of(body), body };
+    create_as(gateway, request, &named, description).await
+}
+
+/// The upload that a request names, if it is here; its record says that it is of the request's key.
+///
+/// # Errors
+/// When the catalogue cannot be read.
+pub(super) fn find(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    fronted: &Fronted,
+) -> Result<Option<(UploadKey, schema::Upload)>, S3Error> {
+    let id = request.query.raw("uploadId").unwrap_or_default();
+    let (Some(body), Some(_)) = (gateway.upload_ids.body(id), &fronted.queue) else { return Ok(None) };
+    let named = UploadKey { bucket: fronted.bucket.clone(), key: name_of(body), body };
+    let found = gateway.objects.catalogue.upload(named.bucket.bucket_id(), &named.key, body)?;
+    let key = request.key()?;
+    let found = found.filter(|upload| Facts::key_of(&upload.headers).as_ref() == Some(key));
+    Ok(found.map(|upload| (named, upload)))
+}
+
+/// What a request does with an upload that is here.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn with_upload(
+    gateway: &Arc<Gateway>,
+    operation: Operation,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    body: Upload<'_>,
+    (named, record): (UploadKey, schema::Upload),
+) -> S3Result {
+    use Operation as O;
+    match operation {
+        O::UploadPart => upload_part_of(gateway, request, body, &named, &record).await,
+        O::UploadPartCopy => copy::upload_part_copy_of(gateway, request, named, &record).await,
+        O::ListParts => list_parts_of(gateway, request, &named, &record),
+        O::AbortMultipartUpload => abort_of(gateway, request.now, &named).await,
+        _ => complete(gateway, request, fronted, body, named, &record).await,
+    }
+}
+
+async fn complete(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    body: Upload<'_>,
+    named: UploadKey,
+    record: &schema::Upload,
+) -> S3Result {
+    let Some(queue) = fronted.queue.clone() else { return Err(S3Error::internal("no write-back")) };
+    let (key, after) = (request.key()?.clone(), queue.acked());
+    let conditions = conditions::of_write(request)?;
+    let document = read_document(request, body).await?;
+    let completion = completion(gateway, request, &named, record, &document)?;
+    let (gateway, fronted, now) = (gateway.clone(), fronted.clone(), request.now);
+    keep_alive::answer(async move {
+        let place = back::place(&gateway, completion.bytes()).await?;
+        let turns = Turns::take(&gateway, &fronted, &queue, &key, &conditions).await?;
+        gateway.objects.tiers.hot.finish_own(named.body);
+        let facts = Facts::of_write(key.clone(), after, false, queue.known_etag(&key));
+        let mut headers = Vec::new();
+        facts.put_rest(&mut headers);
+        let new = (named.key.clone(), facts, place);
+        let durable = async move {
+            let conditions = Conditions::default();
+            Ok(gateway.objects.complete_upload(&named, completion, conditions, headers, now).await?)
+        };
+        let object = commit(&fronted, &queue, new, Some(turns.of_key), durable).await?;
+        Ok(result(&fronted.bucket, &key, &object))
+    })
+    .await
+}
+
+/// What is held from the moment in which the conditions of a write were looked at until it has its number.
+struct Turns {
+    of_key: Turn,
+    _of_conditions: Option<Turn>,
+}
+
+impl Turns {
+    /// Waits for them; the conditions hold then.
+    async fn take(
+        gateway: &Gateway,
+        fronted: &Fronted,
+        queue: &Queue,
+        key: &ObjectKey,
+        conditions: &Conditions,
+    ) -> Result<Self, S3Error> {
+        if *conditions == Conditions::default() {
+            return Ok(Self { of_key: queue.turn(key).await, _of_conditions: None });
+        }
+        let of_conditions = back::turn_of_conditions(queue, key).await?;
+        for _ in 0..LOOK_AGAIN_MAX {
+            let latest = queue.latest(key).map(|write| write.seq);
+            let there = now_there(gateway, fronted, queue, key).await?;
+            let of_key = queue.turn(key).await;
+            if queue.latest(key).map(|write| write.seq) == latest {
+                conditions::check_write(conditions, there.as_ref())?;
+                return Ok(Self { of_key, _of_conditions: Some(of_conditions) });
+            }
+        }
+        Err(S3Error::new(Code::SlowDown))
+    }
+}
+
+/// The object of a key, as who asks now sees it.
+async fn now_there(
+    gateway: &Gateway,
+    fronted: &Fronted,
+    queue: &Queue,
+    key: &ObjectKey,
+) -> Result<Option<ObjectVersion>, S3Error> {
+    if let Some(write) = queue.latest(key) {
+        if write.facts.deleted {
+            return Ok(None);
+        }
+        if let Some(object) = gateway.objects.current(fronted.bucket.bucket_id(), &write.name)? {
+            return Ok(Some(object));
+        }
+        // The origin has it now.
+    }
+    match fronted.bound.look(key).await {
+        Ok(object) => Ok(Some(unmarked(&object).unwrap_or(object))),
+        Err(OriginError::NoSuchKey) => Ok(None),
+        Err(error) => Err(told(error, fronted)),
+    }
+}
+
+/// The answer to a complete that was done before, whose upload is gone therefore; nothing if it was not.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn completed(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    queue: &Queue,
+) -> Result<Option<S3Response>, S3Error> {
+    let id = request.query.raw("uploadId").unwrap_or_default();
+    let Some(body) = gateway.upload_ids.body(id) else { return Ok(None) };
+    let key = request.key()?;
+    let mark = Mark::new(&fronted.bucket, queue.timelines(), body, "");
+    let object = match queue.latest(key).filter(|write| write.name == name_of(body)) {
+        Some(write) => gateway.objects.current(fronted.bucket.bucket_id(), &write.name)?,
+        None => match fronted.bound.look(key).await {
+            Ok(object) => Mark::of(&object).filter(|found| found.is_of_write(&mark)).and(unmarked(&object)),
+            Err(_) => None,
+        },
+    };
+    Ok(object.map(|object| xml(result(&fronted.bucket, key, &object))))
+}
+
+/// ListMultipartUploads: those that are here. All of the bucket's are looked at for a page, of which that
+/// many are in memory.
+///
+/// # Errors
+/// Those of S3.
+pub(super) fn list_uploads(gateway: &Gateway, request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    let listing = Listing::of(request, "max-uploads")?;
+    let markers = Markers::of(gateway, request)?;
+    let key_marker = &*markers.key;
+    let reader = gateway.objects.catalogue.reader();
+    let mut uploads = BTreeMap::new();
+    for found in reader.uploads(fronted.bucket.bucket_id(), None) {
+        let (_, mut upload) = found?;
+        let Some(key) = Facts::key_of(&upload.headers) else { continue };
+        if !key.as_str().starts_with(&*listing.keys.prefix) || key.as_str() < key_marker {
+            continue;
+        }
+        upload.key = key.as_str().to_owned();
+        // One of a group stands for it.
+        let group = listing.keys.common_prefix(key.as_str());
+        let place = group.map_or((upload.key.clone(), upload.body_id), |group| (group.to_owned(), 0));
+        uploads.insert(place, upload);
+        // Those of the marker's own key may be on an earlier page.
+        let beyond = uploads.range((format!("{key_marker}\0"), 0)..).count();
+        if beyond > listing.keys.max_keys + 1 {
+            uploads.pop_last();
+        }
+    }
+    let page = UploadPage::of(uploads.into_values(), &listing, &markers);
+    show_uploads(gateway, request, &fronted.bucket, &listing, &markers, &page)
+}

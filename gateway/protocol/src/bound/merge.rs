@@ -1,0 +1,157 @@
+//! Pages of buckets that are written back: what the origin has, with what was written here laid over it, in
+//! byte order.
+//!
+//! What is dirty is looked at before the origin is asked: what became clean meanwhile is there then, and
+//! nothing is missed. Pages go on behind the last name that was shown, for a token of the origin knows
+//! nothing of names here.
+//!
+//! A page is full unless it is the last: where deletes remove lines from the origin's pages, further pages
+//! are requested.
+
+use super::list::item;
+use super::onward::LAST_CHARACTER;
+use super::{Fronted, told};
+use mlgw_wire::error::S3Error;
+use crate::list::Listing;
+use mlgw_tiering::writeback::{Queue, Write};
+use mlgw_common::limits::PAGE_KEYS_MAX;
+use mlgw_metadata::schema::ObjectSummary;
+use mlgw_objects::list::{Item, Page};
+use mlgw_tiering::origin::{ListLine, ListPage, ListQuery};
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Dirty keys that are laid over one page of the origin.
+const DIRTY_AT_ONCE: usize = 4 * PAGE_KEYS_MAX;
+
+/// The page behind `after`, and the name that the next one comes behind.
+pub(super) async fn page(
+    listing: &Listing<'_>,
+    fronted: &Fronted,
+    queue: &Queue,
+    mut after: String,
+) -> Result<(Page, Option<String>), S3Error> {
+    let mut lines: Vec<Item> = Vec::new();
+    loop {
+        // A group stands for all of it.
+        if listing.keys.common_prefix(&after).is_some_and(|group| group == after) {
+            after.push(LAST_CHARACTER);
+        }
+        let from = if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(&*after) };
+        let dirty = queue.behind(from, &listing.keys.prefix, DIRTY_AT_ONCE);
+        let query = ListQuery {
+            prefix: listing.keys.prefix.to_string(),
+            delimiter: listing.keys.delimiter.as_deref().unwrap_or_default().to_owned(),
+            start_after: after,
+            token: None,
+            max_keys: listing.keys.max_keys,
+        };
+        let there = fronted.bound.list(query).await.map_err(|error| told(error, fronted))?;
+        let Merged { mut items, groups, until } = merge(listing, fronted, &dirty, there);
+        for group in groups {
+            if is_emptied(fronted, queue, &group).await? {
+                items.remove(&group);
+            }
+        }
+        lines.extend(items.into_values());
+        match until {
+            // Some of it is deleted here.
+            Some(until) if lines.len() < listing.keys.max_keys => after = until,
+            until => return Ok(cut(lines, listing.keys.max_keys, until.is_some())),
+        }
+    }
+}
+
+/// A page of the first `max` lines, and the name that the next one comes behind where there are more.
+fn cut(mut lines: Vec<Item>, max: usize, has_more: bool) -> (Page, Option<String>) {
+    let truncated = has_more || lines.len() > max;
+    lines.truncate(max);
+    let next = lines.last().filter(|_| truncated).map(|last| last.name().to_owned());
+    (Page { items: lines, truncated }, next)
+}
+
+/// What is laid one over the other.
+struct Merged {
+    items: BTreeMap<String, Item>,
+    /// Groups of the origin of which some is deleted here.
+    groups: Vec<String>,
+    /// The name up to which everything is known; nothing when that is everything.
+    until: Option<String>,
+}
+
+fn merge(listing: &Listing<'_>, fronted: &Fronted, dirty: &[Arc<Write>], there: ListPage) -> Merged {
+    let shown = |key: &str| listing.keys.common_prefix(key).unwrap_or(key).to_owned();
+    let of_dirty = (dirty.len() == DIRTY_AT_ONCE).then(|| dirty.last()).flatten();
+    let of_dirty = of_dirty.map(|write| shown(write.facts.key.as_str()));
+    let of_origin =
+        there.next.is_some().then(|| there.lines.last().map(|line| line.name().to_owned())).flatten();
+    let until = [of_dirty, of_origin].into_iter().flatten().min();
+    let is_known = |name: &str| until.as_deref().is_none_or(|until| name <= until);
+    let written: HashSet<&str> = dirty.iter().map(|write| write.facts.key.as_str()).collect();
+    let deleted: HashSet<String> = dirty
+        .iter()
+        .filter(|write| write.facts.deleted)
+        .map(|write| shown(write.facts.key.as_str()))
+        .collect();
+    let (mut items, mut groups) = (BTreeMap::new(), Vec::new());
+    for line in there.lines.into_iter().filter(|line| is_known(line.name())) {
+        match &line {
+            ListLine::Object(key, _) if written.contains(key.as_str()) => continue,
+            ListLine::Group(group) if deleted.contains(group) => groups.push(group.clone()),
+            ListLine::Object(..) | ListLine::Group(_) => {}
+        }
+        let name = line.name().to_owned();
+        items.extend(item(line, fronted).map(|item| (name, item)));
+    }
+    for write in dirty.iter().filter(|write| !write.facts.deleted) {
+        let (key, name) = (&write.facts.key, shown(write.facts.key.as_str()));
+        if !is_known(&name) {
+            break;
+        }
+        let item = match name == key.as_str() && listing.keys.common_prefix(key.as_str()).is_none() {
+            true => Item::Object(key.clone(), summary(write, &fronted.bucket.owner)),
+            false => Item::CommonPrefix(name.clone()),
+        };
+        groups.retain(|group| *group != name);
+        items.insert(name, item);
+    }
+    Merged { items, groups, until }
+}
+
+/// Whether all that the origin has in a group is deleted here.
+async fn is_emptied(fronted: &Fronted, queue: &Queue, group: &str) -> Result<bool, S3Error> {
+    let dirty = queue.behind(Bound::Unbounded, group, usize::MAX);
+    if dirty.iter().any(|write| !write.facts.deleted) {
+        return Ok(false);
+    }
+    let deleted: HashSet<&str> = dirty.iter().map(|write| write.facts.key.as_str()).collect();
+    let mut start_after = String::new();
+    loop {
+        let query = ListQuery {
+            prefix: group.to_owned(),
+            start_after,
+            max_keys: PAGE_KEYS_MAX,
+            ..ListQuery::default()
+        };
+        let page = fronted.bound.list(query).await.map_err(|error| told(error, fronted))?;
+        if page.lines.iter().any(|line| !deleted.contains(line.name())) {
+            return Ok(false);
+        }
+        match page.lines.last().filter(|_| page.next.is_some()) {
+            Some(last) => start_after = last.name().to_owned(),
+            None => return Ok(true),
+        }
+    }
+}
+
+fn summary(write: &Write, owner: &str) -> ObjectSummary {
+    ObjectSummary {
+        seq: write.seq,
+        size: write.size,
+        modified_ms: write.began_ms,
+        etag: write.etag.clone(),
+        owner: owner.to_owned(),
+        ..ObjectSummary::default()
+    }
+}

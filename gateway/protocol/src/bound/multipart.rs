@@ -1,0 +1,191 @@
+//! Uploads in parts to buckets that are written through. Their ids are the origin's own, and nothing of them
+//! is kept here.
+
+use super::send::{To, send};
+use super::shown::pass_conditions;
+use super::write::{CONDITIONS, described, pass};
+use super::{Fronted, told, told_of_write};
+use mlgw_objects::checksum::Algorithm;
+use mlgw_body::Terms;
+use mlgw_wire::error::{Code, S3Error};
+use crate::keep_alive::{self, Done};
+use crate::list::{Listing, write_owner};
+use crate::multipart::part_number;
+use crate::request::Request;
+use crate::response::{S3Result, empty, long_xml, xml};
+use mlgw_wire::xml::Xml;
+use crate::{Upload, document};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use mlgw_common::Timestamp;
+use mlgw_common::limits::PAGE_KEYS_MAX;
+use mlgw_metadata::schema::Pair;
+use mlgw_tiering::origin::{ListQuery, PartPage, UploadPage, UploadsQuery};
+use std::borrow::Cow;
+
+/// CreateMultipartUpload.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn create(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    let key = request.key()?;
+    let mut headers = described(request, fronted)?;
+    pass(request, &["x-amz-checksum-algorithm", "x-amz-checksum-type"], &mut headers);
+    let begun = fronted.bound.create_upload(key, &headers).await;
+    let begun = begun.map_err(|error| told_of_write(error, fronted))?;
+    let mut out = Xml::new("InitiateMultipartUploadResult");
+    out.text("Bucket", &fronted.bucket.name).text("Key", key.as_str()).text("UploadId", &begun.id);
+    let mut response = xml(out.finish("InitiateMultipartUploadResult"));
+    response.headers_mut().extend(begun.headers);
+    Ok(response)
+}
+
+/// The id of the upload that a request names.
+pub(super) fn upload_id<'a>(request: &Request<'a>) -> Result<Cow<'a, str>, S3Error> {
+    let id = request.query.get_filled("uploadId")?;
+    id.ok_or_else(|| S3Error::new(Code::NoSuchUpload).field("UploadId", ""))
+}
+
+/// UploadPart.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn upload_part(request: &Request<'_>, fronted: &Fronted, upload: Upload<'_>) -> S3Result {
+    let (id, number) = (upload_id(request)?, u32::from(part_number(request)?.get()));
+    let to = To::Part(request.key()?, &id, number);
+    let written = send(request, fronted, upload, to, HeaderMap::new()).await?;
+    let mut response = empty(StatusCode::OK);
+    response.headers_mut().extend(written.headers);
+    Ok(response)
+}
+
+/// CompleteMultipartUpload. The client's document passes as it is: which parts there are only the origin
+/// knows.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn complete(request: &Request<'_>, fronted: &Fronted, upload: Upload<'_>) -> S3Result {
+    let (key, id) = (request.key()?.clone(), upload_id(request)?.into_owned());
+    let mut headers = HeaderMap::new();
+    pass_conditions(request, CONDITIONS, fronted, &key, &mut headers).await;
+    pass(request, &["x-amz-checksum-type", "x-amz-mp-object-size"], &mut headers);
+    Algorithm::ALL.iter().for_each(|algorithm| pass(request, &[algorithm.header()], &mut headers));
+    // A checksum in the headers is that of the object, not of this document.
+    let terms = Terms { checksum_headers: false, ..document::TERMS };
+    let document = document::read(request, upload, terms).await?;
+    let fronted = fronted.clone();
+    keep_alive::answer(async move {
+        let named = Bytes::copy_from_slice(&document);
+        let made = fronted.bound.complete(&key, &id, &headers, named).await;
+        let made = made.map_err(|error| told_of_write(error, &fronted))?;
+        let bucket = &fronted.bucket.name;
+        let mut out = Xml::new("CompleteMultipartUploadResult");
+        out.text("Location", &format!("/{bucket}/{key}")).text("Bucket", bucket).text("Key", key.as_str());
+        out.etag(&made.etag);
+        write_checksums(&mut out, &made.checksums);
+        Ok(Done { document: out.finish("CompleteMultipartUploadResult"), headers: made.headers })
+    })
+    .await
+}
+
+/// Writes the origin's elements about checksums.
+pub(super) fn write_checksums(out: &mut Xml, checksums: &[Pair]) {
+    for checksum in checksums {
+        out.text(&checksum.name, &checksum.value);
+    }
+}
+
+/// AbortMultipartUpload.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn abort(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    let aborted = fronted.bound.abort(request.key()?, &upload_id(request)?).await;
+    aborted.map_err(|error| told_of_write(error, fronted))?;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// ListParts.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn list_parts(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    let (key, id) = (request.key()?, upload_id(request)?);
+    let after = request.query.number("part-number-marker")?.unwrap_or(0);
+    let after = u32::try_from(after).unwrap_or(u32::MAX);
+    let max = request.query.number("max-parts")?.unwrap_or(PAGE_KEYS_MAX as u64);
+    let max = usize::try_from(max).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX);
+    let page = fronted.bound.list_parts(key, &id, after, max).await;
+    let page = page.map_err(|error| told(error, fronted))?;
+    let mut out = Xml::new("ListPartsResult");
+    out.text("Bucket", &fronted.bucket.name).text("Key", key.as_str()).text("UploadId", &id);
+    write_owner(&mut out, "Initiator", &fronted.bucket.owner);
+    write_owner(&mut out, "Owner", &fronted.bucket.owner);
+    write_parts(&mut out, &page, max);
+    out.value("PartNumberMarker", after).value("MaxParts", max);
+    long_xml(request.memory, out.finish("ListPartsResult"))
+}
+
+fn write_parts(out: &mut Xml, page: &PartPage, max: usize) {
+    out.text("StorageClass", &page.storage_class);
+    out.optional("ChecksumAlgorithm", page.checksum_algorithm.as_deref());
+    out.optional("ChecksumType", page.checksum_type.as_deref());
+    if let Some(last) = page.next.or_else(|| page.parts.last().map(|part| part.number)) {
+        out.value("NextPartNumberMarker", last);
+    }
+    // A page of no parts has no last one behind which the next could begin.
+    out.value("IsTruncated", max > 0 && page.next.is_some());
+    for part in &page.parts {
+        out.open("Part").value("PartNumber", part.number);
+        out.time("LastModified", Timestamp(part.modified_ms)).etag(&part.etag).value("Size", part.size);
+        write_checksums(out, &part.checksums);
+        out.close("Part");
+    }
+}
+
+/// ListMultipartUploads.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn list_uploads(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    let listing = Listing::of(request, "max-uploads")?;
+    let key_marker = request.query.get("key-marker")?.unwrap_or_default();
+    // Without a key marker it says nothing.
+    let id_marker =
+        request.query.get("upload-id-marker")?.filter(|_| !key_marker.is_empty()).unwrap_or_default();
+    let keys = ListQuery {
+        prefix: listing.keys.prefix.to_string(),
+        delimiter: listing.keys.delimiter.as_deref().unwrap_or_default().to_owned(),
+        start_after: key_marker.to_string(),
+        token: None,
+        max_keys: listing.keys.max_keys,
+    };
+    let query = UploadsQuery { keys, id_marker: id_marker.to_string() };
+    let page = fronted.bound.list_uploads(query).await.map_err(|error| told(error, fronted))?;
+    let mut out = Xml::new("ListMultipartUploadsResult");
+    out.text("Bucket", &fronted.bucket.name).text("KeyMarker", &listing.show(&key_marker));
+    out.text("UploadIdMarker", &id_marker);
+    out.text("Prefix", &listing.show(&listing.keys.prefix));
+    listing.echo(&mut out);
+    out.value("MaxUploads", listing.keys.max_keys);
+    write_uploads(&mut out, &listing, &page, &fronted.bucket.owner);
+    long_xml(request.memory, out.finish("ListMultipartUploadsResult"))
+}
+
+fn write_uploads(out: &mut Xml, listing: &Listing<'_>, page: &UploadPage, owner: &str) {
+    if let Some((key, id)) = &page.next {
+        out.text("NextKeyMarker", &listing.show(key)).text("NextUploadIdMarker", id);
+    }
+    out.value("IsTruncated", page.next.is_some());
+    for upload in &page.uploads {
+        out.open("Upload").text("Key", &listing.show(&upload.key)).text("UploadId", &upload.id);
+        write_owner(out, "Initiator", owner);
+        write_owner(out, "Owner", owner);
+        out.text("StorageClass", &upload.storage_class).time("Initiated", Timestamp(upload.initiated_ms));
+        write_checksums(out, &upload.checksums);
+        out.close("Upload");
+    }
+    for group in &page.groups {
+        out.open("CommonPrefixes").text("Prefix", &listing.show(group)).close("CommonPrefixes");
+    }
+}

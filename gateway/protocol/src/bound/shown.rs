@@ -1,0 +1,147 @@
+//! What clients were shown of an object that carries a mark, and what its origin calls it.
+//!
+//! An object that was written back, or moved here from another upstream, is shown with the ETag that its
+//! writer or its first readers were told. The origin may have another one. Always: a condition that names the
+//! ETag that was shown reaches the origin with its own, and a copy that keeps a description does not keep the
+//! mark, which speaks of the object that was copied.
+
+use super::Fronted;
+use super::write::pass;
+use crate::conditions::{names, unquote};
+use crate::object_headers::WEBSITE_REDIRECT;
+use crate::request::Request;
+use mlgw_wire::values::header_value;
+use mlgw_wire::origin_headers::describe;
+use mlgw_tiering::writeback::record::{Mark, unmarked};
+use http::{HeaderMap, HeaderName};
+use mlgw_common::ObjectKey;
+use mlgw_metadata::schema::ObjectVersion;
+use std::borrow::Cow;
+
+/// The condition that the source of a copy is of this version.
+pub(super) const IF_MATCH: &str = "x-amz-copy-source-if-match";
+
+/// Passes headers of conditions on a key on, with the origin's ETags.
+pub(super) async fn pass_conditions(
+    request: &Request<'_>,
+    names: &[&'static str],
+    fronted: &Fronted,
+    key: &ObjectKey,
+    to: &mut HeaderMap,
+) {
+    let mut headers = HeaderMap::new();
+    pass(request, names, &mut headers);
+    for (name, value) in &headers {
+        let text = value.to_str().unwrap_or_default();
+        let value = match names_etags(name, text) {
+            true => header_value(&at_origin(text, fronted, key).await),
+            false => value.clone(),
+        };
+        to.append(name.clone(), value);
+    }
+}
+
+fn names_etags(name: &HeaderName, value: &str) -> bool {
+    name.as_str().contains("match") && !name.as_str().contains("match-") && value.trim() != "*"
+}
+
+/// A list of ETags as the origin calls them.
+pub(super) async fn at_origin<'t>(text: &'t str, fronted: &Fronted, key: &ObjectKey) -> Cow<'t, str> {
+    // What cannot be asked now is not known to have been shown otherwise.
+    let Ok(opened) = fronted.bound.head(key, false).await else { return Cow::Borrowed(text) };
+    translated(text, &opened.object)
+}
+
+fn translated<'t>(text: &'t str, object: &ObjectVersion) -> Cow<'t, str> {
+    let shown = unmarked(object).map(|shown| shown.etag).filter(|shown| *shown != object.etag);
+    let Some(shown) = shown else { return Cow::Borrowed(text) };
+    let one = |etag: &str| match unquote(etag) == shown {
+        true => format!("\"{}\"", object.etag),
+        false => etag.trim().to_owned(),
+    };
+    Cow::Owned(text.split(',').map(one).collect::<Vec<_>>().join(", "))
+}
+
+/// Has a copy at the origin that is to keep the description of `object` keep all of it but the mark, and be
+/// of this version.
+pub(super) fn keep_description(object: &ObjectVersion, to: &Fronted, headers: &mut HeaderMap) {
+    let mark = to.queue.as_ref().map(|queue| Mark::of_through(&to.bucket, queue.timelines()));
+    describe_kept(object, mark, headers);
+}
+
+fn describe_kept(object: &ObjectVersion, mark: Option<Mark>, headers: &mut HeaderMap) {
+    let Some(mut shown) = unmarked(object) else { return };
+    // It would not be copied, and the request may give another.
+    shown.headers.retain(|pair| pair.name != WEBSITE_REDIRECT);
+    describe(&ObjectVersion { tags: Vec::new(), ..shown }, headers);
+    if let Some(mark) = mark {
+        mark.put(headers);
+    }
+    headers.insert("x-amz-metadata-directive", header_value("REPLACE"));
+    // What the client asks for is narrowed to this version, or does not hold of it, which the origin finds,
+    // too.
+    let asked = headers.get(IF_MATCH).and_then(|asked| asked.to_str().ok());
+    if asked.is_none_or(|asked| names(asked, &object.etag)) {
+        headers.insert(IF_MATCH, header_value(&format!("\"{}\"", object.etag)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{IF_MATCH, describe_kept, header_value, names_etags, translated};
+    use mlgw_tiering::writeback::record::{MARK, Mark, Timelines};
+    use http::{HeaderMap, HeaderName};
+    use mlgw_common::BodyId;
+    use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+
+    #[test]
+    fn an_etag_that_was_shown_becomes_the_origins() {
+        let mark = Mark::new(&Bucket::default(), &Timelines::default(), BodyId(1), "aa-2").text();
+        let metadata = vec![Pair::new(MARK, mark)];
+        let marked = ObjectVersion { etag: "raw".into(), metadata, ..ObjectVersion::default() };
+        for (given, expected) in [
+            ("\"aa-2\"", "\"raw\""),
+            ("aa-2", "\"raw\""),
+            ("\"x\", W/\"aa-2\"", "\"x\", \"raw\""),
+            ("\"raw\"", "\"raw\""),
+            ("\"aa-22\"", "\"aa-22\""),
+        ] {
+            assert_eq!(translated(given, &marked), expected, "{given}");
+        }
+        let plain = ObjectVersion { etag: "raw".into(), ..ObjectVersion::default() };
+        assert_eq!(translated("\"aa-2\"", &plain), "\"aa-2\"");
+    }
+
+    #[test]
+    fn a_copy_that_keeps_a_description_is_of_the_version_that_was_described() {
+        let mark = Mark::new(&Bucket::default(), &Timelines::default(), BodyId(1), "aa-2").text();
+        let metadata = vec![Pair::new(MARK, mark), Pair::new("by", "us")];
+        let marked = ObjectVersion { etag: "raw".into(), metadata, ..ObjectVersion::default() };
+        for (asked, expected) in
+            [(None, "\"raw\""), (Some("\"raw\", \"x\""), "\"raw\""), (Some("\"x\""), "\"x\"")]
+        {
+            let mut headers: HeaderMap = asked
+                .map(|asked| (HeaderName::from_static(IF_MATCH), header_value(asked)))
+                .into_iter()
+                .collect();
+            describe_kept(&marked, None, &mut headers);
+            assert_eq!(headers[IF_MATCH], expected, "{asked:?}");
+            assert_eq!(
+                (&headers["x-amz-meta-by"], &headers["x-amz-metadata-directive"]),
+                (&header_value("us"), &header_value("REPLACE"))
+            );
+            assert!(!headers.contains_key("x-amz-meta-mlgw-write"));
+        }
+        let (plain, mut headers) = (ObjectVersion::default(), HeaderMap::new());
+        describe_kept(&plain, None, &mut headers);
+        assert!(headers.is_empty(), "the origin does that by itself");
+    }
+
+    #[test]
+    fn only_lists_of_etags_are_looked_at() {
+        let names = |name: &'static str, value| names_etags(&HeaderName::from_static(name), value);
+        assert!(names("if-match", "\"a\"") && names("x-amz-copy-source-if-none-match", "a"));
+        assert!(!names("if-none-match", " * ") && !names("x-amz-copy-source-if-modified-since", "a"));
+        assert!(!names("x-amz-if-match-size", "1") && !names("x-amz-if-match-last-modified-time", "x"));
+    }
+}

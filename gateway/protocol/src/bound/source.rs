@@ -1,0 +1,103 @@
+//! Objects of bound buckets as sources of copies to elsewhere.
+
+use super::{Fronted, back, of_name, told};
+use crate::Gateway;
+use crate::copied::Copied;
+use mlgw_wire::copy_source::source_range;
+use mlgw_wire::error::{Code, S3Error};
+use crate::noted::caller;
+use crate::request::Request;
+use mlgw_tiering::writeback::record::unmarked;
+use mlgw_common::ObjectKey;
+use mlgw_common::limits::SMALL_BODY_BYTES;
+use mlgw_metadata::schema::{ObjectVersion, Pair};
+use mlgw_objects::memory::{Account, MemoryGrant, blocks_of};
+use mlgw_objects::reader::PIECE_BYTES;
+use mlgw_policies::Caller;
+use mlgw_tiering::bound::{BoundReader, Opened};
+use mlgw_tiering::origin::{OriginError, Part};
+use mlgw_tiering::policy::Asking;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An object of an origin that is copied.
+pub struct FromBound {
+    fronted: Fronted,
+    key: ObjectKey,
+    opened: Opened,
+    /// As clients see it.
+    object: ObjectVersion,
+    caller: Caller,
+}
+
+impl FromBound {
+    /// The object of a key of this bucket, if the bucket is bound.
+    ///
+    /// # Errors
+    /// `NoSuchKey`; those of the origin.
+    pub(in crate) async fn find(
+        gateway: &Gateway,
+        request: &Request<'_>,
+        bucket: &str,
+        key: &ObjectKey,
+    ) -> Result<Option<Copied>, S3Error> {
+        let Some(fronted) = of_name(gateway, bucket)? else { return Ok(None) };
+        if let Some(found) = back::find_key(gateway, key, &fronted).await? {
+            return Ok(Some(Copied::Ours(Box::new(found))));
+        }
+        let part = match request.header("x-amz-copy-source-range")? {
+            None => Part::Whole,
+            Some(header) => {
+                let Range { start: first, end } = source_range(header, u64::MAX)?;
+                Part::Range { first, end }
+            }
+        };
+        let opened = fronted.bound.open(key, part).await.map_err(|error| match error {
+            OriginError::NoSuchKey => S3Error::new(Code::NoSuchKey).field("Key", key.as_str()),
+            error => told(error, &fronted),
+        })?;
+        let object = unmarked(&opened.object).unwrap_or_else(|| opened.object.clone());
+        Ok(Some(Copied::Bound(Box::new(Self {
+            fronted,
+            key: key.clone(),
+            opened,
+            object,
+            caller: caller(request),
+        }))))
+    }
+
+    pub(in crate) fn object(&self) -> &ObjectVersion {
+        &self.object
+    }
+
+    /// Its tags; none where the origin has no such thing.
+    pub(in crate) async fn tags(&self) -> Result<Vec<Pair>, S3Error> {
+        match self.fronted.bound.tags(&self.key).await {
+            Err(OriginError::Refused { status: 501, .. }) => Ok(Vec::new()),
+            tags => tags.map_err(|error| self.told(error)),
+        }
+    }
+
+    /// Reads some of it.
+    pub(in crate) async fn read(
+        &self,
+        memory: &Account,
+        range: Range<u64>,
+    ) -> Result<(BoundReader, Option<Arc<MemoryGrant>>), S3Error> {
+        let bytes = range.end - range.start;
+        // First: what is being fetched for it waits for what it says.
+        let reader =
+            self.fronted.bound.read(&self.key, &self.opened, range, Some(&Asking::plain(self.caller)));
+        let held = if bytes <= SMALL_BODY_BYTES as u64 {
+            None
+        } else {
+            let many = blocks_of(bytes.min(2 * PIECE_BYTES));
+            Some(Arc::new(memory.reserve_some(many, many.min(2)).await?))
+        };
+        Ok((reader, held))
+    }
+
+    pub(in crate) fn told(&self, error: OriginError) -> S3Error {
+        told(error, &self.fronted)
+    }
+}

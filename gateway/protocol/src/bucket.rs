@@ -1,0 +1,146 @@
+//! ListBuckets, CreateBucket, HeadBucket, DeleteBucket, GetBucketLocation.
+
+use mlgw_wire::elements::CreateDocument;
+use mlgw_wire::error::{Code, S3Error};
+use super::list::write_owner;
+use super::request::Request;
+use super::response::{S3Result, empty, xml};
+use mlgw_wire::values::header_value;
+use mlgw_wire::xml::{Xml, parse};
+use super::{Gateway, Upload, document};
+use mlgw_wire::access::Action;
+use http::{StatusCode, header};
+use mlgw_common::{BucketName, Timestamp};
+use mlgw_metadata::schema::Bucket;
+use mlgw_metadata::{CreateBucketError, NewBucket};
+use std::sync::Arc;
+
+/// The region whose buckets have an empty location.
+const NAMELESS_REGION: &str = "us-east-1";
+
+/// ListBuckets: those that the caller may list.
+///
+/// # Errors
+/// Those of S3.
+pub fn list(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let prefix = request.query.get("prefix")?.unwrap_or_default();
+    let after = request.query.get("continuation-token")?.unwrap_or_default();
+    let max = request.query.number("max-buckets")?.unwrap_or(u64::MAX).max(1);
+    let max = usize::try_from(max).unwrap_or(usize::MAX);
+    let buckets = gateway.objects.catalogue.buckets(None, Some(&after), usize::MAX);
+    let mut seen = buckets.iter().filter(|bucket| {
+        bucket.name.starts_with(&*prefix) && request.principal.allows(Action::List, Some(&bucket.name), None)
+    });
+    let page: Vec<_> = seen.by_ref().take(max).collect();
+    let truncated = seen.next().is_some();
+    let mut out = Xml::new("ListAllMyBucketsResult");
+    write_owner(&mut out, "Owner", &request.principal.owner);
+    out.open("Buckets");
+    for bucket in &page {
+        out.open("Bucket").text("Name", &bucket.name).time("CreationDate", Timestamp(bucket.created_ms));
+        out.text("BucketRegion", region(gateway, &bucket.region)).close("Bucket");
+    }
+    out.close("Buckets");
+    if let (true, Some(last)) = (truncated, page.last()) {
+        out.text("ContinuationToken", &last.name);
+    }
+    if !prefix.is_empty() {
+        out.text("Prefix", &prefix);
+    }
+    Ok(xml(out.finish("ListAllMyBucketsResult")))
+}
+
+/// CreateBucket. Repeating it succeeds in us-east-1 and is `BucketAlreadyOwnedByYou` elsewhere.
+///
+/// # Errors
+/// Those of S3.
+pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
+    let name = BucketName::new(request.bucket())
+        .map_err(|why| S3Error::new(Code::InvalidBucketName).message(why.to_string()))?;
+    let document = document::read(request, upload, document::TERMS).await?;
+    let asked = match document.iter().all(u8::is_ascii_whitespace) {
+        true => None,
+        false => parse::<CreateDocument>(&document)?.location.filter(|location| !location.is_empty()),
+    };
+    let new = NewBucket {
+        name,
+        owner: request.principal.owner.clone(),
+        region: asked.unwrap_or_else(|| gateway.config.region.clone()),
+        binding: None,
+    };
+    let location = format!("/{}", new.name);
+    let region = new.region.clone();
+    match gateway.objects.catalogue.create_bucket(new).await {
+        Err(CreateBucketError::Exists(bucket)) if is_same(gateway, request, &bucket, &region) => {}
+        created => drop(created?),
+    }
+    let mut response = empty(StatusCode::OK);
+    response.headers_mut().insert(header::LOCATION, header_value(&location));
+    Ok(response)
+}
+
+/// Whether the owner repeats the request for an existing bucket in us-east-1, where AWS answers 200 and
+/// changes nothing.
+fn is_same(gateway: &Gateway, request: &Request<'_>, existing: &Bucket, asked_region: &str) -> bool {
+    existing.owner == request.principal.owner
+        && existing.binding.is_none()
+        && region(gateway, &existing.region) == NAMELESS_REGION
+        && asked_region == NAMELESS_REGION
+}
+
+/// The refusal of a CreateBucket whose headers request something that is not offered. It is
+/// `BucketAlreadyExists` if the owner already has the bucket and requests another ACL, ownership or lock.
+pub(super) fn refused_again(gateway: &Gateway, request: &Request<'_>, error: S3Error) -> S3Error {
+    let header = error.get("Header").unwrap_or_default();
+    let of_bucket = header.starts_with("x-amz-grant-")
+        || ["x-amz-acl", "x-amz-object-ownership", "x-amz-bucket-object-lock-enabled"].contains(&header);
+    let name = request.bucket();
+    if of_bucket
+        && request.principal.allows(Action::Admin, Some(name), None)
+        && gateway.objects.bucket(name).is_ok()
+    {
+        return S3Error::new(Code::BucketAlreadyExists).field("BucketName", name);
+    }
+    error
+}
+
+/// HeadBucket.
+///
+/// # Errors
+/// `NoSuchBucket`.
+pub fn head(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.objects.bucket(request.bucket())?;
+    let mut response = empty(StatusCode::OK);
+    let region = header_value(region(gateway, &bucket.region));
+    response.headers_mut().insert("x-amz-bucket-region", region);
+    Ok(response)
+}
+
+/// DeleteBucket.
+///
+/// # Errors
+/// `NoSuchBucket`, `BucketNotEmpty`.
+pub async fn delete(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let name = BucketName::new(&bucket.name).map_err(S3Error::internal)?;
+    gateway.objects.catalogue.delete_bucket(&name).await?;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// GetBucketLocation.
+///
+/// # Errors
+/// `NoSuchBucket`.
+pub fn location(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.objects.bucket(request.bucket())?;
+    let region = region(gateway, &bucket.region);
+    let mut out = Xml::new("LocationConstraint");
+    if region != NAMELESS_REGION {
+        out.content(region);
+    }
+    Ok(xml(out.finish("LocationConstraint")))
+}
+
+fn region<'a>(gateway: &'a Gateway, bucket: &'a str) -> &'a str {
+    if bucket.is_empty() { &gateway.config.region } else { bucket }
+}

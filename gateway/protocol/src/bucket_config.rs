@@ -1,0 +1,88 @@
+//! Reads of a configuration that no bucket or object of mlgw has yet.
+//!
+//! AWS answers such a read either with an empty document or with an error of its own for each
+//! configuration; clients at start ask for many of them and go by exactly that.
+
+use super::Gateway;
+use mlgw_wire::error::{Code, S3Error};
+use super::get::find;
+use super::list::write_owner;
+use mlgw_wire::operation::{Level, Operation};
+use super::request::Request;
+use super::response::{S3Result, xml};
+use mlgw_wire::xml::Xml;
+use std::sync::Arc;
+
+/// Answers a read of a configuration that is not there.
+///
+/// # Errors
+/// `NoSuchBucket`, `NoSuchKey`, and what AWS answers for the absent configuration.
+pub fn absent(gateway: &Arc<Gateway>, request: &Request<'_>, operation: Operation) -> S3Result {
+    use Operation as O;
+    let owner = match request.target.level() {
+        Level::Object if gateway.objects.bucket(request.bucket())?.binding.is_none() => {
+            find(gateway, request)?.object.owner
+        }
+        _ => gateway.objects.bucket(request.bucket())?.owner.clone(),
+    };
+    let missing = |code| Err(S3Error::new(code).field("BucketName", request.bucket()));
+    match operation {
+        O::GetBucketAcl | O::GetObjectAcl => Ok(xml(private_acl(&owner))),
+        O::GetBucketVersioning => Ok(document("VersioningConfiguration")),
+        O::GetBucketLogging => Ok(document("BucketLoggingStatus")),
+        O::GetBucketNotificationConfiguration => Ok(document("NotificationConfiguration")),
+        O::GetBucketAccelerateConfiguration => Ok(document("AccelerateConfiguration")),
+        O::GetBucketRequestPayment => {
+            let mut out = Xml::new("RequestPaymentConfiguration");
+            out.text("Payer", "BucketOwner");
+            Ok(xml(out.finish("RequestPaymentConfiguration")))
+        }
+        O::GetBucketPolicy | O::GetBucketPolicyStatus => missing(Code::NoSuchBucketPolicy),
+        O::GetBucketCors => missing(Code::NoSuchCORSConfiguration),
+        O::GetBucketLifecycleConfiguration => missing(Code::NoSuchLifecycleConfiguration),
+        O::GetBucketEncryption => missing(Code::ServerSideEncryptionConfigurationNotFoundError),
+        O::GetBucketTagging => missing(Code::NoSuchTagSet),
+        O::GetBucketWebsite => missing(Code::NoSuchWebsiteConfiguration),
+        O::GetBucketReplication => missing(Code::ReplicationConfigurationNotFoundError),
+        O::GetBucketOwnershipControls => Ok(xml(owner_enforced())),
+        O::GetPublicAccessBlock => Ok(xml(nothing_public())),
+        O::GetObjectLockConfiguration => missing(Code::ObjectLockConfigurationNotFoundError),
+        O::GetObjectRetention | O::GetObjectLegalHold => {
+            let why = "Bucket is missing Object Lock Configuration";
+            Err(S3Error::new(Code::InvalidRequest).message(why))
+        }
+        other => Err(S3Error::not_implemented(other.name())),
+    }
+}
+
+/// What AWS sets for a new bucket, and what is true of every bucket here: its owner owns every object.
+fn owner_enforced() -> String {
+    let mut out = Xml::new("OwnershipControls");
+    out.open("Rule").text("ObjectOwnership", "BucketOwnerEnforced").close("Rule");
+    out.finish("OwnershipControls")
+}
+
+/// What AWS sets for a new bucket, and what is true of every bucket here: no request without a signature is
+/// served.
+fn nothing_public() -> String {
+    let mut out = Xml::new("PublicAccessBlockConfiguration");
+    for tag in ["BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets"] {
+        out.value(tag, true);
+    }
+    out.finish("PublicAccessBlockConfiguration")
+}
+
+fn document(root: &str) -> super::response::S3Response {
+    xml(Xml::new(root).finish(root))
+}
+
+/// The ACL that everything has: its owner may do all, nobody else anything.
+fn private_acl(owner: &str) -> String {
+    let mut out = Xml::new("AccessControlPolicy");
+    write_owner(&mut out, "Owner", owner);
+    out.open("AccessControlList").open("Grant");
+    out.open("Grantee xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:type=\"CanonicalUser\"");
+    out.text("ID", owner).text("DisplayName", "mlgw").close("Grantee");
+    out.text("Permission", "FULL_CONTROL").close("Grant").close("AccessControlList");
+    out.finish("AccessControlPolicy")
+}

@@ -1,0 +1,166 @@
+//! `If-*` headers: for reads decided here, for writes handed to the catalogue, which decides them
+//! at the moment of the write.
+//!
+//! A write's conditions are also looked at before its body is read, so that a client need not send
+//! gigabytes to be refused; only the catalogue's word counts.
+
+use mlgw_wire::error::{Code, S3Error};
+use super::request::Request;
+use http::{HeaderMap, HeaderName, header};
+use mlgw_common::Timestamp;
+use mlgw_metadata::command::{Conditions, EtagCondition};
+use mlgw_metadata::schema::ObjectVersion;
+
+/// The conditions of a read, by their header names or by those of a copy's source.
+pub struct ReadConditions {
+    if_match: HeaderName,
+    if_none_match: HeaderName,
+    if_modified_since: HeaderName,
+    if_unmodified_since: HeaderName,
+}
+
+/// The conditions of GET and HEAD.
+pub static OF_READS: ReadConditions = ReadConditions {
+    if_match: header::IF_MATCH,
+    if_none_match: header::IF_NONE_MATCH,
+    if_modified_since: header::IF_MODIFIED_SINCE,
+    if_unmodified_since: header::IF_UNMODIFIED_SINCE,
+};
+
+/// The conditions on the source of a copy.
+pub static OF_COPY_SOURCE: ReadConditions = ReadConditions {
+    if_match: HeaderName::from_static("x-amz-copy-source-if-match"),
+    if_none_match: HeaderName::from_static("x-amz-copy-source-if-none-match"),
+    if_modified_since: HeaderName::from_static("x-amz-copy-source-if-modified-since"),
+    if_unmodified_since: HeaderName::from_static("x-amz-copy-source-if-unmodified-since"),
+};
+
+/// What the conditions of a read say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Send the object.
+    Send,
+    /// The client's copy is still good.
+    NotModified,
+    /// The object is not as the client wants it; the condition that failed.
+    Failed(&'static str),
+}
+
+impl ReadConditions {
+    /// Decides in the order of RFC 9110 section 13.2.2.
+    #[must_use]
+    pub fn check(&self, headers: &HeaderMap, etag: &str, modified: Timestamp) -> Verdict {
+        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        // HTTP dates have whole seconds.
+        let modified_secs = modified.as_secs();
+        match (text(&self.if_match), text(&self.if_unmodified_since).and_then(date)) {
+            (Some(wanted), _) if !names(wanted, etag) => return Verdict::Failed("If-Match"),
+            (None, Some(since)) if modified_secs > since => return Verdict::Failed("If-Unmodified-Since"),
+            _ => {}
+        }
+        match (text(&self.if_none_match), text(&self.if_modified_since).and_then(date)) {
+            (Some(unwanted), _) if names(unwanted, etag) => Verdict::NotModified,
+            (None, Some(since)) if modified_secs <= since => Verdict::NotModified,
+            _ => Verdict::Send,
+        }
+    }
+}
+
+/// Whether a header of ETags names `etag`: quoted or not, weak or strong, `*` for all.
+#[must_use]
+pub fn names(header: &str, etag: &str) -> bool {
+    header.split(',').map(unquote).any(|one| one == "*" || one == etag)
+}
+
+/// An ETag without white space, weakness and quotes.
+#[must_use]
+pub fn unquote(etag: &str) -> &str {
+    let etag = etag.trim();
+    etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
+}
+
+/// Seconds since the Unix epoch of an HTTP date; a malformed one counts as absent.
+fn date(text: &str) -> Option<i64> {
+    let time = httpdate::parse_http_date(text).ok()?;
+    let secs = time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
+    i64::try_from(secs).ok()
+}
+
+/// The conditions of a write. AWS takes no `If-None-Match` but `*` there; other ETags are compared
+/// here, which can only refuse what the client did not want.
+///
+/// # Errors
+/// `InvalidArgument` for a header that is not text.
+pub fn of_write(request: &Request<'_>) -> Result<Conditions, S3Error> {
+    let if_match = request.header(header::IF_MATCH.as_str())?.map(etags);
+    let if_none_match = request.header(header::IF_NONE_MATCH.as_str())?.map(etags);
+    Ok(Conditions { if_match, if_none_match, ..Conditions::default() })
+}
+
+/// The ETags that a header names.
+#[must_use]
+pub fn etags(header: &str) -> EtagCondition {
+    match unquote(header) {
+        "*" => EtagCondition::any(),
+        _ => EtagCondition::one_of(header.split(',').map(|etag| unquote(etag).to_owned()).collect()),
+    }
+}
+
+/// Looks at the conditions of a write against what is there now.
+///
+/// # Errors
+/// `PreconditionFailed`, or `NoSuchKey` for `If-Match` on a missing key.
+pub fn check_write(conditions: &Conditions, current: Option<&ObjectVersion>) -> Result<(), S3Error> {
+    let Some(object) = current else {
+        return match conditions.if_match {
+            Some(_) => Err(S3Error::new(Code::NoSuchKey)),
+            None => Ok(()),
+        };
+    };
+    if conditions.if_match.as_ref().is_some_and(|wanted| !wanted.contains(&object.etag)) {
+        return Err(S3Error::precondition_failed("If-Match"));
+    }
+    if conditions.if_none_match.as_ref().is_some_and(|unwanted| unwanted.contains(&object.etag)) {
+        return Err(S3Error::precondition_failed("If-None-Match"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OF_READS, Verdict};
+    use http::HeaderMap;
+    use mlgw_common::Timestamp;
+
+    const MODIFIED: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
+    const BEFORE: &str = "Tue, 14 Nov 2023 22:13:19 GMT";
+
+    fn check(headers: &[(&'static str, &str)]) -> Verdict {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, value.parse().unwrap());
+        }
+        OF_READS.check(&map, "abc", Timestamp(1_700_000_000_999))
+    }
+
+    #[test]
+    fn etags_match_quoted_or_not_and_in_lists() {
+        for same in ["abc", "\"abc\"", "W/\"abc\"", "\"x\", \"abc\"", "*"] {
+            assert_eq!(check(&[("if-match", same)]), Verdict::Send, "{same}");
+            assert_eq!(check(&[("if-none-match", same)]), Verdict::NotModified, "{same}");
+        }
+        assert_eq!(check(&[("if-match", "\"x\"")]), Verdict::Failed("If-Match"));
+        assert_eq!(check(&[("if-none-match", "\"x\"")]), Verdict::Send);
+    }
+
+    #[test]
+    fn dates_have_whole_seconds_and_yield_to_etags() {
+        assert_eq!(check(&[("if-modified-since", MODIFIED)]), Verdict::NotModified);
+        assert_eq!(check(&[("if-modified-since", BEFORE)]), Verdict::Send);
+        assert_eq!(check(&[("if-unmodified-since", MODIFIED)]), Verdict::Send);
+        assert_eq!(check(&[("if-unmodified-since", BEFORE)]), Verdict::Failed("If-Unmodified-Since"));
+        assert_eq!(check(&[("if-match", "abc"), ("if-unmodified-since", BEFORE)]), Verdict::Send);
+        assert_eq!(check(&[("if-none-match", "x"), ("if-modified-since", MODIFIED)]), Verdict::Send);
+        assert_eq!(check(&[("if-modified-since", "yesterday")]), Verdict::Send);
+    }
+}

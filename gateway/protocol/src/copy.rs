@@ -1,0 +1,339 @@
+//! CopyObject and UploadPartCopy.
+//!
+//! A copy copies bytes: a body belongs to one version. The one exception is a copy of an object
+//! onto itself that replaces its metadata, which changes the record and leaves the body. A long
+//! copy answers early and keeps the connection alive.
+
+use crate::put::writer;
+use mlgw_wire::checksums;
+use super::conditions;
+use super::copied::{Copied, CopiedReader};
+use mlgw_wire::copy_source::{self, source_range};
+use mlgw_wire::error::{Code, S3Error};
+use super::multipart::{asked_checksum, checksum_of_parts, find_upload, named, part_number};
+use super::object_headers::{self, WEBSITE_REDIRECT};
+use super::request::Request;
+use super::response::{S3Result, xml};
+use super::tagging::update;
+use mlgw_wire::xml::Xml;
+use super::{Gateway, keep_alive};
+use mlgw_objects::checksum::Algorithm;
+use bytes::Bytes;
+use mlgw_common::Timestamp;
+use mlgw_common::limits::PUT_BYTES_MAX;
+use mlgw_metadata::command::update_object::Update;
+use mlgw_metadata::command::{Replace, SetTags};
+use mlgw_metadata::schema::{Checksum, ChecksumKind, Pair, Upload};
+use mlgw_objects::checksum::{self, Running};
+use mlgw_objects::memory::{Account, MemoryGrant};
+use mlgw_objects::multipart::UploadKey;
+use mlgw_objects::put::{Description, STORAGE_CLASS, Source, Sums, Target};
+use mlgw_objects::read::Found;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a copy is of.
+///
+/// # Errors
+/// Those of [`copy_source::Source::parse`].
+pub(super) fn source(request: &Request<'_>) -> Result<copy_source::Source, S3Error> {
+    copy_source::Source::parse(request.header("x-amz-copy-source")?.unwrap_or_default())
+}
+
+/// Whether a directive header says `REPLACE`.
+pub(super) fn replaces(request: &Request<'_>, name: &'static str) -> Result<bool, S3Error> {
+    match request.header(name)? {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(other) => Err(S3Error::invalid_argument(format!("Unknown {name}."), name, other)),
+    }
+}
+
+/// CopyObject.
+///
+/// # Errors
+/// Those of S3.
+pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let key = request.key()?.clone();
+    let from = Copied::find(gateway, request, source(request)?).await?;
+    let (replaces_metadata, replaces_tags) =
+        (replaces(request, "x-amz-metadata-directive")?, replaces(request, "x-amz-tagging-directive")?);
+    let given = object_headers::description(request)?;
+    let asked = asked_checksum(request)?.map(|(algorithm, _)| algorithm);
+    let from = match from {
+        // A copy that gets another checksum has to be read and written again.
+        Copied::Ours(from)
+            if from.bucket.id == bucket.id
+                && from.key == key
+                && (asked.is_none() || checksum_of_copy(&from.object.checksums, asked).0.is_some()) =>
+        {
+            return onto_itself(gateway, request, *from, given, replaces_metadata, replaces_tags).await;
+        }
+        from => from,
+    };
+    check_size(&from)?;
+    let description = described(&from, given, replaces_metadata, replaces_tags).await?;
+    let conditions = conditions::of_write(request)?;
+    conditions::check_write(&conditions, gateway.objects.current(bucket.bucket_id(), &key)?.as_ref())?;
+    let (gateway, memory) = (gateway.clone(), request.memory.clone());
+    let (owner, now) = (writer(&request.principal), request.now);
+    gateway.objects.check_quota(&bucket, &key, &owner.payer, Some(from.object().size))?;
+    let compression = gateway.compression(request, &bucket, &key, Some(from.object().size), &description);
+    let (kept, computed) = checksum_of_copy(&from.object().checksums, asked);
+    keep_alive::answer(async move {
+        let range = 0..from.object().size;
+        let target = Target { bucket: &bucket, key: &key, part: None };
+        let body = CopyBody::open(&gateway, &memory, from, range, computed).await?;
+        let mut stored = gateway.objects.store(&memory, target, body, compression).await?;
+        stored.checksums.extend(kept);
+        let object = stored.object(description, owner, now.as_millis());
+        let result = copy_result("CopyObjectResult", &stored.etag, (&stored.checksums, 0), now);
+        gateway.objects.put_version(&bucket, &key, object, stored.extents, conditions).await?;
+        Ok(result)
+    })
+    .await
+}
+
+/// The checksum of a copy, which is of the whole object: the one of its source where that has it, or else the
+/// algorithm that it is computed by. It is the algorithm that the request asks for, or that of the source.
+fn checksum_of_copy(source: &[Checksum], asked: Option<Algorithm>) -> (Option<Checksum>, Option<Algorithm>) {
+    let of_source = source.first().map(|checksum| checksum::algorithm(checksum.algorithm()));
+    let algorithm = asked.or(of_source).unwrap_or(checksum::DEFAULT);
+    let holds = |one: &&Checksum| {
+        one.kind() == ChecksumKind::FullObject && checksum::algorithm(one.algorithm()) == algorithm
+    };
+    match source.iter().find(holds) {
+        Some(kept) => (Some(kept.clone()), None),
+        None => (None, Some(algorithm)),
+    }
+}
+
+/// Refuses to copy at once what no PUT may be.
+pub(super) fn check_size(from: &Copied) -> Result<(), S3Error> {
+    if from.object().size <= PUT_BYTES_MAX {
+        return Ok(());
+    }
+    let why =
+        "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120";
+    Err(S3Error::new(Code::InvalidRequest).message(why))
+}
+
+/// What a copy will be like: as its source, but for what the request gives instead.
+pub(super) async fn described(
+    from: &Copied,
+    given: Description,
+    replaces_metadata: bool,
+    replaces_tags: bool,
+) -> Result<Description, S3Error> {
+    if replaces_metadata && replaces_tags {
+        return Ok(given);
+    }
+    let mut description = from.description().await?;
+    if replaces_metadata {
+        (description.headers, description.metadata) = (given.headers, given.metadata);
+    } else {
+        description.headers = kept_headers(&description.headers, given.headers);
+    }
+    if replaces_tags {
+        description.tags = given.tags;
+    }
+    Ok(description)
+}
+
+/// The stored headers of a copy that keeps those of its source. The website redirect belongs to one object
+/// and is not copied; the request may give another.
+fn kept_headers(source: &[Pair], given: Vec<Pair>) -> Vec<Pair> {
+    let is_redirect = |pair: &&Pair| pair.name == WEBSITE_REDIRECT;
+    let kept = source.iter().filter(|pair| !is_redirect(pair)).cloned();
+    kept.chain(given.into_iter().filter(|pair| is_redirect(&pair))).collect()
+}
+
+/// A copy of an object onto itself: other metadata, the same body.
+async fn onto_itself(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    from: Found,
+    given: Description,
+    replaces_metadata: bool,
+    replaces_tags: bool,
+) -> S3Result {
+    let redirects = given.headers.iter().any(|pair| pair.name == WEBSITE_REDIRECT);
+    if !replaces_metadata && !replaces_tags && !redirects {
+        let why = "This copy request is illegal because it is trying to copy an object to itself without \
+                   changing the object's metadata, storage class, website redirect location or \
+                   encryption attributes.";
+        return Err(S3Error::new(Code::InvalidRequest).message(why));
+    }
+    let (headers, metadata) = match replaces_metadata {
+        true => (given.headers, given.metadata),
+        false => (kept_headers(&from.object.headers, given.headers), from.object.metadata.clone()),
+    };
+    let change = Update::Replace(Replace {
+        headers,
+        metadata,
+        tags: replaces_tags.then_some(SetTags { tags: given.tags }),
+        modified_ms: request.now.as_millis(),
+        storage_class: STORAGE_CLASS.to_owned(),
+    });
+    update(gateway, request, &from, change).await?;
+    let object = &from.object;
+    Ok(xml(copy_result(
+        "CopyObjectResult",
+        &object.etag,
+        (&object.checksums, object.part_count),
+        request.now,
+    )))
+}
+
+/// UploadPartCopy.
+///
+/// # Errors
+/// Those of S3.
+pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let named = named(gateway, request)?;
+    let record = find_upload(gateway, &named)?;
+    upload_part_copy_of(gateway, request, named, &record).await
+}
+
+/// UploadPartCopy to the upload `named`, which `record` is of.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn upload_part_copy_of(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    named: UploadKey,
+    record: &Upload,
+) -> S3Result {
+    let number = part_number(request)?;
+    let asked = checksum_of_parts(&named.bucket, record);
+    let from = Copied::find(gateway, request, source(request)?).await?;
+    let range = part_range(request, &from)?;
+    let bytes = range.end - range.start;
+    gateway.objects.check_quota_of_part(&named.bucket, &named.key, record, number, Some(bytes))?;
+    let compression = gateway.part_compression(request, &named.bucket, record)?;
+    let (gateway, memory, now) = (gateway.clone(), request.memory.clone(), request.now);
+    keep_alive::answer(async move {
+        let body = CopyBody::open(&gateway, &memory, from, range, asked).await?;
+        let stored = gateway.objects.store(&memory, named.part(number), body, compression).await?;
+        let result = copy_result("CopyPartResult", &stored.etag, (&stored.checksums, 0), now);
+        gateway.objects.put_part(&named, number, now, stored).await?;
+        Ok(result)
+    })
+    .await
+}
+
+/// Which bytes of the source a part is a copy of.
+pub(super) fn part_range(request: &Request<'_>, from: &Copied) -> Result<Range<u64>, S3Error> {
+    let size = from.object().size;
+    let range = match request.header("x-amz-copy-source-range")? {
+        Some(header) => source_range(header, size)?,
+        None => 0..size,
+    };
+    if range.end - range.start > PUT_BYTES_MAX {
+        return Err(S3Error::new(Code::EntityTooLarge));
+    }
+    Ok(range)
+}
+
+/// The bytes of a copy, as a source of the object layer.
+struct CopyBody {
+    reader: CopiedReader,
+    _memory: Option<Arc<MemoryGrant>>,
+    bytes: u64,
+    wants_md5: bool,
+    checksum: Option<Running>,
+}
+
+impl CopyBody {
+    /// Opens `range` of what is copied; `computed` is the algorithm of a checksum that is computed.
+    async fn open(
+        gateway: &Gateway,
+        memory: &Account,
+        from: Copied,
+        range: Range<u64>,
+        computed: Option<Algorithm>,
+    ) -> Result<Self, S3Error> {
+        let bytes = range.end - range.start;
+        let (reader, held) = from.read(gateway, memory, range).await?;
+        let (wants_md5, checksum) = (gateway.objects.md5_etags, computed.map(Running::new));
+        Ok(Self { reader, _memory: held, bytes, wants_md5, checksum })
+    }
+}
+
+impl Source for CopyBody {
+    type Error = S3Error;
+
+    fn length(&self) -> Option<u64> {
+        Some(self.bytes)
+    }
+
+    fn wants_md5(&self) -> bool {
+        self.wants_md5
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
+        let piece = self.reader.next().await?;
+        if let (Some(checksum), Some(piece)) = (&mut self.checksum, &piece) {
+            checksum.update(piece);
+        }
+        Ok(piece)
+    }
+
+    fn finish(self, md5: Option<[u8; 16]>) -> Result<Sums, S3Error> {
+        let checksum = self.checksum.map(|running| (running.algorithm(), running.finish()));
+        Ok(Sums { bytes: self.bytes, md5, checksums: checksum.into_iter().collect() })
+    }
+}
+
+fn copy_result(root: &str, etag: &str, (of_copy, part_count): (&[Checksum], u32), now: Timestamp) -> String {
+    let mut out = Xml::new(root);
+    out.time("LastModified", now).etag(etag);
+    for checksum in of_copy {
+        let algorithm = checksum::algorithm(checksum.algorithm());
+        out.text(checksums::element(algorithm), &checksums::text(checksum, part_count));
+        // A part is always hashed as a whole.
+        if root == "CopyObjectResult" {
+            out.text("ChecksumType", checksums::kind_name(checksum.kind()));
+        }
+    }
+    out.finish(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Algorithm, Checksum, ChecksumKind, Pair, checksum_of_copy, kept_headers};
+    use mlgw_objects::checksum::stored;
+
+    #[test]
+    fn a_copy_has_a_checksum_of_the_whole_by_the_algorithm_of_its_source() {
+        let of = |algorithm: Algorithm, kind| stored(algorithm, kind, vec![1; algorithm.value_bytes()]);
+        for algorithm in Algorithm::ALL.iter().copied() {
+            let full: Vec<Checksum> = vec![of(algorithm, ChecksumKind::FullObject)];
+            assert_eq!(
+                checksum_of_copy(&full, None),
+                (Some(full[0].clone()), None),
+                "it holds for the copy, too"
+            );
+            assert_eq!(checksum_of_copy(&full, Some(algorithm)), (Some(full[0].clone()), None));
+            let of_parts = [of(algorithm, ChecksumKind::Composite)];
+            assert_eq!(checksum_of_copy(&of_parts, None), (None, Some(algorithm)), "a copy has no parts");
+            for asked in Algorithm::ALL.iter().copied().filter(|asked| *asked != algorithm) {
+                assert_eq!(checksum_of_copy(&full, Some(asked)), (None, Some(asked)));
+            }
+        }
+        assert_eq!(checksum_of_copy(&[], None), (None, Some(Algorithm::Crc64Nvme)));
+        assert_eq!(checksum_of_copy(&[], Some(Algorithm::Sha1)), (None, Some(Algorithm::Sha1)));
+    }
+
+    #[test]
+    fn where_a_website_redirects_to_is_not_copied() {
+        let pair = |name: &str, value: &str| Pair::new(name, value);
+        let source = [pair("content-type", "a/b"), pair("x-amz-website-redirect-location", "/x")];
+        assert_eq!(kept_headers(&source, vec![]), [pair("content-type", "a/b")]);
+        let given = vec![pair("content-type", "c/d"), pair("x-amz-website-redirect-location", "/y")];
+        let expected = [pair("content-type", "a/b"), pair("x-amz-website-redirect-location", "/y")];
+        assert_eq!(kept_headers(&source, given), expected);
+    }
+}

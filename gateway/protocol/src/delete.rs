@@ -1,0 +1,181 @@
+//! DeleteObject and DeleteObjects.
+//!
+//! Deleting what is not there succeeds. The keys of one DeleteObjects are proposed together, so
+//! that the catalogue commits them with few syncs; each has a result of its own.
+
+use super::conditions::etags;
+use mlgw_wire::elements::{DeleteDocument, Doomed};
+use mlgw_wire::error::{Code, S3Error};
+use super::noted;
+use super::request::Request;
+use super::response::{S3Result, empty, long_xml};
+use mlgw_wire::target::check_version;
+use mlgw_wire::xml::{Xml, parse};
+use super::{Gateway, Upload, document};
+use mlgw_wire::access::Action;
+use futures_util::future::join_all;
+use http::StatusCode;
+use mlgw_common::ObjectKey;
+use mlgw_common::limits::DELETE_OBJECTS_KEYS_MAX;
+use mlgw_metadata::command::Conditions;
+use mlgw_metadata::schema::Bucket;
+use std::sync::Arc;
+
+/// DeleteObject.
+///
+/// # Errors
+/// Those of S3.
+pub async fn delete_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    check_version(request.query.raw("versionId"))?;
+    let given = Given {
+        etag: request.header("if-match")?,
+        size: request.header("x-amz-if-match-size")?,
+        modified: request.header("x-amz-if-match-last-modified-time")?,
+    };
+    gateway.objects.delete(&bucket, request.key()?, request.now, given.conditions()?).await?;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// The conditions of a delete, as text.
+struct Given<'a> {
+    etag: Option<&'a str>,
+    size: Option<&'a str>,
+    modified: Option<&'a str>,
+}
+
+impl Given<'_> {
+    fn conditions(&self) -> Result<Conditions, S3Error> {
+        let invalid = |name: &'static str, value: &str| {
+            S3Error::invalid_argument(format!("{name} is not well-formed"), name, value)
+        };
+        let size = |text: &str| text.trim().parse().map_err(|_| invalid("x-amz-if-match-size", text));
+        let time = |text: &str| {
+            let secs = date_secs(text.trim());
+            secs.map(|secs| secs * 1000).ok_or_else(|| invalid("x-amz-if-match-last-modified-time", text))
+        };
+        Ok(Conditions {
+            if_match: self.etag.map(etags),
+            if_match_size: self.size.map(size).transpose()?,
+            if_match_modified_ms: self.modified.map(time).transpose()?,
+            ..Conditions::default()
+        })
+    }
+}
+
+/// Seconds since the Unix epoch of a time in either of the forms that clients send.
+fn date_secs(text: &str) -> Option<i64> {
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
+        return Some(time.as_second());
+    }
+    let time = httpdate::parse_http_date(text).ok()?;
+    i64::try_from(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs()).ok()
+}
+
+/// DeleteObjects.
+///
+/// # Errors
+/// Those of S3; what goes wrong with one key is in the answer's document.
+pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let document = read_document(request, upload).await?;
+    let deletes = document.objects.iter().map(|doomed| delete_one(gateway, &bucket, request, doomed));
+    let results = join_all(deletes).await;
+    answer(&document, gateway, request, results)
+}
+
+/// Reads the document of a DeleteObjects.
+///
+/// # Errors
+/// `MalformedXML`; those of bodies.
+pub(super) async fn read_document(request: &Request<'_>, upload: Upload<'_>) -> Result<DeleteDocument, S3Error> {
+    let text = document::read(request, upload, document::TERMS).await?;
+    let document: DeleteDocument = parse(&text)?;
+    if document.objects.is_empty() || document.objects.len() > DELETE_OBJECTS_KEYS_MAX {
+        let why = format!("A DeleteObjects names 1 to {DELETE_OBJECTS_KEYS_MAX} keys.");
+        return Err(S3Error::new(Code::MalformedXML).message(why));
+    }
+    Ok(document)
+}
+
+/// The answer, given what came of each key; the policy engine hears of those that are deleted.
+///
+/// # Errors
+/// `SlowDown` when there is no memory for it.
+pub(super) fn answer(
+    document: &DeleteDocument,
+    gateway: &Gateway,
+    request: &Request<'_>,
+    results: Vec<Result<(), S3Error>>,
+) -> S3Result {
+    let mut out = Xml::new("DeleteResult");
+    for (doomed, result) in document.objects.iter().zip(results) {
+        if result.is_ok() {
+            noted::deleted(gateway, request, &doomed.key);
+        }
+        match result {
+            Ok(()) if document.quiet => {}
+            Ok(()) => {
+                out.open("Deleted").text("Key", &doomed.key);
+                out.optional("VersionId", doomed.version_id.as_deref()).close("Deleted");
+            }
+            Err(error) => {
+                out.open("Error").text("Key", &doomed.key);
+                out.optional("VersionId", doomed.version_id.as_deref());
+                out.text("Code", error.code().as_str()).text("Message", error.text()).close("Error");
+            }
+        }
+    }
+    long_xml(request.memory, out.finish("DeleteResult"))
+}
+
+/// Returns the key that an element names, which the caller may delete.
+///
+/// # Errors
+/// `AccessDenied`, `NoSuchVersion`, `InvalidArgument`.
+pub(super) fn key_of(doomed: &Doomed, request: &Request<'_>) -> Result<ObjectKey, S3Error> {
+    let key = ObjectKey::new(&doomed.key).map_err(|_| S3Error::new(Code::InvalidArgument))?;
+    if !request.principal.allows(Action::Write, Some(request.bucket()), Some(key.as_str())) {
+        return Err(S3Error::new(Code::AccessDenied));
+    }
+    check_version(doomed.version_id.as_deref())?;
+    Ok(key)
+}
+
+async fn delete_one(
+    gateway: &Gateway,
+    bucket: &Bucket,
+    request: &Request<'_>,
+    doomed: &Doomed,
+) -> Result<(), S3Error> {
+    let key = key_of(doomed, request)?;
+    let given = Given {
+        etag: doomed.etag.as_deref(),
+        size: doomed.size.as_deref(),
+        modified: doomed.modified.as_deref(),
+    };
+    Ok(gateway.objects.delete(bucket, &key, request.now, given.conditions()?).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DeleteDocument, date_secs};
+    use mlgw_wire::xml::parse;
+
+    #[test]
+    fn the_document_keeps_every_byte_of_a_key() {
+        let text = "<Delete xmlns=\"x\"><Object><Key> a&amp;b/ </Key></Object><Quiet>true</Quiet>\
+                    <Object><VersionId>null</VersionId><Key>..</Key></Object></Delete>";
+        let document: DeleteDocument = parse(text.as_bytes()).unwrap();
+        assert!(document.quiet);
+        assert_eq!(document.objects[0].key, " a&b/ ");
+        assert_eq!(document.objects[1].version_id.as_deref(), Some("null"));
+    }
+
+    #[test]
+    fn times_come_in_two_forms() {
+        assert_eq!(date_secs("2023-11-14T22:13:20Z"), Some(1_700_000_000));
+        assert_eq!(date_secs("Tue, 14 Nov 2023 22:13:20 GMT"), Some(1_700_000_000));
+        assert_eq!(date_secs("soon"), None);
+    }
+}

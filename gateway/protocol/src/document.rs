@@ -1,0 +1,43 @@
+//! Documents that clients send: XML bodies, read whole within their limit and the memory budget.
+
+use super::Upload;
+use mlgw_wire::error::S3Error;
+use super::request::Request;
+use mlgw_body::{Body, Terms, read_all};
+use bytes::Bytes;
+use mlgw_common::limits::{SMALL_BODY_BYTES, XML_BODY_BYTES_MAX};
+use mlgw_objects::CONNECTION_BLOCKS;
+use mlgw_objects::memory::{MemoryGrant, blocks_of};
+use std::ops::Deref;
+
+/// A document, with the memory that it holds.
+pub struct Document {
+    bytes: Bytes,
+    _memory: Option<MemoryGrant>,
+}
+
+impl Deref for Document {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// What a document is held to.
+pub const TERMS: Terms = Terms::document(XML_BODY_BYTES_MAX as u64);
+
+/// Reads the document of a request.
+///
+/// # Errors
+/// Whatever is wrong with the body, `SlowDown` when memory is short.
+pub async fn read(request: &Request<'_>, upload: Upload<'_>, terms: Terms) -> Result<Document, S3Error> {
+    let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
+    let bytes_max = body.decoded_length().unwrap_or(terms.bytes_max);
+    let memory = match bytes_max <= SMALL_BODY_BYTES as u64 {
+        true => None,
+        // Once as it came and once as it was understood.
+        false => Some(request.memory.reserve(2 * blocks_of(bytes_max) + CONNECTION_BLOCKS).await?),
+    };
+    Ok(Document { bytes: read_all(body).await?, _memory: memory })
+}

@@ -1,0 +1,50 @@
+//! docs/S3.md: every operation and every request header, printed from the tables that decide.
+
+use mlgw_wire::headers;
+use mlgw_wire::operation::{Operation, Support};
+use mlgw_config::printed::assert_file_is;
+
+fn operations(support: Support) -> String {
+    let named = Operation::ALL.iter().filter(|op| op.support() == support && **op != Operation::Unknown);
+    named.map(|op| op.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// Columns of a line of prose.
+const COLUMNS: usize = 110;
+
+/// `text` in lines of at most [`COLUMNS`], as far as its words allow.
+fn wrapped(text: &str) -> String {
+    let (mut page, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        if column > 0 && column + 1 + word.len() > COLUMNS {
+            page.push('\n');
+            column = 0;
+        } else if column > 0 {
+            page.push(' ');
+            column += 1;
+        }
+        page.push_str(word);
+        column += word.len();
+    }
+    page
+}
+
+fn page() -> String {
+    let paragraphs = [
+        "Printed from the tables of the program; a test keeps it true. What it means in detail is in \
+         [SEMANTICS.md](SEMANTICS.md)."
+            .to_owned(),
+        "## Operations".to_owned(),
+        format!("Offered: {}.", operations(Support::Full)),
+        format!("Answered as AWS does where no such configuration was set: {}.", operations(Support::Absent)),
+        format!("Answered `NotImplemented`, by name: {}.", operations(Support::None)),
+        "## Request headers".to_owned(),
+    ];
+    let prose: String = paragraphs.iter().map(|paragraph| wrapped(paragraph) + "\n\n").collect();
+    format!("# The S3 API, operation by operation and header by header\n\n{prose}{}", headers::markdown())
+}
+
+#[test]
+fn the_page_says_what_the_tables_say() {
+    assert_file_is("docs/S3.md", &page());
+}

@@ -1,0 +1,278 @@
+//! GetObject and HeadObject.
+//!
+//! The head of an answer always states its length; a range is always 206. A small answer is read
+//! before its head is sent, so that damage is an error and not a cut connection; of a large one the
+//! first piece is.
+
+use super::Gateway;
+use mlgw_wire::checksums;
+use super::conditions::{OF_READS, Verdict};
+use mlgw_wire::error::{Code, S3Error};
+use super::noted;
+use super::object_headers::{describe, http_date, override_headers};
+use super::request::Request;
+use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty};
+use mlgw_wire::values::header_value;
+use mlgw_wire::target::check_version;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use http::{HeaderValue, StatusCode, header};
+use mlgw_common::Timestamp;
+use mlgw_common::limits::{LOOK_AGAIN_MAX, PART_NUMBER_MAX};
+use mlgw_metadata::schema::{Checksum, ObjectVersion};
+use mlgw_objects::ObjectError;
+use mlgw_objects::memory::MemoryGrant;
+use mlgw_objects::read::{Found, Part};
+use mlgw_objects::reader::{BodyReader, ReadError};
+use mlgw_objects::stages::stage;
+use mlgw_tiering::Turn;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// GetObject.
+///
+/// # Errors
+/// Those of S3.
+pub async fn get_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    for _ in 1..LOOK_AGAIN_MAX {
+        match get_once(gateway, request).await {
+            // The object was replaced and freed between the look at its record and the first read.
+            Err(GetError::Read(ReadError::Missing(_))) => {}
+            done => return Ok(done?),
+        }
+    }
+    Ok(get_once(gateway, request).await?)
+}
+
+/// What a GET fails with.
+pub(super) enum GetError {
+    Answer(S3Error),
+    Read(ReadError),
+}
+
+impl From<ObjectError> for GetError {
+    fn from(error: ObjectError) -> Self {
+        Self::Answer(error.into())
+    }
+}
+
+impl From<S3Error> for GetError {
+    fn from(error: S3Error) -> Self {
+        Self::Answer(error)
+    }
+}
+
+impl From<GetError> for S3Error {
+    fn from(error: GetError) -> Self {
+        match error {
+            GetError::Answer(error) => error,
+            GetError::Read(error) => ObjectError::from(error).into(),
+        }
+    }
+}
+
+async fn get_once(gateway: &Arc<Gateway>, request: &Request<'_>) -> Result<S3Response, GetError> {
+    let found = find(gateway, request)?;
+    answer_get(gateway, request, &found).await
+}
+
+/// The answer to a GET of an object that was found.
+pub(super) async fn answer_get(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    found: &Found,
+) -> Result<S3Response, GetError> {
+    let mut answer = match answer_head(request, &found.object, &|at| Ok(found.part(&gateway.objects, at)?))? {
+        Ok(answer) => answer,
+        Err(not_modified) => return Ok(not_modified),
+    };
+    override_headers(request, answer.response.headers_mut())?;
+    let length = answer.range.end - answer.range.start;
+    let ruled = noted::read(gateway, request, found, answer.range.clone());
+    let (mut reader, memory) = found.reader(&gateway.objects, request.memory, answer.range).await?;
+    let lane = gateway.lanes.of_read(&request.head.headers, &request.principal.access_key);
+    reader.set_turn(Turn::from(lane).ruled(ruled));
+    let first = stage("read", reader.next()).await.map_err(GetError::Read)?;
+    let Some(first) = first else { return Ok(answer.response) };
+    let whole = first.len() as u64 == length;
+    let first = attached(first, &memory);
+    *answer.response.body_mut() = if whole {
+        ResponseBody::full(first)
+    } else {
+        ResponseBody::sized(length, stream::once(async { Ok(first) }).chain(pieces(reader, memory)))
+    };
+    Ok(answer.response)
+}
+
+/// HeadObject.
+///
+/// # Errors
+/// Those of S3.
+pub fn head_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    answer_head_request(gateway, request, &find(gateway, request)?)
+}
+
+/// The answer to a HEAD of an object that was found.
+pub(super) fn answer_head_request(gateway: &Gateway, request: &Request<'_>, found: &Found) -> S3Result {
+    let mut answer = match answer_head(request, &found.object, &|at| Ok(found.part(&gateway.objects, at)?))? {
+        Ok(answer) => answer,
+        Err(not_modified) => return Ok(not_modified),
+    };
+    override_headers(request, answer.response.headers_mut())?;
+    // Stated by hand: the body of this answer is empty, the one that GET would send is not.
+    let length = HeaderValue::from(answer.range.end - answer.range.start);
+    answer.response.headers_mut().insert(header::CONTENT_LENGTH, length);
+    Ok(answer.response)
+}
+
+/// A piece with the memory that it takes, until the connection has written it.
+pub(super) fn attached(piece: Bytes, memory: &Option<Arc<MemoryGrant>>) -> Bytes {
+    match memory {
+        Some(memory) => memory.attached_to(piece),
+        None => piece,
+    }
+}
+
+/// What is left of a body, piece by piece.
+fn pieces(
+    reader: BodyReader,
+    memory: Option<Arc<MemoryGrant>>,
+) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
+    stream::try_unfold((reader, memory), |(mut reader, memory)| async {
+        match reader.next().await {
+            Ok(Some(bytes)) => Ok(Some((attached(bytes, &memory), (reader, memory)))),
+            Ok(None) => Ok(None),
+            Err(error) => {
+                tracing::warn!(%error, "a download was cut off");
+                Err(BodyError::from(error))
+            }
+        }
+    })
+}
+
+/// Finds the object that a request names.
+///
+/// # Errors
+/// `NoSuchBucket`, `NoSuchKey`, `NoSuchVersion`.
+pub(super) fn find(gateway: &Gateway, request: &Request<'_>) -> Result<Found, S3Error> {
+    let bucket = gateway.bucket(request.bucket())?;
+    let key = request.key()?;
+    check_version(request.query.raw("versionId"))?;
+    Ok(gateway.objects.find(bucket, key)?)
+}
+
+/// The head of an answer and the bytes that belong behind it.
+pub(super) struct Answer {
+    pub(super) response: S3Response,
+    pub(super) range: Range<u64>,
+}
+
+/// Finds a part of an object of several by its place among them, from 0.
+pub(super) type FindPart<'a> = &'a dyn Fn(usize) -> Result<Option<Part>, S3Error>;
+
+/// Conditions, then the range or part, then the headers; the inner error is `304 Not Modified`.
+pub(super) fn answer_head(
+    request: &Request<'_>,
+    object: &ObjectVersion,
+    part: FindPart<'_>,
+) -> Result<Result<Answer, S3Response>, S3Error> {
+    match OF_READS.check(&request.head.headers, &object.etag, Timestamp(object.modified_ms)) {
+        Verdict::Send => {}
+        Verdict::Failed(condition) => return Err(S3Error::precondition_failed(condition)),
+        Verdict::NotModified => {
+            let mut response = empty(StatusCode::NOT_MODIFIED);
+            describe(object, response.headers_mut());
+            return Ok(Err(response));
+        }
+    }
+    let asked = asked_range(request, object, part)?;
+    let wants_checksums =
+        request.head.headers.get("x-amz-checksum-mode").is_some_and(|mode| mode == "ENABLED");
+    let mut response = empty(StatusCode::OK);
+    let headers = response.headers_mut();
+    describe(object, headers);
+    // A checksum of the whole object must not be beside a part of it: clients would compare.
+    match &asked {
+        Asked::Whole if wants_checksums => checksums::describe(object, headers),
+        Asked::Part(_, part) if wants_checksums => checksums::describe_part(object, part, headers),
+        _ => {}
+    }
+    let range = asked.range(object.size);
+    // An empty part has no bytes that Content-Range could name.
+    if !matches!(asked, Asked::Whole) && !range.is_empty() {
+        let text = format!("bytes {}-{}/{}", range.start, range.end - 1, object.size);
+        headers.insert(header::CONTENT_RANGE, header_value(&text));
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    if request.query.raw("partNumber").is_some() && object.part_count > 0 {
+        response.headers_mut().insert("x-amz-mp-parts-count", HeaderValue::from(object.part_count));
+    }
+    Ok(Ok(Answer { response, range }))
+}
+
+/// What of an object is asked for.
+enum Asked {
+    Whole,
+    Range(Range<u64>),
+    /// A part with its checksums.
+    Part(Range<u64>, Vec<Checksum>),
+}
+
+impl Asked {
+    fn range(&self, size: u64) -> Range<u64> {
+        match self {
+            Self::Whole => 0..size,
+            Self::Range(range) | Self::Part(range, _) => range.clone(),
+        }
+    }
+}
+
+/// What `Range` or `partNumber` asks for.
+fn asked_range(request: &Request<'_>, object: &ObjectVersion, part: FindPart<'_>) -> Result<Asked, S3Error> {
+    let range = request.header("range")?.filter(|_| is_same_object(request, object));
+    let Some(number) = part_number(request)? else {
+        let range = range.map(|range| mlgw_wire::range::parse(range, object.size)).transpose()?;
+        return Ok(range.flatten().map_or(Asked::Whole, Asked::Range));
+    };
+    if range.is_some() {
+        let why = "Cannot specify both Range header and partNumber query parameter";
+        return Err(S3Error::new(Code::InvalidRequest).message(why));
+    }
+    asked_part(object, number, part)
+}
+
+/// Whether the object is the one that `If-Range` means, so that its range may be sent.
+fn is_same_object(request: &Request<'_>, object: &ObjectVersion) -> bool {
+    let Some(value) = request.head.headers.get(header::IF_RANGE) else { return true };
+    let strong = format!("\"{}\"", object.etag);
+    *value == *strong || *value == http_date(Timestamp(object.modified_ms))
+}
+
+/// The number in `partNumber`, if there is one.
+///
+/// # Errors
+/// `InvalidArgument` for one that no part can have.
+pub(super) fn part_number(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
+    let number = request.query.number("partNumber")?;
+    if number.is_some_and(|number| number == 0 || number > u64::from(PART_NUMBER_MAX)) {
+        let why = "Part number must be an integer between 1 and 10000, inclusive";
+        let text = request.query.raw("partNumber").unwrap_or_default();
+        return Err(S3Error::invalid_argument(why, "partNumber", text));
+    }
+    Ok(number)
+}
+
+/// Part `number` of an object; one that was put whole has one part.
+fn asked_part(object: &ObjectVersion, number: u64, part: FindPart<'_>) -> Result<Asked, S3Error> {
+    let invalid = || {
+        S3Error::new(Code::InvalidPartNumber)
+            .field("PartNumberRequested", number.to_string())
+            .field("ActualPartCount", object.part_count.max(1).to_string())
+    };
+    let at = usize::try_from(number).ok().and_then(|n| n.checked_sub(1)).ok_or_else(invalid)?;
+    let found = match object.part_count {
+        0 => (at == 0).then(|| (0..object.size, object.checksums.clone())),
+        _ => part(at)?,
+    };
+    found.map(|(range, checksums)| Asked::Part(range, checksums)).ok_or_else(invalid)
+}

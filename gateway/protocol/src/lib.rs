@@ -1,0 +1,328 @@
+//! The S3 protocol: from a request's head to an answer.
+//!
+//! One request goes one way: name what it asks for ([`operation`]), find out who asks
+//! ([`mlgw_auth`]), check its headers against the table ([`headers`]), check the right, then do
+//! it in the file of its family. Nothing here is kept between requests but caches, so nothing is
+//! lost when power fails; an answer of success is given after the catalogue has acknowledged.
+
+pub mod attributes;
+pub mod bound;
+pub mod bucket;
+pub mod bucket_config;
+pub mod conditions;
+pub(crate) mod copied;
+pub mod copy;
+pub mod delete;
+pub mod document;
+pub mod get;
+pub mod keep_alive;
+pub mod list;
+mod list_versions;
+pub mod multipart;
+mod noted;
+pub mod object_headers;
+mod observed;
+pub mod post_object;
+pub mod put;
+pub mod request;
+pub mod response;
+pub mod tagging;
+mod unsigned;
+pub mod upload_ids;
+
+#[cfg(test)]
+mod documentation;
+
+use mlgw_wire::error;
+use mlgw_wire::headers;
+use mlgw_wire::lanes;
+use mlgw_wire::operation;
+use mlgw_wire::target;
+use mlgw_wire::values;
+use mlgw_auth::{AuthRules, Payload, authenticate};
+use mlgw_body::Terms;
+use mlgw_credentials::Keyring;
+use mlgw_auth::principal::Principal;
+use mlgw_telemetry::Metrics;
+use mlgw_telemetry::observed::{Arrival, Observed};
+use mlgw_policy_runtime::Policies;
+use mlgw_listener::Peer;
+use mlgw_listener::pace::Incoming;
+use mlgw_tiering::writeback::WriteBack;
+use error::{Code, S3Error};
+use http::request::Parts;
+use http::{HeaderValue, header};
+use lanes::Lanes;
+use mlgw_common::{Clock, Timestamp};
+use mlgw_metadata::schema::Bucket;
+use mlgw_objects::Objects;
+use mlgw_objects::checksum::{Algorithm, DEFAULT};
+use mlgw_objects::memory::Account;
+use mlgw_objects::stages::{follow, stage_at_once};
+use mlgw_tiering::Keeper;
+use mlgw_tiering::bound::Bound;
+use operation::{Level, Operation, Support};
+use request::{Query, Request, Target};
+use response::{S3Response, S3Result};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use target::RequestShape;
+use upload_ids::UploadIds;
+
+/// What the protocol needs to know of the configuration.
+#[derive(Clone, Debug)]
+pub struct S3Config {
+    /// Base names whose sub-domains are buckets.
+    pub domains: Vec<String>,
+    /// The region that buckets report.
+    pub region: String,
+    /// How signatures are checked.
+    pub rules: AuthRules,
+}
+
+/// Everything an operation may use.
+pub struct Gateway {
+    /// The object layer.
+    pub objects: Arc<Objects>,
+    /// Buckets of others that are fronted here.
+    pub bound: Bound,
+    /// Who decides what is kept of them, and hears of every access.
+    pub keeper: Keeper,
+    /// Which rules are in force.
+    pub policies: Arc<Policies>,
+    /// What of them is not at its origin yet.
+    pub writeback: WriteBack,
+    /// Who may ask.
+    pub keyring: Keyring,
+    /// What uploads are called.
+    pub upload_ids: UploadIds,
+    /// The protocol's settings.
+    pub config: S3Config,
+    /// Whose turn it is at the disks.
+    pub lanes: Lanes,
+    /// What happened.
+    pub metrics: Arc<Metrics>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Numbers requests of this process.
+    pub requests: AtomicU64,
+}
+
+/// Answers one request.
+pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, peer: Peer) -> S3Response {
+    let (mut head, incoming) = request.into_parts();
+    let mut incoming = Some(incoming);
+    let now = gateway.clock.now();
+    let number = gateway.requests.fetch_add(1, Ordering::Relaxed);
+    let id = request_id(now, number);
+    let mut observed = gateway.metrics.begin();
+    observed.note(Arrival { number, id: &id, time: now, peer: peer.address }, &head);
+    let answered = {
+        let stages = observed.stages();
+        let answer = pin!(answer(&gateway, &peer.account, &mut head, &mut incoming, now, &mut observed));
+        follow(stages, answer).await
+    };
+    let mut response = match answered {
+        Ok(response) => response,
+        Err(error) => {
+            if let Some(cause) = error.cause() {
+                log_cause(&error, cause, &id);
+            }
+            error.into_response(head.uri.path(), &id)
+        }
+    };
+    let headers = response.headers_mut();
+    headers.insert("x-amz-request-id", values::header_value(&id));
+    headers.insert(header::SERVER, HeaderValue::from_static("mlgw"));
+    observed::end(observed, &head, &mut response);
+    response
+}
+
+/// A number that no other request of this server has, also not after a restart: the time in
+/// milliseconds and a count.
+fn request_id(now: Timestamp, number: u64) -> String {
+    format!("{:011X}{:07X}", now.as_millis(), number & 0x0fff_ffff)
+}
+
+/// What went wrong inside belongs in the log; what a client did wrong, or asked for that there is not, does
+/// not.
+fn log_cause(error: &S3Error, cause: &str, request_id: &str) {
+    if error.status().is_server_error() && error.code() != Code::NotImplemented {
+        tracing::error!(code = error.code().as_str(), cause, request_id, "a request failed");
+    } else {
+        tracing::debug!(code = error.code().as_str(), cause, request_id, "a request was refused");
+    }
+}
+
+async fn answer(
+    gateway: &Arc<Gateway>,
+    memory: &Account,
+    head: &mut Parts,
+    incoming: &mut Option<Incoming>,
+    now: Timestamp,
+    observed: &mut Observed,
+) -> S3Result {
+    headers::check_size(head)?;
+    let target = Target::of(head, &gateway.config.domains)?;
+    let query = Query::parse(head.uri.query().unwrap_or_default());
+    observed.operation = RequestShape(head, &query).operation(target.level());
+    if unsigned::takes(head, &target, &query) {
+        return Box::pin(unsigned::answer(head, &query, incoming)).await;
+    }
+    if observed.operation == Operation::PostObject {
+        RequestShape(head, &query).check_query(Level::Bucket, Operation::PostObject)?;
+        headers::check_headers(&head.headers, Operation::PostObject)?;
+        let incoming = incoming.take().ok_or_else(no_body)?;
+        return Box::pin(post_object::post_object(gateway, memory, head, &target, incoming, now)).await;
+    }
+    let verify = || authenticate(head, &query, &gateway.keyring, now, &gateway.config.rules);
+    let who = stage_at_once("authenticate", verify)?;
+    let principal = who.principal.ok_or_else(|| unsigned::denied(gateway, &target))?;
+    observed.note_caller(&principal.access_key, target.bucket.as_deref());
+    // Only now, for a signature covers the query as it was sent.
+    if headers::hoist(&mut head.headers, &query)? {
+        observed.operation = RequestShape(head, &query).operation(target.level());
+    }
+    let operation = observed.operation;
+    RequestShape(head, &query).check_query(target.level(), operation)?;
+    let request = Request { head, target: &target, query: &query, principal, memory, now };
+    check_headers(gateway, &request, operation)?;
+    authorize(&request, operation)?;
+    let incoming = incoming.as_mut().ok_or_else(no_body)?;
+    let answered = dispatch(gateway, operation, &request, Upload { incoming, payload: who.payload }).await;
+    if answered.is_ok() {
+        noted::changed(gateway, operation, &request);
+    }
+    answered
+}
+
+/// Checks that nothing in the headers would be ignored.
+fn check_headers(gateway: &Gateway, request: &Request<'_>, operation: Operation) -> Result<(), S3Error> {
+    let headers = &request.head.headers;
+    if headers.contains_key("x-amz-storage-class") && bound::is_written_through(gateway, request.target) {
+        return headers::check_headers_for_origin(headers, operation);
+    }
+    let checked = headers::check_headers(headers, operation);
+    match operation {
+        Operation::CreateBucket => checked.map_err(|error| bucket::refused_again(gateway, request, error)),
+        _ => checked,
+    }
+}
+
+fn no_body() -> S3Error {
+    S3Error::internal("the request's body was taken twice")
+}
+
+/// Checks that the caller may do `operation` where the request says.
+fn authorize(request: &Request<'_>, operation: Operation) -> Result<(), S3Error> {
+    use Operation as O;
+    let key = match operation {
+        // Each key of a DeleteObjects is checked by itself, and ListBuckets shows what may be seen.
+        O::DeleteObjects | O::ListBuckets => return Ok(()),
+        // A key that is narrowed to a prefix may list below it only.
+        O::ListObjects | O::ListObjectsV2 | O::ListObjectVersions | O::ListMultipartUploads => {
+            Some(request.query.get("prefix")?.unwrap_or_default())
+        }
+        _ => request.target.key.as_ref().map(|key| key.as_str().into()),
+    };
+    if request.principal.allows(operation.action(), request.target.bucket.as_deref(), key.as_deref()) {
+        return Ok(());
+    }
+    Err(S3Error::new(Code::AccessDenied))
+}
+
+async fn dispatch(
+    gateway: &Arc<Gateway>,
+    operation: Operation,
+    request: &Request<'_>,
+    body: Upload<'_>,
+) -> S3Result {
+    if let Some(bucket) = bound::of_request(gateway, request)? {
+        return Box::pin(bound::dispatch(gateway, operation, request, body, bucket)).await;
+    }
+    if operation.support() == Support::None {
+        return Err(S3Error::not_implemented(operation.name()));
+    }
+    match operation {
+        Operation::GetObject => get::get_object(gateway, request).await,
+        Operation::HeadObject => get::head_object(gateway, request),
+        // What this waits for is tens of kilobytes large; it is moved once, and not for every GET.
+        other => Box::pin(dispatch_other(gateway, other, request, body)).await,
+    }
+}
+
+async fn dispatch_other(
+    gateway: &Arc<Gateway>,
+    operation: Operation,
+    request: &Request<'_>,
+    body: Upload<'_>,
+) -> S3Result {
+    use Operation as O;
+    match operation {
+        O::PutObject => put::put_object(gateway, request, body).await,
+        O::DeleteObject => delete::delete_object(gateway, request).await,
+        O::DeleteObjects => delete::delete_objects(gateway, request, body).await,
+        // What copies wait for is larger than what all others do: they are not to pay for it.
+        O::CopyObject => Box::pin(copy::copy_object(gateway, request)).await,
+        O::ListObjects => list::list_objects(gateway, request),
+        O::ListObjectsV2 => list::list_objects_v2(gateway, request),
+        O::ListObjectVersions => list_versions::list_object_versions(gateway, request),
+        O::CreateMultipartUpload => multipart::create(gateway, request).await,
+        O::UploadPart => multipart::upload_part(gateway, request, body).await,
+        O::UploadPartCopy => Box::pin(copy::upload_part_copy(gateway, request)).await,
+        O::CompleteMultipartUpload => multipart::complete(gateway, request, body).await,
+        O::AbortMultipartUpload => multipart::abort(gateway, request).await,
+        O::ListParts => multipart::list_parts(gateway, request),
+        O::ListMultipartUploads => multipart::list_uploads(gateway, request),
+        O::GetObjectAttributes => attributes::get_object_attributes(gateway, request),
+        O::GetObjectTagging => tagging::get(gateway, request),
+        O::PutObjectTagging => tagging::put(gateway, request, body).await,
+        O::DeleteObjectTagging => tagging::delete(gateway, request).await,
+        O::ListBuckets => bucket::list(gateway, request),
+        O::CreateBucket => bucket::create(gateway, request, body).await,
+        O::HeadBucket => bucket::head(gateway, request),
+        O::DeleteBucket => bucket::delete(gateway, request).await,
+        O::GetBucketLocation => bucket::location(gateway, request),
+        other if other.support() == Support::Absent => bucket_config::absent(gateway, request, other),
+        other => Err(S3Error::not_implemented(other.name())),
+    }
+}
+
+/// The body of a request, not yet decoded.
+pub struct Upload<'a> {
+    /// The bytes as they come off the connection.
+    pub incoming: &'a mut Incoming,
+    /// What the signature says of them.
+    pub payload: Payload,
+}
+
+impl Gateway {
+    /// The bucket that a request names, which must be one of ours: whoever asks may read or change what it
+    /// has.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`; `NotImplemented` for a bound one.
+    pub fn bucket(&self, name: &str) -> Result<Arc<Bucket>, S3Error> {
+        let bucket = self.objects.bucket(name)?;
+        match &bucket.binding {
+            None => Ok(bucket),
+            Some(binding) => Err(bound::not_offered(name, binding, "this")),
+        }
+    }
+
+    /// Returns the terms for the body of an object or part; `also` is a checksum that is computed besides.
+    fn body_terms(&self, also: Option<Algorithm>) -> Terms {
+        Terms { md5: self.objects.md5_etags, ..Terms::object(also) }
+    }
+
+    /// Returns the terms for a body that becomes an object in one of our own buckets.
+    fn new_object_terms(&self) -> Terms {
+        Terms { otherwise: Some(DEFAULT), ..self.body_terms(None) }
+    }
+}
+
+/// Whether `principal` may read what a copy names as its source.
+pub(crate) fn may_read(principal: &Principal, bucket: &str, key: &str) -> bool {
+    principal.allows(mlgw_wire::access::Action::Read, Some(bucket), Some(key))
+}

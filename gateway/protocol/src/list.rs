@@ -1,0 +1,206 @@
+//! ListObjects and ListObjectsV2: their parameters, and pages as documents.
+//!
+//! [`mlgw_objects::list`] reads the pages. Nothing is kept between requests: a continuation token is the last
+//! name of its page.
+
+use super::Gateway;
+use mlgw_wire::checksums;
+use mlgw_wire::error::{Code, S3Error};
+use super::request::Request;
+use super::response::{S3Result, long_xml};
+use mlgw_wire::xml::Xml;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as TOKEN;
+use mlgw_common::Timestamp;
+use mlgw_common::limits::PAGE_KEYS_MAX;
+use mlgw_metadata::schema::ObjectSummary;
+use mlgw_objects::checksum;
+use mlgw_objects::list::{Item, Page, Selection};
+use mlgw_objects::put::STORAGE_CLASS;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What `encoding-type=url` leaves alone, as AWS does.
+const URL_KEEPS: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/').remove(b'*');
+
+/// What a listing asks for, in either version of the operation.
+#[derive(Default)]
+pub(super) struct Listing<'a> {
+    /// Which keys.
+    pub(super) keys: Selection<'a>,
+    /// Whether keys are percent-encoded in the answer.
+    pub(super) url_encoded: bool,
+}
+
+impl<'a> Listing<'a> {
+    /// Reads the parameters that all listings share; `max` is the name of the page's limit.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub(super) fn of(request: &Request<'a>, max: &'static str) -> Result<Self, S3Error> {
+        let asked = request.query.number(max)?.unwrap_or(PAGE_KEYS_MAX as u64);
+        let url_encoded = match request.query.raw("encoding-type") {
+            None | Some("") => false,
+            Some("url") => true,
+            Some(other) => {
+                let why = "Invalid Encoding Method specified in Request";
+                return Err(S3Error::invalid_argument(why, "encoding-type", other));
+            }
+        };
+        let keys = Selection {
+            prefix: request.query.get("prefix")?.unwrap_or_default(),
+            delimiter: request.query.get_filled("delimiter")?,
+            max_keys: usize::try_from(asked).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX),
+        };
+        Ok(Self { keys, url_encoded })
+    }
+
+    /// A key as the answer carries it.
+    pub(super) fn show<'k>(&self, key: &'k str) -> Cow<'k, str> {
+        if self.url_encoded { utf8_percent_encode(key, URL_KEEPS).into() } else { Cow::Borrowed(key) }
+    }
+
+    /// The elements that repeat the request, but for the prefix.
+    pub(super) fn echo(&self, out: &mut Xml) {
+        if let Some(delimiter) = &self.keys.delimiter {
+            out.text("Delimiter", &self.show(delimiter));
+        }
+        if self.url_encoded {
+            out.text("EncodingType", "url");
+        }
+    }
+}
+
+fn write_items(out: &mut Xml, listing: &Listing<'_>, page: &Page, owner: bool) {
+    for item in &page.items {
+        match item {
+            Item::Object(key, summary) => write_object(out, &listing.show(key.as_str()), summary, owner),
+            Item::CommonPrefix(group) => {
+                out.open("CommonPrefixes").text("Prefix", &listing.show(group)).close("CommonPrefixes");
+            }
+        }
+    }
+}
+
+fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: bool) {
+    out.open("Contents").text("Key", key);
+    write_details(out, object, owner);
+    out.close("Contents");
+}
+
+/// What a listing shows of an object besides its name.
+pub(super) fn write_details(out: &mut Xml, object: &ObjectSummary, owner: bool) {
+    out.time("LastModified", Timestamp(object.modified_ms)).etag(&object.etag);
+    for checksum in &object.checksums {
+        let algorithm = checksum::algorithm(checksum.algorithm()).name();
+        let kind = checksums::kind_name(checksum.kind());
+        out.raw(&["<ChecksumAlgorithm>", algorithm, "</ChecksumAlgorithm>"]);
+        out.raw(&["<ChecksumType>", kind, "</ChecksumType>"]);
+    }
+    out.value("Size", object.size);
+    if owner {
+        write_owner(out, "Owner", &object.owner);
+    }
+    let class = if object.storage_class.is_empty() { STORAGE_CLASS } else { &object.storage_class };
+    out.text("StorageClass", class);
+}
+
+/// An `Owner` or `Initiator` element.
+pub(super) fn write_owner(out: &mut Xml, tag: &str, id: &str) {
+    out.open(tag).text("ID", id).text("DisplayName", "mlgw").close(tag);
+}
+
+/// ListObjects.
+///
+/// # Errors
+/// Those of S3.
+pub fn list_objects(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let listing = Listing::of(request, "max-keys")?;
+    let marker = request.query.get("marker")?.unwrap_or_default();
+    let page = gateway.objects.list(bucket.bucket_id(), &listing.keys, &marker)?;
+    long_xml(request.memory, write_v1(&bucket.name, &listing, &marker, &page))
+}
+
+/// A page as ListObjects answers it.
+pub(super) fn write_v1(bucket: &str, listing: &Listing<'_>, marker: &str, page: &Page) -> String {
+    let mut out = Xml::new("ListBucketResult");
+    out.text("Name", bucket).text("Prefix", &listing.show(&listing.keys.prefix));
+    listing.echo(&mut out);
+    out.text("Marker", &listing.show(marker)).value("MaxKeys", listing.keys.max_keys);
+    out.value("IsTruncated", page.truncated);
+    // AWS gives NextMarker only with a delimiter; without one the last key serves.
+    if let (true, true, Some(last)) = (page.truncated, listing.keys.delimiter.is_some(), page.items.last()) {
+        out.text("NextMarker", &listing.show(last.name()));
+    }
+    write_items(&mut out, listing, page, true);
+    out.finish("ListBucketResult")
+}
+
+/// ListObjectsV2.
+///
+/// # Errors
+/// Those of S3.
+pub fn list_objects_v2(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let listing = Listing::of(request, "max-keys")?;
+    let start_after = request.query.get("start-after")?;
+    let after = match request.query.get_filled("continuation-token")? {
+        Some(token) => Cow::Owned(open_token(&token)?),
+        None => start_after.unwrap_or_default(),
+    };
+    let page = gateway.objects.list(bucket.bucket_id(), &listing.keys, &after)?;
+    let next = page.items.last().filter(|_| page.truncated).map(|last| token(last.name()));
+    long_xml(request.memory, write_v2(request, &bucket.name, &listing, &page, next.as_deref())?)
+}
+
+/// A page as ListObjectsV2 answers it; `next` is the token of the page behind it.
+pub(super) fn write_v2(
+    request: &Request<'_>,
+    bucket: &str,
+    listing: &Listing<'_>,
+    page: &Page,
+    next: Option<&str>,
+) -> Result<String, S3Error> {
+    let start_after = request.query.get("start-after")?;
+    let token = request.query.get("continuation-token")?;
+    let fetch_owner = request.query.raw("fetch-owner") == Some("true");
+    let mut out = Xml::new("ListBucketResult");
+    out.text("Name", bucket).text("Prefix", &listing.show(&listing.keys.prefix));
+    listing.echo(&mut out);
+    out.value("MaxKeys", listing.keys.max_keys).value("KeyCount", page.items.len());
+    out.optional("StartAfter", start_after.as_deref().map(|s| listing.show(s)).as_deref());
+    out.optional("ContinuationToken", token.as_deref());
+    out.value("IsTruncated", page.truncated);
+    out.optional("NextContinuationToken", next);
+    write_items(&mut out, listing, page, fetch_owner);
+    Ok(out.finish("ListBucketResult"))
+}
+
+/// The continuation token that says `text`: here the last name of the page before.
+pub(super) fn token(text: &str) -> String {
+    TOKEN.encode(text)
+}
+
+/// What a continuation token says.
+pub(super) fn open_token(token: &str) -> Result<String, S3Error> {
+    let name = TOKEN.decode(token).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    name.filter(|name| !name.is_empty()).ok_or_else(|| {
+        S3Error::new(Code::InvalidArgument)
+            .message("The continuation token provided is incorrect")
+            .field("ArgumentName", "continuation-token")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Listing;
+
+    #[test]
+    fn url_encoding_keeps_slashes() {
+        let listing = Listing { url_encoded: true, ..Listing::default() };
+        assert_eq!(listing.show("a b/ü+%\n"), "a%20b/%C3%BC%2B%25%0A");
+    }
+}

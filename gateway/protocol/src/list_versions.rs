@@ -1,0 +1,96 @@
+//! ListObjectVersions of a bucket that never had versions: each object is one version, `null`, and the
+//! latest.
+//!
+//! Tools empty buckets by this list. It is the listing of [`super::list`] in another document.
+
+use super::Gateway;
+use mlgw_wire::error::S3Error;
+use super::list::{Listing, write_details};
+use super::request::Request;
+use super::response::{S3Result, long_xml};
+use mlgw_wire::xml::Xml;
+use mlgw_objects::list::{Item, Page};
+use std::sync::Arc;
+
+/// The id of the only version of an object.
+const VERSION_ID: &str = "null";
+
+/// ListObjectVersions.
+///
+/// # Errors
+/// Those of S3.
+pub(super) fn list_object_versions(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let listing = Listing::of(request, "max-keys")?;
+    let key_marker = request.query.get("key-marker")?.unwrap_or_default();
+    let version_marker = request.query.get("version-id-marker")?;
+    check_version_marker(version_marker.as_deref(), &key_marker)?;
+    let page = gateway.objects.list(bucket.bucket_id(), &listing.keys, &key_marker)?;
+    let markers = (&*key_marker, version_marker.as_deref().unwrap_or_default());
+    long_xml(request.memory, document(&bucket.name, &listing, markers, &page))
+}
+
+/// Checks where a page is to begin within the versions of a key.
+fn check_version_marker(marker: Option<&str>, key_marker: &str) -> Result<(), S3Error> {
+    let why = match marker {
+        None => return Ok(()),
+        Some("") => "A version-id marker cannot be empty.",
+        Some(_) if key_marker.is_empty() => "A version-id marker cannot be specified without a key marker.",
+        Some(VERSION_ID) => return Ok(()),
+        Some(_) => "Invalid version id specified",
+    };
+    Err(S3Error::invalid_argument(why, "version-id-marker", marker.unwrap_or_default()))
+}
+
+fn document(
+    bucket: &str,
+    listing: &Listing<'_>,
+    (key_marker, version_marker): (&str, &str),
+    page: &Page,
+) -> String {
+    let mut out = Xml::new("ListVersionsResult");
+    out.text("Name", bucket).text("Prefix", &listing.show(&listing.keys.prefix));
+    out.text("KeyMarker", &listing.show(key_marker)).text("VersionIdMarker", version_marker);
+    if let (true, Some(last)) = (page.truncated, page.items.last()) {
+        out.text("NextKeyMarker", &listing.show(last.name()));
+        if matches!(last, Item::Object(..)) {
+            out.text("NextVersionIdMarker", VERSION_ID);
+        }
+    }
+    out.value("MaxKeys", listing.keys.max_keys);
+    listing.echo(&mut out);
+    out.value("IsTruncated", page.truncated);
+    for item in &page.items {
+        match item {
+            Item::Object(key, summary) => {
+                out.open("Version").text("Key", &listing.show(key.as_str()));
+                out.text("VersionId", VERSION_ID).value("IsLatest", true);
+                write_details(&mut out, summary, true);
+                out.close("Version");
+            }
+            Item::CommonPrefix(group) => {
+                out.open("CommonPrefixes").text("Prefix", &listing.show(group)).close("CommonPrefixes");
+            }
+        }
+    }
+    out.finish("ListVersionsResult")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_version_marker;
+
+    #[test]
+    fn a_page_begins_behind_the_only_version_of_a_key() {
+        for (marker, key, good) in [
+            (None, "", true),
+            (None, "k", true),
+            (Some("null"), "k", true),
+            (Some("null"), "", false),
+            (Some(""), "k", false),
+            (Some("3sL4kqtJlcpXroDTDmJ"), "k", false),
+        ] {
+            assert_eq!(check_version_marker(marker, key).is_ok(), good, "{marker:?} {key:?}");
+        }
+    }
+}

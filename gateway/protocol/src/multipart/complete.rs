@@ -1,0 +1,245 @@
+//! CompleteMultipartUpload.
+//!
+//! The parts that the client names are compared with those that are there; ETag and checksum of
+//! the whole come from theirs. No byte of the object is read or written. While the completed
+//! object is the current version, the same request gets the same answer.
+
+use mlgw_objects::checksum::Algorithm;
+use mlgw_body::Terms;
+use mlgw_wire::checksums;
+use crate::conditions;
+use crate::document;
+use mlgw_wire::elements::{ClientPart, CompleteDocument};
+use mlgw_wire::error::{Code, S3Error};
+use crate::keep_alive;
+use crate::request::Request;
+use crate::response::S3Result;
+use mlgw_wire::xml::{Xml, parse};
+use crate::{Gateway, Upload};
+use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
+use mlgw_common::{ObjectKey, PartNumber};
+use mlgw_metadata::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Part};
+use mlgw_objects::checksum;
+use mlgw_objects::multipart::{Completion, UploadKey, combine};
+use std::sync::Arc;
+
+/// CompleteMultipartUpload.
+///
+/// # Errors
+/// Those of S3.
+pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
+    let named = super::named(gateway, request)?;
+    let conditions = conditions::of_write(request)?;
+    let document = read_document(request, upload).await?;
+    let now_there = gateway.objects.current(named.bucket.bucket_id(), &named.key)?;
+    if let Some(object) = now_there.as_ref().filter(|object| object.body_id == named.body.get()) {
+        return Ok(crate::response::xml(result(&named.bucket, &named.key, object)));
+    }
+    let record = super::find_upload(gateway, &named)?;
+    conditions::check_write(&conditions, now_there.as_ref())?;
+    let completion = completion(gateway, request, &named, &record, &document)?;
+    gateway.objects.tiers.hot.finish_own(named.body);
+    let (gateway, now) = (gateway.clone(), request.now);
+    keep_alive::answer(async move {
+        let completed = gateway.objects.complete_upload(&named, completion, conditions, Vec::new(), now);
+        let (object, _) = completed.await?;
+        Ok(result(&named.bucket, &named.key, &object))
+    })
+    .await
+}
+
+/// The document of a complete.
+///
+/// # Errors
+/// `MalformedXML`, and those of reading it.
+pub(in crate) async fn read_document(
+    request: &Request<'_>,
+    upload: Upload<'_>,
+) -> Result<CompleteDocument, S3Error> {
+    // A checksum in the headers is that of the object, not of this document.
+    let terms = Terms { checksum_headers: false, ..document::TERMS };
+    let document = document::read(request, upload, terms).await?;
+    parse(&document)
+}
+
+/// The size that `x-amz-mp-object-size` says the object must have.
+fn stated_size(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
+    let Some(text) = request.header("x-amz-mp-object-size")? else { return Ok(None) };
+    let why = "x-amz-mp-object-size must be a whole number";
+    text.trim().parse().map(Some).map_err(|_| S3Error::invalid_argument(why, "x-amz-mp-object-size", text))
+}
+
+/// The parts that the document names, as they are stored, in order. The document states the checksum of each
+/// where that of the whole is made of theirs.
+fn named_parts(
+    gateway: &Gateway,
+    named: &UploadKey,
+    upload: Option<(Algorithm, ChecksumKind)>,
+    document: &CompleteDocument,
+) -> Result<Vec<(PartNumber, Part)>, S3Error> {
+    if document.parts.is_empty() || document.parts.len() > usize::from(PART_NUMBER_MAX) {
+        let why = format!("A complete names 1 to {PART_NUMBER_MAX} parts.");
+        return Err(S3Error::new(Code::MalformedXML).message(why));
+    }
+    if !document.parts.is_sorted_by(|a, b| a.number < b.number) {
+        return Err(S3Error::new(Code::InvalidPartOrder));
+    }
+    let find = |client: &ClientPart| {
+        let invalid = || S3Error::new(Code::InvalidPart).field("PartNumber", client.number.to_string());
+        let number = PartNumber::new(client.number).ok_or_else(invalid)?;
+        let part =
+            gateway.objects.catalogue.part(named.bucket.bucket_id(), &named.key, named.body, number)?;
+        let part = part.filter(|part| part.etag == conditions::unquote(&client.etag)).ok_or_else(invalid)?;
+        let wrong = |checksum: &&Checksum| {
+            let stated = client.stated(checksum::algorithm(checksum.algorithm()));
+            stated.is_some_and(|stated| stated != checksums::text(checksum, 0))
+        };
+        if part.checksums.iter().any(|checksum| wrong(&checksum)) {
+            return Err(invalid());
+        }
+        match upload {
+            Some((algorithm, ChecksumKind::Composite)) if client.stated(algorithm).is_none() => {
+                Err(unstated(algorithm, number))
+            }
+            _ => Ok((number, part)),
+        }
+    };
+    document.parts.iter().map(find).collect()
+}
+
+fn unstated(algorithm: Algorithm, part: PartNumber) -> S3Error {
+    let name = algorithm.name().to_ascii_lowercase();
+    S3Error::new(Code::InvalidRequest).message(format!(
+        "The upload was created using a {name} checksum. The complete request must include the checksum for \
+         each part. It was missing for part {part} in the request."
+    ))
+}
+
+/// Checks the lengths of the parts and of the whole.
+fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<(), S3Error> {
+    let (_last, others) = parts.split_last().unwrap_or((&parts[0], &[]));
+    if let Some((number, part)) = others.iter().find(|(_, part)| part.size < PART_BYTES_MIN) {
+        return Err(S3Error::new(Code::EntityTooSmall)
+            .field("ProposedSize", part.size.to_string())
+            .field("MinSizeAllowed", PART_BYTES_MIN.to_string())
+            .field("PartNumber", number.to_string())
+            .field("ETag", part.etag.clone()));
+    }
+    let bytes: u64 = parts.iter().map(|(_, part)| part.size).sum();
+    if bytes > OBJECT_BYTES_MAX {
+        return Err(S3Error::new(Code::EntityTooLarge));
+    }
+    if expected.is_some_and(|expected| expected != bytes) {
+        let why = "The provided 'x-amz-mp-object-size' header value does not match what was computed";
+        return Err(S3Error::new(Code::InvalidRequest).message(why));
+    }
+    Ok(())
+}
+
+/// Returns what the parts that the document names make together.
+///
+/// # Errors
+/// What is wrong with the document, the parts or what the request states of the whole.
+pub(in crate) fn completion(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    named: &UploadKey,
+    upload: &schema::Upload,
+    document: &CompleteDocument,
+) -> Result<Completion, S3Error> {
+    let asked = checksum::of_upload(upload);
+    let parts = named_parts(gateway, named, asked, document)?;
+    check_sizes(&parts, stated_size(request)?)?;
+    let kind = asked.map_or(ChecksumKind::FullObject, |(_, kind)| kind);
+    let whole = match super::checksum_of_parts(&named.bucket, upload) {
+        Some(algorithm) => combine(algorithm, kind, &parts)?,
+        None => None,
+    };
+    check_type(request, kind)?;
+    check_stated(request, whole.as_ref(), &parts)?;
+    Ok(Completion::new(&parts, whole))
+}
+
+/// Compares with the kind of checksum that the request states for the whole.
+fn check_type(request: &Request<'_>, kind: ChecksumKind) -> Result<(), S3Error> {
+    let expected = checksums::kind_name(kind);
+    match request.header("x-amz-checksum-type")?.map(str::trim) {
+        Some(stated) if !stated.eq_ignore_ascii_case(expected) => {
+            let why = format!(
+                "The upload was created using the {expected} checksum mode. The complete request must use \
+                 the same checksum mode."
+            );
+            Err(S3Error::new(Code::BadDigest).message(why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Compares with the checksum of the whole that the request states. One by another algorithm than that of the
+/// upload is compared where the parts have it, too.
+fn check_stated(
+    request: &Request<'_>,
+    of_whole: Option<&Checksum>,
+    parts: &[(PartNumber, Part)],
+) -> Result<(), S3Error> {
+    let kept = of_whole.map(|checksum| checksum::algorithm(checksum.algorithm()));
+    for algorithm in Algorithm::ALL.iter().copied() {
+        let Some(stated) = request.header(algorithm.header())? else { continue };
+        let other = match kept {
+            Some(kept) if kept == algorithm => None,
+            _ => combine(algorithm, ChecksumKind::FullObject, parts)?,
+        };
+        let found = match (&other, of_whole) {
+            (Some(other), _) => other,
+            (None, Some(whole)) if kept == Some(algorithm) => whole,
+            (None, Some(_)) => return Err(checksums::mismatch(kept.unwrap_or(algorithm), Some(algorithm))),
+            // Parts that earlier versions stored without any: there is nothing to compare.
+            (None, None) => continue,
+        };
+        if !is_stated(found, stated.trim(), parts.len()) {
+            return Err(S3Error::new(Code::BadDigest));
+        }
+    }
+    Ok(())
+}
+
+fn is_stated(checksum: &Checksum, stated: &str, part_count: usize) -> bool {
+    let whole = checksums::text(checksum, u32::try_from(part_count).unwrap_or(u32::MAX));
+    // Some clients leave the number of parts out of a composite checksum.
+    stated == whole || Some(stated) == whole.rsplit_once('-').map(|(bare, _)| bare)
+}
+
+/// The answer's document: the object of this key is there.
+pub(in crate) fn result(bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> String {
+    let bucket = &bucket.name;
+    let mut out = Xml::new("CompleteMultipartUploadResult");
+    out.text("Location", &format!("/{bucket}/{key}")).text("Bucket", bucket).text("Key", key.as_str());
+    out.etag(&object.etag);
+    for checksum in &object.checksums {
+        let algorithm = checksum::algorithm(checksum.algorithm());
+        out.text(checksums::element(algorithm), &checksums::text(checksum, object.part_count));
+        out.text("ChecksumType", checksums::kind_name(checksum.kind()));
+    }
+    out.finish("CompleteMultipartUploadResult")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Algorithm, CompleteDocument};
+    use crate::conditions::unquote;
+    use mlgw_wire::xml::parse;
+
+    #[test]
+    fn etags_come_in_every_quoting_and_children_in_every_order() {
+        let text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+            <CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\n\
+            <Part><PartNumber>1</PartNumber><ETag>\"aa\"</ETag></Part>\n\
+            <Part> <ETag>&quot;aa&quot;</ETag> <PartNumber>2</PartNumber> </Part>\n\
+            <Part><ChecksumCRC32>AAAAAA==</ChecksumCRC32><ETag>&#34;aa&#34;</ETag><PartNumber>3</PartNumber></Part>\n\
+            <Part><PartNumber>4</PartNumber><ETag>aa</ETag></Part></CompleteMultipartUpload>";
+        let document: CompleteDocument = parse(text.as_bytes()).unwrap();
+        assert_eq!(document.parts.len(), 4);
+        assert!(document.parts.iter().all(|part| unquote(&part.etag) == "aa"));
+        assert_eq!(document.parts[2].stated(Algorithm::Crc32), Some("AAAAAA=="));
+    }
+}

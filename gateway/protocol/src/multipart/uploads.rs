@@ -1,0 +1,191 @@
+//! ListMultipartUploads: pages of uploads, by key and then in the order in which they were begun.
+//!
+//! Upload ids have no order, so a marker is decrypted and compared by its body id.
+
+use super::write_checksum;
+use crate::Gateway;
+use mlgw_wire::error::S3Error;
+use crate::list::{Listing, write_owner};
+use crate::request::Request;
+use crate::response::{S3Result, long_xml};
+use mlgw_wire::xml::Xml;
+use mlgw_common::{BodyId, Timestamp};
+use mlgw_metadata::schema::{Bucket, Upload};
+use mlgw_objects::list::after_prefix;
+use mlgw_objects::put::STORAGE_CLASS;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// ListMultipartUploads.
+///
+/// # Errors
+/// Those of S3.
+pub fn list_uploads(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let listing = Listing::of(request, "max-uploads")?;
+    let markers = Markers::of(gateway, request)?;
+    let page = UploadPage::read(gateway, &bucket, &listing, &markers)?;
+    show_uploads(gateway, request, &bucket, &listing, &markers, &page)
+}
+
+/// Where a page of uploads begins.
+pub(in crate) struct Markers<'a> {
+    pub(in crate) key: Cow<'a, str>,
+    /// Without a key marker it says nothing.
+    id: Cow<'a, str>,
+    /// The upload of the key marker behind which the page begins; without one it begins behind the key.
+    body: Option<BodyId>,
+}
+
+impl<'a> Markers<'a> {
+    /// Those of a request.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an id that was never given.
+    pub(in crate) fn of(gateway: &Gateway, request: &Request<'a>) -> Result<Self, S3Error> {
+        let key = request.query.get("key-marker")?.unwrap_or_default();
+        let id = request.query.get("upload-id-marker")?.filter(|_| !key.is_empty()).unwrap_or_default();
+        let invalid = || S3Error::invalid_argument("Invalid uploadId marker", "upload-id-marker", &*id);
+        let body = match &*id {
+            "" => None,
+            id => Some(gateway.upload_ids.body(id).ok_or_else(invalid)?),
+        };
+        Ok(Self { key, id, body })
+    }
+}
+
+/// The answer of ListMultipartUploads.
+///
+/// # Errors
+/// `SlowDown` when there is no memory for it.
+pub(in crate) fn show_uploads(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    bucket: &Bucket,
+    listing: &Listing<'_>,
+    markers: &Markers<'_>,
+    page: &UploadPage,
+) -> S3Result {
+    let id_of = |body: u64| gateway.upload_ids.id(BodyId(body));
+    let mut out = Xml::new("ListMultipartUploadsResult");
+    out.text("Bucket", &bucket.name).text("KeyMarker", &listing.show(&markers.key));
+    out.text("UploadIdMarker", &markers.id);
+    if let Some((key, body)) = page.next() {
+        out.text("NextKeyMarker", &listing.show(key));
+        out.text("NextUploadIdMarker", &body.map(id_of).unwrap_or_default());
+    }
+    out.text("Prefix", &listing.show(&listing.keys.prefix));
+    listing.echo(&mut out);
+    out.value("MaxUploads", listing.keys.max_keys).value("IsTruncated", page.truncated);
+    for upload in &page.uploads {
+        out.open("Upload").text("Key", &listing.show(&upload.key));
+        out.text("UploadId", &id_of(upload.body_id));
+        write_owner(&mut out, "Initiator", &upload.owner);
+        write_owner(&mut out, "Owner", &upload.owner);
+        out.text("StorageClass", STORAGE_CLASS).time("Initiated", Timestamp(upload.initiated_ms));
+        write_checksum(&mut out, upload);
+        out.close("Upload");
+    }
+    for group in &page.groups {
+        out.open("CommonPrefixes").text("Prefix", &listing.show(group)).close("CommonPrefixes");
+    }
+    long_xml(request.memory, out.finish("ListMultipartUploadsResult"))
+}
+
+/// One page of uploads, by key and then in the order in which they were begun.
+#[derive(Default)]
+pub(in crate) struct UploadPage {
+    uploads: Vec<Upload>,
+    groups: Vec<String>,
+    truncated: bool,
+    /// The last key, or group, and the upload that it is the key of.
+    last: Option<(String, Option<u64>)>,
+}
+
+impl UploadPage {
+    fn read(
+        gateway: &Gateway,
+        bucket: &Bucket,
+        listing: &Listing<'_>,
+        markers: &Markers<'_>,
+    ) -> Result<Self, S3Error> {
+        let mut page = Self::default();
+        let reader = gateway.objects.catalogue.reader();
+        // No upload has id 0, so this begins with the first upload of the key itself.
+        let scan_from = |from: &[u8]| reader.uploads(bucket.bucket_id(), Some((from, Some(BodyId(0)))));
+        let mut scan = scan_from(markers.key.as_bytes().max(listing.keys.prefix.as_bytes()));
+        while let Some((_, upload)) = scan.next().transpose()? {
+            if !upload.key.starts_with(&*listing.keys.prefix) {
+                break;
+            }
+            let groups = page.groups.len();
+            if !page.take(upload, listing, markers) {
+                break;
+            }
+            let group = page.groups.get(groups);
+            match group.map(|group| after_prefix(group)) {
+                Some(Some(next)) => scan = scan_from(&next),
+                Some(None) => break,
+                None => {}
+            }
+        }
+        Ok(page)
+    }
+
+    /// The page of these uploads, which are in order and all begin with the listing's prefix.
+    pub(in crate) fn of(
+        uploads: impl Iterator<Item = Upload>,
+        listing: &Listing<'_>,
+        markers: &Markers<'_>,
+    ) -> Self {
+        let mut page = Self::default();
+        for upload in uploads {
+            if !page.take(upload, listing, markers) {
+                break;
+            }
+        }
+        page
+    }
+
+    /// Takes the next upload, unless an earlier page has it or this one has its group; false when the page is
+    /// full.
+    fn take(&mut self, upload: Upload, listing: &Listing<'_>, markers: &Markers<'_>) -> bool {
+        let group = listing.keys.common_prefix(&upload.key).map(str::to_owned);
+        let is_here = group.is_some() && self.groups.last() == group.as_ref();
+        if is_here || is_seen(&upload, group.as_deref(), markers) {
+            return true;
+        }
+        if self.uploads.len() + self.groups.len() >= listing.keys.max_keys {
+            self.truncated = listing.keys.max_keys > 0;
+            return false;
+        }
+        match group {
+            None => {
+                self.last = Some((upload.key.clone(), Some(upload.body_id)));
+                self.uploads.push(upload);
+            }
+            Some(group) => {
+                self.last = Some((group.clone(), None));
+                self.groups.push(group);
+            }
+        }
+        true
+    }
+
+    fn next(&self) -> Option<(&str, Option<u64>)> {
+        let (key, body) = self.last.as_ref().filter(|_| self.truncated)?;
+        Some((key, *body))
+    }
+}
+
+/// Whether an upload was on an earlier page, which ended with the markers.
+fn is_seen(upload: &Upload, group: Option<&str>, markers: &Markers<'_>) -> bool {
+    if markers.key.is_empty() {
+        return false;
+    }
+    match upload.key.as_str().cmp(&markers.key) {
+        std::cmp::Ordering::Less => true,
+        std::cmp::Ordering::Equal => markers.body.is_none_or(|body| upload.body_id <= body.get()),
+        std::cmp::Ordering::Greater => group == Some(&*markers.key),
+    }
+}

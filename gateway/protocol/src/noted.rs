@@ -1,0 +1,188 @@
+//! What the policy engine hears of requests: who asks for what, once it is clear that it will be answered.
+//!
+//! Who asks is told apart by key, address, user agent and the workload that they say they are of. What a
+//! client says of itself moves only what is kept of what it reads itself. Reads of bound buckets are told as
+//! they happen, block by block, where they are read.
+
+use super::Gateway;
+use mlgw_wire::lanes::workload;
+use mlgw_wire::operation::Operation;
+use super::request::Request;
+use mlgw_policy_runtime::Policies;
+use http::header::{CONTENT_LENGTH, USER_AGENT};
+use mlgw_common::limits::INLINE_READ_BYTES_MAX;
+use mlgw_common::{BucketId, ObjectKey, Timestamp};
+use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+use mlgw_objects::read::Found;
+use mlgw_policies::language::{ConditionType, Fact, Facts, Property, Tier, Word as _};
+use mlgw_policies::workloads::Identity;
+use mlgw_policies::{Caller, Op, Rank};
+use mlgw_tiering::policy::{self, Asking};
+use std::cell::OnceCell;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+/// The header in which a client says how many objects it reads at once.
+const BATCH_SIZE: &str = "x-mlgw-batch-size";
+/// That in which it says for how many accelerators it reads.
+const GPU_COUNT: &str = "x-mlgw-gpu-count";
+
+/// The caller of a request.
+pub(super) fn caller(request: &Request<'_>) -> Caller {
+    let headers = &request.head.headers;
+    let agent = headers.get(USER_AGENT).map(http::HeaderValue::as_bytes).unwrap_or_default();
+    let of = |address: &[u8]| Caller::of(&request.principal.access_key, agent, workload(headers), address);
+    match request.memory.address() {
+        IpAddr::V4(address) => of(&address.octets()),
+        IpAddr::V6(address) => of(&address.octets()),
+    }
+}
+
+/// What the caller of a request says of itself.
+pub(super) fn identity(request: &Request<'_>) -> Identity {
+    let headers = &request.head.headers;
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    Identity {
+        name: workload(headers).map(Into::into),
+        user_agent: text(USER_AGENT.as_str()).map(Into::into),
+        batch_size: text(BATCH_SIZE).and_then(|size| size.parse().ok()),
+        gpu_count: text(GPU_COUNT).and_then(|count| count.parse().ok()),
+    }
+}
+
+/// What is known of an object that is read, and of the server, for rules.
+pub(super) struct About<'a> {
+    bucket: &'a Bucket,
+    object: &'a ObjectVersion,
+    now: Timestamp,
+    policies: &'a Policies,
+    /// Names, once a rule has asked for them.
+    tags: OnceCell<Vec<&'a str>>,
+    metadata: OnceCell<Vec<&'a str>>,
+}
+
+impl<'a> About<'a> {
+    pub(super) fn new(
+        gateway: &'a Gateway,
+        bucket: &'a Bucket,
+        object: &'a ObjectVersion,
+        now: Timestamp,
+    ) -> Self {
+        let (tags, metadata) = (OnceCell::new(), OnceCell::new());
+        Self { bucket, object, now, policies: &gateway.policies, tags, metadata }
+    }
+}
+
+impl About<'_> {
+    /// Whether its tags are here: who is asked for an object of a bound bucket does not tell them.
+    fn knows_tags(&self) -> bool {
+        self.bucket.binding.is_none() || !self.object.tags.is_empty()
+    }
+}
+
+fn names(pairs: &[Pair]) -> Vec<&str> {
+    pairs.iter().map(|pair| pair.name.as_str()).collect()
+}
+
+fn value_of<'a>(pairs: &'a [Pair], name: &str) -> Option<Fact<'a>> {
+    pairs.iter().find(|pair| pair.name == name).map(|pair| Fact::Text(&pair.value))
+}
+
+impl Facts for About<'_> {
+    fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
+        match property {
+            Property::Bucket => Some(Fact::Text(&self.bucket.name)),
+            Property::Tags | Property::Tag if !self.knows_tags() => Some(Fact::Unknown),
+            Property::Tags => Some(Fact::List(self.tags.get_or_init(|| names(&self.object.tags)))),
+            Property::Tag => value_of(&self.object.tags, name),
+            Property::Tier if self.bucket.binding.is_some() => Some(Fact::Text(Tier::Upstream.name())),
+            Property::Metadata => {
+                Some(Fact::List(self.metadata.get_or_init(|| names(&self.object.metadata))))
+            }
+            Property::MetadataEntry => value_of(&self.object.metadata, name),
+            Property::Age => {
+                let age_ms = self.now.as_millis().saturating_sub(self.object.modified_ms);
+                Some(Fact::Duration(Duration::from_millis(u64::try_from(age_ms).unwrap_or(0))))
+            }
+            _ if property.row().of == ConditionType::SystemContext => self.policies.system().said(property),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes of one of our own objects are read. Says where rules have the read wait for a disk.
+pub(super) fn read(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    found: &Found,
+    range: Range<u64>,
+) -> Option<Rank> {
+    let identity = || identity(request);
+    let about = About::new(gateway, &found.bucket, &found.object, request.now);
+    let may_wait = may_wait(gateway, &range);
+    let asking = Asking { caller: caller(request), identity: &identity, about: &about, may_wait };
+    let (bucket, size) = (found.bucket.bucket_id(), found.object.size);
+    gateway.keeper.note(&policy::Request { asking, bucket, key: &found.key, op: Op::Read, size }, range)
+}
+
+/// One of our own objects is about to be copied: whoever does that wants it.
+pub(super) fn copied_from(gateway: &Gateway, found: &Found) {
+    let (bucket, key) = (found.bucket.bucket_id(), found.key.as_str());
+    gateway.keeper.ask(|decider, now_us| decider.watched.touch(now_us, bucket.0, key));
+}
+
+/// Whether a read may come to wait for a disk: it is of many bytes, or others wait already. Those that are
+/// over at once need no place in a lane.
+pub(super) fn may_wait(gateway: &Gateway, range: &Range<u64>) -> bool {
+    range.end - range.start > INLINE_READ_BYTES_MAX || gateway.objects.tiers.hot.queues().are_busy()
+}
+
+/// A request that changes objects was answered.
+pub(super) fn changed(gateway: &Gateway, operation: Operation, request: &Request<'_>) {
+    use Operation as O;
+    let op = match operation {
+        O::PutObject | O::CopyObject | O::CompleteMultipartUpload => Op::Write,
+        O::DeleteObject => Op::Delete,
+        O::PutObjectTagging | O::DeleteObjectTagging => return touched(gateway, request),
+        _ => return,
+    };
+    let (Some(key), Some(bucket)) = (&request.target.key, bucket_of(gateway, request)) else { return };
+    let size = match operation {
+        O::PutObject => length(request),
+        O::DeleteObject => 0,
+        _ => gateway.objects.catalogue.object(bucket, key).ok().flatten().map_or(0, |object| object.size),
+    };
+    change(gateway, request, bucket, key, op, size);
+}
+
+/// Rules may say otherwise of an object now, as it has other tags: what waits to be deleted waits until they
+/// were asked.
+fn touched(gateway: &Gateway, request: &Request<'_>) {
+    if let (Some(key), Some(bucket)) = (&request.target.key, bucket_of(gateway, request)) {
+        gateway.keeper.ask(|decider, now_us| decider.watched.touch(now_us, bucket.0, key.as_str()));
+    }
+}
+
+/// A DeleteObjects has deleted this key.
+pub(super) fn deleted(gateway: &Gateway, request: &Request<'_>, key: &str) {
+    if let (Ok(key), Some(bucket)) = (ObjectKey::new(key), bucket_of(gateway, request)) {
+        change(gateway, request, bucket, &key, Op::Delete, 0);
+    }
+}
+
+fn bucket_of(gateway: &Gateway, request: &Request<'_>) -> Option<BucketId> {
+    Some(gateway.objects.bucket(request.target.bucket.as_deref()?).ok()?.bucket_id())
+}
+
+fn change(gateway: &Gateway, request: &Request<'_>, bucket: BucketId, key: &ObjectKey, op: Op, size: u64) {
+    let identity = || identity(request);
+    let asking = Asking { identity: &identity, ..Asking::plain(caller(request)) };
+    gateway.keeper.note(&policy::Request { asking, bucket, key, op, size }, 0..size);
+}
+
+/// Bytes of the object that a request puts.
+fn length(request: &Request<'_>) -> u64 {
+    let said = |name| request.head.headers.get(name)?.to_str().ok()?.parse().ok();
+    said("x-amz-decoded-content-length").or_else(|| said(CONTENT_LENGTH.as_str())).unwrap_or(0)
+}

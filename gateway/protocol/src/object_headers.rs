@@ -1,0 +1,166 @@
+//! What a request says about the object it makes, and what an answer says about an object.
+//!
+//! Stored system headers keep their values as sent; user metadata names are lower-case, because
+//! HTTP header names have no case and clients compare them lower-cased.
+
+use mlgw_wire::error::{Code, S3Error};
+use super::request::Request;
+use mlgw_wire::tags::tags_of_query;
+use mlgw_wire::values::{etag_value, header_value, metadata_value, stored_value};
+use mlgw_body::encoding::stored_content_encoding;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use mlgw_common::Timestamp;
+use mlgw_common::header_text::{latin1, metadata_from_wire, text_of};
+use mlgw_common::limits::USER_METADATA_BYTES_MAX;
+use mlgw_metadata::schema::{EtagKind, ObjectVersion, Pair};
+use mlgw_objects::put::Description;
+
+/// System headers that are stored with the object and sent back with it, each with the query
+/// parameter that overrides it on a signed GET.
+pub static STORED: [(HeaderName, &str); 7] = [
+    (header::CONTENT_TYPE, "response-content-type"),
+    (header::CONTENT_ENCODING, "response-content-encoding"),
+    (header::CONTENT_LANGUAGE, "response-content-language"),
+    (header::CONTENT_DISPOSITION, "response-content-disposition"),
+    (header::CACHE_CONTROL, "response-cache-control"),
+    (header::EXPIRES, "response-expires"),
+    (HeaderName::from_static(WEBSITE_REDIRECT), ""),
+];
+
+/// The stored header that belongs to one object only: copies do not have it.
+pub const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
+
+const METADATA_PREFIX: &str = "x-amz-meta-";
+const DEFAULT_TYPE: &str = "binary/octet-stream";
+/// Reads the description of a new object from the headers of a PUT, copy or create.
+///
+/// # Errors
+/// `MetadataTooLarge`, `InvalidTag`, or `InvalidArgument` for a stored header that is not ISO-8859-1.
+pub fn description(request: &Request<'_>) -> Result<Description, S3Error> {
+    let tags = request.header("x-amz-tagging")?.map(tags_of_query).transpose()?.unwrap_or_default();
+    Ok(Description {
+        headers: stored_headers(&request.head.headers)?,
+        metadata: user_metadata(&request.head.headers)?,
+        tags,
+    })
+}
+
+fn stored_headers(headers: &HeaderMap) -> Result<Vec<Pair>, S3Error> {
+    let mut stored = Vec::new();
+    for (name, _) in STORED.iter().filter(|(name, _)| *name != header::CONTENT_ENCODING) {
+        let Some(value) = headers.get(name) else { continue };
+        stored.push(Pair { name: name.as_str().to_owned(), value: latin1_text(name, value.as_bytes())? });
+    }
+    if let Some(value) = stored_content_encoding(headers) {
+        let name = header::CONTENT_ENCODING;
+        stored.push(Pair { name: name.as_str().to_owned(), value: latin1_text(&name, &value)? });
+    }
+    stored.retain(|pair| !pair.value.is_empty());
+    Ok(stored)
+}
+
+fn user_metadata(headers: &HeaderMap) -> Result<Vec<Pair>, S3Error> {
+    let mut metadata: Vec<Pair> = Vec::new();
+    for name in headers.keys() {
+        let Some(short) = name.as_str().strip_prefix(METADATA_PREFIX) else { continue };
+        let values = headers.get_all(name).iter().map(|value| metadata_from_wire(value.as_bytes()));
+        let value = values.collect::<Vec<_>>().join(",");
+        metadata.push(Pair { name: short.to_owned(), value });
+    }
+    check_metadata(&metadata)?;
+    metadata.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(metadata)
+}
+
+/// Checks the size of user metadata.
+///
+/// # Errors
+/// `MetadataTooLarge`.
+pub fn check_metadata(metadata: &[Pair]) -> Result<(), S3Error> {
+    let bytes: usize = metadata.iter().map(|pair| pair.name.len() + pair.value.len()).sum();
+    if bytes > USER_METADATA_BYTES_MAX {
+        return Err(S3Error::new(Code::MetadataTooLarge)
+            .field("Size", bytes.to_string())
+            .field("MaxSizeAllowed", USER_METADATA_BYTES_MAX.to_string()));
+    }
+    Ok(())
+}
+
+/// The text of a header that is stored, which an answer has to carry as ISO-8859-1.
+fn latin1_text(name: &HeaderName, value: &[u8]) -> Result<String, S3Error> {
+    let text = text_of(value);
+    match latin1(&text) {
+        Some(_) => Ok(text.into_owned()),
+        None => Err(not_latin1(name.as_str(), &text)),
+    }
+}
+
+/// The refusal of a header value, or of one to be, that no answer could carry.
+fn not_latin1(name: &str, value: &str) -> S3Error {
+    S3Error::invalid_argument("Header value cannot be represented using ISO-8859-1.", name, value)
+}
+
+/// Puts what an answer says of `object` into `headers`: all but length, range and checksums.
+pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
+    headers.insert(header::LAST_MODIFIED, http_date(Timestamp(object.modified_ms)));
+    headers.insert(header::ETAG, etag_of(object));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(DEFAULT_TYPE));
+    for pair in &object.headers {
+        if let Ok(name) = HeaderName::from_bytes(pair.name.as_bytes()) {
+            let value = stored_value(&name, &pair.value);
+            headers.insert(name, value);
+        }
+    }
+    for pair in &object.metadata {
+        if let Ok(name) = HeaderName::from_bytes(format!("{METADATA_PREFIX}{}", pair.name).as_bytes()) {
+            headers.insert(name, metadata_value(&pair.value));
+        }
+    }
+    let tags = object.tags.len().max(object.tag_count as usize);
+    if tags > 0 {
+        headers.insert("x-amz-tagging-count", HeaderValue::from(tags));
+    }
+}
+
+/// The ETag of an object; a weak one only where its origin's is.
+fn etag_of(object: &ObjectVersion) -> HeaderValue {
+    match object.etag_kind() {
+        EtagKind::Weak => header_value(&format!("W/\"{}\"", object.etag)),
+        EtagKind::Plain | EtagKind::Opaque => etag_value(&object.etag),
+    }
+}
+
+/// Applies the `response-*` parameters of a signed GET.
+///
+/// # Errors
+/// `InvalidArgument` for a value that is no header value.
+pub fn override_headers(request: &Request<'_>, headers: &mut HeaderMap) -> Result<(), S3Error> {
+    for (name, parameter) in STORED.iter().filter(|(_, parameter)| !parameter.is_empty()) {
+        let Some(value) = request.query.get(parameter)? else { continue };
+        let bytes = latin1(&value).ok_or_else(|| not_latin1(parameter, &value))?;
+        let value = HeaderValue::from_bytes(&bytes)
+            .map_err(|_| S3Error::invalid_argument("not a header value", *parameter, &*value))?;
+        headers.insert(name, value);
+    }
+    Ok(())
+}
+
+/// A time as HTTP writes it.
+#[must_use]
+pub fn http_date(time: Timestamp) -> HeaderValue {
+    let secs = u64::try_from(time.as_secs()).unwrap_or(0);
+    let date = httpdate::HttpDate::from(std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs));
+    header_value(&date.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::http_date;
+    use mlgw_common::Timestamp;
+
+    #[test]
+    fn dates_are_http_dates() {
+        assert_eq!(http_date(Timestamp(1_700_000_000_123)), "Tue, 14 Nov 2023 22:13:20 GMT");
+    }
+}

@@ -1,0 +1,135 @@
+//! PostObject: an upload from an HTML form.
+//!
+//! The form's fields come before its file and are bounded; they carry the signature of a policy
+//! that says what the form may do. Then the file is stored as any other body, and its fields count
+//! as the headers of a PUT.
+
+use crate::put::{BodySource, writer};
+use mlgw_wire::elements::TaggingDocument;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_body::form::Form;
+use mlgw_wire::headers::check_headers;
+use super::object_headers;
+use mlgw_wire::tags::check_tags;
+use mlgw_wire::operation::Operation;
+use super::request::{Query, Request, Target};
+use super::response::{S3Response, S3Result, empty, xml};
+use mlgw_wire::values::{etag_value, header_value};
+use mlgw_wire::xml::Xml;
+use super::{Gateway, bound, conditions, unsigned};
+use mlgw_auth::{Payload, post};
+use mlgw_body::{Body, Terms};
+use mlgw_wire::access::Action;
+use mlgw_listener::pace::Incoming;
+use http::request::Parts;
+use http::{StatusCode, header};
+use http_body_util::StreamBody;
+use mlgw_common::limits::PUT_BYTES_MAX;
+use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_metadata::command::Conditions;
+use mlgw_objects::memory::Account;
+use mlgw_objects::put::Target as Place;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use std::sync::Arc;
+
+/// PostObject.
+///
+/// # Errors
+/// Those of S3.
+pub async fn post_object(
+    gateway: &Arc<Gateway>,
+    memory: &Account,
+    head: &Parts,
+    target: &Target,
+    incoming: Incoming,
+    now: Timestamp,
+) -> S3Result {
+    let name = target.bucket.as_deref().unwrap_or_default();
+    // The sender is not known before the fields are read, and they may never come.
+    let unproven = memory.reserve_form()?;
+    let mut form = Form::open(head, incoming)?;
+    let file = form.read_fields().await?;
+    let fields = form.fields()?;
+    let grant = post::verify(&fields, name, &gateway.keyring, now, &gateway.config.rules)?;
+    let principal = grant.principal.ok_or_else(|| unsigned::denied(gateway, target))?;
+    drop(unproven);
+    let key = key(&fields)?;
+    if !principal.allows(Action::Write, Some(name), Some(key.as_str())) {
+        return Err(S3Error::new(Code::AccessDenied));
+    }
+    // Only now, so that a form without a signature learns no name of a bucket or upstream.
+    let bucket = gateway.objects.bucket(name)?;
+    if let Some(binding) = &bucket.binding {
+        return Err(bound::not_offered(&bucket.name, binding, "PostObject"));
+    }
+    let head = form.as_head();
+    check_headers(&head.headers, Operation::PostObject)?;
+    let request = Request { head: &head, target, query: &Query::default(), principal, memory, now };
+    let mut description = object_headers::description(&request)?;
+    if let Some(document) = fields.get("tagging") {
+        description.tags = TaggingDocument::tags(document.as_bytes())?;
+        check_tags(&description.tags)?;
+    }
+    let conditions: Conditions = conditions::of_write(&request)?;
+    let terms = Terms {
+        bytes_max: (*grant.length.end()).min(PUT_BYTES_MAX),
+        length_required: false,
+        ..gateway.new_object_terms()
+    };
+    let file = StreamBody::new(Box::pin(file.frames()));
+    let body = BodySource(Body::new(file, &head, Payload::Unsigned, terms)?);
+    let (objects, length) = (&gateway.objects, body.0.decoded_length());
+    objects.check_quota(&bucket, &key, request.principal.payer(), length)?;
+    let compression = gateway.compression(&request, &bucket, &key, length, &description);
+    let place = Place { bucket: &bucket, key: &key, part: None };
+    let stored = objects.store(memory, place, body, compression).await?;
+    if stored.bytes < *grant.length.start() {
+        return Err(S3Error::new(Code::EntityTooSmall)
+            .field("ProposedSize", stored.bytes.to_string())
+            .field("MinSizeAllowed", grant.length.start().to_string()));
+    }
+    let object = stored.object(description, writer(&request.principal), now.as_millis());
+    let etag = object.etag.clone();
+    objects.put_version(&bucket, &key, object, stored.extents, conditions).await?;
+    Ok(answer(&fields, &bucket.name, &key, &etag))
+}
+
+fn key(fields: &post::Fields<'_>) -> Result<ObjectKey, S3Error> {
+    let key = fields.get("key").unwrap_or_default();
+    ObjectKey::new(key).map_err(|_| match key.is_empty() {
+        true => {
+            let why = "Bucket POST must contain a field named 'key'. If it is specified, please check the \
+                       order of the fields.";
+            S3Error::invalid_argument(why, "key", "")
+        }
+        false => S3Error::new(Code::KeyTooLongError),
+    })
+}
+
+/// The answer that the form asks for: a redirection, or a status.
+fn answer(fields: &post::Fields<'_>, bucket: &str, key: &ObjectKey, etag: &str) -> S3Response {
+    let show = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let redirect = fields.get("success_action_redirect").or_else(|| fields.get("redirect"));
+    if let Some(url) = redirect.filter(|url| !url.is_empty()) {
+        let join = if url.contains('?') { '&' } else { '?' };
+        let query = format!("bucket={}&key={}&etag=%22{}%22", show(bucket), show(key.as_str()), show(etag));
+        let mut response = empty(StatusCode::SEE_OTHER);
+        response.headers_mut().insert(header::LOCATION, header_value(&format!("{url}{join}{query}")));
+        return response;
+    }
+    let location = format!("/{bucket}/{}", show(key.as_str()));
+    let mut response = match fields.get("success_action_status") {
+        Some("200") => empty(StatusCode::OK),
+        Some("201") => {
+            let mut out = Xml::new("PostResponse");
+            out.text("Location", &location).text("Bucket", bucket).text("Key", key.as_str()).etag(etag);
+            let mut response = xml(out.finish("PostResponse"));
+            *response.status_mut() = StatusCode::CREATED;
+            response
+        }
+        _ => empty(StatusCode::NO_CONTENT),
+    };
+    response.headers_mut().insert(header::ETAG, etag_value(etag));
+    response.headers_mut().insert(header::LOCATION, header_value(&location));
+    response
+}

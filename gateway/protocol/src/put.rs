@@ -1,0 +1,133 @@
+//! PutObject, and the body of a request as a source of the object layer.
+//!
+//! Always: the answer is sent after [`mlgw_objects::put`] has made the object durable. A client that goes
+//! away, a wrong checksum or a refused condition leaves the namespace as it was.
+
+use mlgw_wire::checksums;
+use super::conditions;
+use mlgw_wire::error::S3Error;
+use mlgw_wire::lanes::workload;
+use super::object_headers;
+use super::request::Request;
+use super::response::{S3Response, S3Result, empty};
+use mlgw_wire::values::etag_value;
+use super::{Gateway, Upload as Sent};
+use mlgw_body::{Body, Digests};
+use mlgw_auth::principal::Principal;
+use mlgw_policy_runtime::compression::NewObject;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use mlgw_common::ObjectKey;
+use mlgw_metadata::command::Conditions;
+use mlgw_metadata::schema::{Bucket, ObjectVersion, Upload};
+use mlgw_objects::compressor::Compression;
+use mlgw_objects::put::{Description, Source, Sums, Target};
+use mlgw_objects::quota::Writer;
+use std::sync::Arc;
+
+/// PutObject.
+///
+/// # Errors
+/// Those of S3.
+pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Sent<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let key = request.key()?;
+    let conditions = conditions::of_write(request)?;
+    let description = object_headers::description(request)?;
+    let terms = gateway.new_object_terms();
+    let body = BodySource(Body::new(upload.incoming, request.head, upload.payload, terms)?);
+    let (objects, length) = (&gateway.objects, body.0.decoded_length());
+    if conditions != Conditions::default() {
+        conditions::check_write(&conditions, objects.current(bucket.bucket_id(), key)?.as_ref())?;
+    }
+    objects.check_quota(&bucket, key, request.principal.payer(), length)?;
+    let compression = gateway.compression(request, &bucket, key, length, &description);
+    let target = Target { bucket: &bucket, key, part: None };
+    let stored = objects.store(request.memory, target, body, compression).await?;
+    let object = stored.object(description, writer(&request.principal), request.now.as_millis());
+    let answer = put_answer(&object);
+    objects.put_version(&bucket, key, object, stored.extents, conditions).await?;
+    Ok(answer)
+}
+
+/// The description of a new object for rules, except its size, metadata and tags.
+pub(super) fn sent_by<'a>(headers: &'a HeaderMap, bucket: &'a Bucket, key: &'a ObjectKey) -> NewObject<'a> {
+    NewObject {
+        bucket: &bucket.name,
+        key,
+        size: None,
+        metadata: &[],
+        tags: &[],
+        agent: headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()),
+        workload: workload(headers),
+    }
+}
+
+impl Gateway {
+    /// Returns how the body of an object of this size and description is compressed, if it is.
+    pub(super) fn compression(
+        &self,
+        request: &Request<'_>,
+        bucket: &Bucket,
+        key: &ObjectKey,
+        size: Option<u64>,
+        description: &Description,
+    ) -> Option<Compression> {
+        let Description { metadata, tags, .. } = description;
+        let sent_by = || sent_by(&request.head.headers, bucket, key);
+        self.policies.compression(|| NewObject { size, metadata, tags, ..sent_by() })
+    }
+
+    /// Returns how a part of `upload` is compressed, if it is. The size of the object is not known yet.
+    pub(super) fn part_compression(
+        &self,
+        request: &Request<'_>,
+        bucket: &Bucket,
+        upload: &Upload,
+    ) -> Result<Option<Compression>, S3Error> {
+        let (key, headers) = (request.key()?, &request.head.headers);
+        let Upload { metadata, tags, .. } = upload;
+        Ok(self.policies.compression(|| NewObject { metadata, tags, ..sent_by(headers, bucket, key) }))
+    }
+}
+
+/// Returns the writer that an object of `principal` counts for.
+pub(crate) fn writer(principal: &Principal) -> Writer {
+    Writer { owner: principal.owner.clone(), payer: principal.payer().to_owned() }
+}
+
+/// The body of a request as a source of an object's bytes.
+pub(crate) struct BodySource<B>(pub(crate) Body<B>);
+
+impl<B> Source for BodySource<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin + Send,
+    S3Error: From<B::Error>,
+{
+    type Error = S3Error;
+
+    fn length(&self) -> Option<u64> {
+        self.0.decoded_length()
+    }
+
+    fn wants_md5(&self) -> bool {
+        self.0.wants_md5_apart()
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
+        self.0.next().await
+    }
+
+    fn finish(self, md5: Option<[u8; 16]>) -> Result<Sums, S3Error> {
+        let Digests { bytes, md5: own, checksums, .. } = self.0.finish();
+        Ok(Sums { bytes, md5: own.settle(md5)?, checksums })
+    }
+}
+
+/// The answer to a PUT of `object`.
+pub(super) fn put_answer(object: &ObjectVersion) -> S3Response {
+    let mut response = empty(StatusCode::OK);
+    response.headers_mut().insert(header::ETAG, etag_value(&object.etag));
+    checksums::describe(object, response.headers_mut());
+    response
+}

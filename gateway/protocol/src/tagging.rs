@@ -1,0 +1,86 @@
+//! GetObjectTagging, PutObjectTagging, DeleteObjectTagging.
+//!
+//! Tags belong to a version; changing them keeps its body, its ETag and its date.
+
+use mlgw_wire::elements::TaggingDocument;
+use mlgw_wire::error::{Code, S3Error};
+use super::get::find;
+use super::request::Request;
+use super::response::{S3Result, empty, xml};
+use mlgw_wire::xml::Xml;
+use super::{Gateway, Upload, document};
+use http::StatusCode;
+use mlgw_metadata::ProposeError;
+use mlgw_metadata::command::update_object::Update;
+use mlgw_metadata::command::{Conditions, ObjectChange, Reject, SetTags, UpdateObject};
+use mlgw_metadata::schema::Pair;
+use mlgw_objects::read::Found;
+use std::sync::Arc;
+
+/// GetObjectTagging.
+///
+/// # Errors
+/// Those of S3.
+pub fn get(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    Ok(xml(document_of(&find(gateway, request)?.object.tags)))
+}
+
+/// The document that tells of tags.
+pub(super) fn document_of(tags: &[Pair]) -> String {
+    let mut out = Xml::new("Tagging");
+    out.open("TagSet");
+    let mut tags: Vec<&Pair> = tags.iter().collect();
+    tags.sort_by(|a, b| a.name.cmp(&b.name));
+    for tag in tags {
+        out.open("Tag").text("Key", &tag.name).text("Value", &tag.value).close("Tag");
+    }
+    out.close("TagSet");
+    out.finish("Tagging")
+}
+
+/// PutObjectTagging.
+///
+/// # Errors
+/// Those of S3.
+pub async fn put(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
+    let tags = TaggingDocument::tags(&document::read(request, upload, document::TERMS).await?)?;
+    set(gateway, request, tags).await?;
+    Ok(empty(StatusCode::OK))
+}
+
+/// DeleteObjectTagging.
+///
+/// # Errors
+/// Those of S3.
+pub async fn delete(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    set(gateway, request, Vec::new()).await?;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+async fn set(gateway: &Gateway, request: &Request<'_>, tags: Vec<Pair>) -> Result<(), S3Error> {
+    let found = find(gateway, request)?;
+    update(gateway, request, &found, Update::SetTags(SetTags { tags })).await
+}
+
+/// Changes what a version says of itself; its body stays.
+///
+/// # Errors
+/// `OperationAborted` when the version was replaced meanwhile; those of
+/// [`mlgw_objects::Objects::propose_object`].
+pub(super) async fn update(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    found: &Found,
+    update: Update,
+) -> Result<(), S3Error> {
+    let change = ObjectChange::Update(UpdateObject {
+        expected_body: found.object.body_id,
+        update: Some(update),
+        conditions: Conditions::default(),
+    });
+    let proposed = gateway.objects.propose_object(&found.bucket, &found.key, request.now, change).await;
+    proposed.map(|_| ()).map_err(|error| match error {
+        ProposeError::Rejected(Reject::PreconditionFailed) => S3Error::new(Code::OperationAborted),
+        error => error.into(),
+    })
+}

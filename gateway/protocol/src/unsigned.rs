@@ -1,0 +1,162 @@
+//! Requests that are answered without authentication, because their clients do not sign them for S3.
+//!
+//! A browser's preflight carries no signature, and a call of IAM or STS one of another service. None of the
+//! answers depends on which buckets exist, so a client without a key learns no name.
+
+use super::Gateway;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::operation::Level;
+use super::request::{Query, Target};
+use super::response::{S3Response, S3Result, xml};
+use mlgw_wire::values::header_value;
+use mlgw_wire::xml::Xml;
+use mlgw_auth::Payload;
+use mlgw_body::{Body, Terms, read_all};
+use mlgw_listener::pace::Incoming;
+use http::request::Parts;
+use http::{HeaderName, Method, StatusCode, header};
+use percent_encoding::percent_decode_str;
+use std::borrow::Cow;
+
+/// Longest body of an IAM or STS call that is read for its name.
+const CALL_BYTES_MAX: u64 = 8 << 10;
+/// Longest name of a call: longer than any of AWS.
+const CALL_NAME_MAX: usize = 64;
+
+const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
+
+/// Whether a request is a preflight or a call of another service.
+pub(super) fn takes(head: &Parts, target: &Target, query: &Query<'_>) -> bool {
+    head.method == Method::OPTIONS || (target.level() == Level::Service && calls_another_service(head, query))
+}
+
+/// The answer to a request for which [`takes`] is true.
+///
+/// # Errors
+/// A preflight is never granted, and a call that cannot be named is `NotImplemented`.
+pub(super) async fn answer(head: &Parts, query: &Query<'_>, incoming: &mut Option<Incoming>) -> S3Result {
+    if head.method == Method::OPTIONS {
+        return Err(preflight(head));
+    }
+    named_call(head, query, incoming).await
+}
+
+/// `AccessDenied` for a request without a signature. It names the region, because clients discover it this
+/// way.
+pub(super) fn denied(gateway: &Gateway, target: &Target) -> S3Error {
+    let error = S3Error::new(Code::AccessDenied);
+    match target.bucket {
+        Some(_) => error.header(BUCKET_REGION, header_value(&gateway.config.region)),
+        None => error,
+    }
+}
+
+/// The answer to a preflight. No bucket has CORS rules, so none is granted.
+fn preflight(head: &Parts) -> S3Error {
+    let bad = |why| S3Error::new(Code::BadRequest).message(why);
+    if !head.headers.contains_key(header::ORIGIN) {
+        return bad("Insufficient information. Origin request header needed.");
+    }
+    let Some(method) = head.headers.get(header::ACCESS_CONTROL_REQUEST_METHOD) else {
+        return bad("Invalid Access-Control-Request-Method: null");
+    };
+    let method = String::from_utf8_lossy(method.as_bytes()).into_owned();
+    S3Error::new(Code::AccessForbidden).field("Method", method).field("ResourceType", "OBJECT")
+}
+
+/// Whether a request without a bucket has the form of AWS's query protocol, which IAM and STS speak.
+fn calls_another_service(head: &Parts, query: &Query<'_>) -> bool {
+    let content_type = head.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
+    let form = b"application/x-www-form-urlencoded";
+    let is_form = content_type
+        .and_then(|value| value.get(..form.len()))
+        .is_some_and(|value| value.eq_ignore_ascii_case(form));
+    (head.method == Method::POST && is_form) || query.has("Action")
+}
+
+/// Refuses a call by its name.
+async fn named_call(head: &Parts, query: &Query<'_>, incoming: &mut Option<Incoming>) -> S3Result {
+    let unnamed = || S3Error::not_implemented("IAM and STS");
+    if let Some(action) = query.raw("Action") {
+        return action_name(action).map(|name| not_implemented(&name)).ok_or_else(unnamed);
+    }
+    let incoming = incoming.as_mut().ok_or_else(unnamed)?;
+    let terms = Terms::document(CALL_BYTES_MAX);
+    let body = read_all(Body::new(incoming, head, Payload::Unsigned, terms)?).await?;
+    let text = std::str::from_utf8(&body).map_err(|_| unnamed())?;
+    let form = Query::parse(text.trim_end());
+    form.raw("Action").and_then(action_name).map(|name| not_implemented(&name)).ok_or_else(unnamed)
+}
+
+/// The name of a call, if it can be one.
+fn action_name(encoded: &str) -> Option<Cow<'_, str>> {
+    let name = percent_decode_str(encoded).decode_utf8().ok()?;
+    let fits = (1..=CALL_NAME_MAX).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric());
+    fits.then_some(name)
+}
+
+/// A refusal in the form of the query protocol. Its clients read the nested `Error`, those of S3 the outer
+/// code.
+fn not_implemented(name: &str) -> S3Response {
+    let error = S3Error::not_implemented(name);
+    let (code, text) = (error.code().as_str(), error.text());
+    let mut out = Xml::new("ErrorResponse");
+    out.open("Error").text("Type", "Sender").text("Code", code).text("Message", text).close("Error");
+    out.text("Code", code).text("Message", text);
+    let mut response = xml(out.finish("ErrorResponse"));
+    *response.status_mut() = StatusCode::NOT_IMPLEMENTED;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{action_name, calls_another_service, preflight};
+    use mlgw_wire::query::Query;
+    use mlgw_wire::error::Code;
+    use http::request::Parts;
+
+    fn head(method: &str, headers: &[(&str, &str)]) -> Parts {
+        let mut request = http::Request::builder().method(method).uri("/");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn a_preflight_is_never_granted_and_one_that_is_none_is_a_bad_request() {
+        let (origin, method) = (("origin", "http://a"), ("access-control-request-method", "PUT"));
+        for (headers, code) in [
+            (&[origin, method][..], Code::AccessForbidden),
+            (&[origin], Code::BadRequest),
+            (&[method], Code::BadRequest),
+            (&[], Code::BadRequest),
+        ] {
+            assert_eq!(preflight(&head("OPTIONS", headers)).code(), code, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn calls_of_other_services_are_told_by_their_form() {
+        let form = ("content-type", "application/x-www-form-urlencoded; charset=utf-8");
+        for (method, headers, query, is) in [
+            ("POST", &[form][..], "", true),
+            ("POST", &[("content-type", "Application/X-WWW-Form-URLEncoded")], "", true),
+            ("GET", &[], "Action=GetCallerIdentity&Version=2011-06-15", true),
+            ("GET", &[form], "", false),
+            ("POST", &[("content-type", "multipart/form-data; boundary=a")], "", false),
+            ("GET", &[], "action=x", false),
+        ] {
+            let found = calls_another_service(&head(method, headers), &Query::parse(query));
+            assert_eq!(found, is, "{method} {headers:?} ?{query}");
+        }
+    }
+
+    #[test]
+    fn only_what_can_be_a_name_is_repeated() {
+        assert_eq!(action_name("AssumeRole%57ithSAML").as_deref(), Some("AssumeRoleWithSAML"));
+        for text in ["", "a%20b", "<script>", "%ff", &"a".repeat(65)] {
+            assert_eq!(action_name(text), None, "{text}");
+        }
+    }
+}

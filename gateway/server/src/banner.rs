@@ -1,0 +1,146 @@
+//! What `mlgw serve` says on standard output once it serves: where, with how much room, and how to
+//! talk to it. The root secret stands there only where `s3.print_credentials` allows it: the log
+//! of a service manager is no place for it.
+
+use super::bring_up::Engine;
+use super::files::FileBudget;
+use mlgw_config::{Address, Config, PrintCredentials, Value as _};
+use mlgw_common::ByteSize;
+use mlgw_auth::key::Key;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+
+/// Where a listener is reached from this host.
+#[must_use]
+pub(super) fn url(tls: bool, asked: &Address, port: u16) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    let host = match asked.host.as_str() {
+        // A certificate names hosts, hardly ever this address.
+        "0.0.0.0" | "::" if tls => "localhost",
+        "0.0.0.0" => "127.0.0.1",
+        "::" => "::1",
+        host => host,
+    };
+    format!("{scheme}://{}", Address { host: host.to_owned(), port })
+}
+
+/// Prints it.
+pub(super) fn print(config: &Config, engine: &Engine, endpoint: &str, admin: &str) {
+    let with_keys = match config.s3.print_credentials {
+        PrintCredentials::Always => true,
+        PrintCredentials::Never => false,
+        PrintCredentials::Terminal => io::stdout().is_terminal(),
+    };
+    let mut text = format!(
+        "mlgw {} serves S3 at {endpoint}, its admin API at {admin}\n\
+         data in {}, hot capacity {}, durability {}\n\
+         {} of memory for requests, {}\n",
+        env!("CARGO_PKG_VERSION"),
+        config.data_dir.display(),
+        ByteSize(config.hot_capacity_bytes(&engine.machine)).human(),
+        config.durability.to_text(),
+        ByteSize(config.memory_bytes(&engine.machine)).human(),
+        connections(config.limits.connections, &engine.files),
+    );
+    if with_keys {
+        text += &usage(endpoint, &config.s3.region, engine.keyring.root());
+    }
+    // A closed standard output is no reason not to serve.
+    let _ = io::stdout().lock().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+}
+
+/// How many connections there can be, and why not as many as are configured.
+fn connections(configured: u64, files: &FileBudget) -> String {
+    let FileBudget { connections, limit, .. } = files;
+    if *connections >= configured {
+        return format!("up to {connections} connections");
+    }
+    format!(
+        "up to {connections} connections: the limit of open files ({limit}) or the memory has no room for \
+         the {configured} of limits.connections"
+    )
+}
+
+/// Lines for a shell and for Python, to be pasted as they are.
+fn usage(endpoint: &str, region: &str, root: &Key) -> String {
+    let (access_key, secret) = (&root.principal.access_key, root.secret.expose());
+    let mut out = format!(
+        "\nexport AWS_ENDPOINT_URL={endpoint}\n\
+         export AWS_ACCESS_KEY_ID={}\n\
+         export AWS_SECRET_ACCESS_KEY={}\n\
+         export AWS_DEFAULT_REGION={region}\n",
+        shell_word(access_key),
+        shell_word(secret),
+    );
+    let _ = write!(
+        out,
+        "\nimport boto3\n\
+         s3 = boto3.client(\"s3\", endpoint_url=\"{endpoint}\", region_name=\"{region}\",\n\
+         \x20                 aws_access_key_id={}, aws_secret_access_key={})\n\
+         buckets = [bucket[\"Name\"] for bucket in s3.list_buckets()[\"Buckets\"]]\n\
+         created = \"first\" in buckets or s3.create_bucket(Bucket=\"first\")\n\
+         put = s3.put_object(Bucket=\"first\", Key=\"hello.txt\", Body=b\"hello\")\n\
+         print(s3.get_object(Bucket=\"first\", Key=\"hello.txt\")[\"Body\"].read())\n",
+        python_text(access_key),
+        python_text(secret),
+    );
+    out
+}
+
+/// Quoted only where a shell would take a character for its own.
+fn shell_word(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./+=:@%".contains(&b);
+    if text.bytes().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+fn python_text(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FileBudget, connections, python_text, shell_word, url, usage};
+    use mlgw_config::{Address, Value as _};
+    use mlgw_auth::key::Key;
+    use mlgw_auth::principal::Principal;
+    use mlgw_common::Secret;
+    use mlgw_wire::access::OWNER;
+    use mlgw_api::Role;
+    use std::sync::Arc;
+
+    #[test]
+    fn an_address_of_all_interfaces_is_shown_as_one_that_can_be_used() {
+        for (asked, tls, shown) in [
+            ("127.0.0.1:0", false, "http://127.0.0.1:7"),
+            ("0.0.0.0:0", false, "http://127.0.0.1:7"),
+            ("[::]:0", false, "http://[::1]:7"),
+            ("[::]:0", true, "https://localhost:7"),
+            ("s3.example.com:0", true, "https://s3.example.com:7"),
+        ] {
+            assert_eq!(url(tls, &Address::from_text(asked).unwrap(), 7), shown);
+        }
+    }
+
+    #[test]
+    fn fewer_connections_than_configured_are_explained() {
+        let budget = |limit, wanted| connections(wanted, &FileBudget::of(limit, wanted).unwrap());
+        assert_eq!(budget(1 << 20, 10_000), "up to 10000 connections");
+        let few = budget(1024, 10_000);
+        assert!(
+            few.starts_with("up to 512 connections: the limit of open files (1024) or the memory"),
+            "{few}"
+        );
+    }
+
+    #[test]
+    fn the_lines_can_be_pasted_whatever_the_secret() {
+        assert_eq!(shell_word("abc+/="), "abc+/=");
+        assert_eq!(shell_word("a'b$c"), "'a'\\''b$c'");
+        assert_eq!(python_text("a\"b\\"), "\"a\\\"b\\\\\"");
+        let principal = Principal::everywhere("AK", OWNER, Role::Admin);
+        let root = Key { principal: Arc::new(principal), secret: Secret::new("it's") };
+        let usage = usage("http://h:1", "us-east-1", &root);
+        assert!(usage.contains("\nexport AWS_ENDPOINT_URL=http://h:1\nexport AWS_ACCESS_KEY_ID=AK\n"));
+        assert!(usage.contains("\nexport AWS_SECRET_ACCESS_KEY='it'\\''s'\n"), "{usage}");
+    }
+}

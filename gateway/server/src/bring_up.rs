@@ -1,0 +1,458 @@
+//! From a configuration to an engine that may be asked: directory, catalogue, bytes, keys.
+//!
+//! The order is the order of dependence, and nothing listens before the end of it: a request never
+//! meets a catalogue that has not re-applied its log. Closing goes the other way round.
+
+use super::ServeError;
+use mlgw_store::data_dir::{self, DataDir};
+use super::files::FileBudget;
+use super::object_keys::ObjectKeys;
+use mlgw_store::start_reserve;
+use mlgw_config::{Config, Durability, EtagKind, Machine};
+use mlgw_common::ByteSize;
+use mlgw_credentials::{Keyring, RootCredentials, Sealer};
+use mlgw_common::Secret;
+use mlgw_background::diary::Diary;
+use mlgw_background::reconciler::{Standing, watch_doomed};
+use mlgw_policy_runtime::{self, Policies, Watched, learning, system};
+use mlgw_background::proofs::StoredProofs;
+use mlgw_protocol::upload_ids::UploadIds;
+use mlgw_store::{Place, checkpoint_dir};
+use mlgw_background::writeback::{Sender, SenderContext};
+use mlgw_tiering::writeback::{Means, WriteBack};
+use mlgw_common::limits::HUGE_PAGES_MEMORY_MIN;
+use mlgw_common::{Clock, Lineage, NodeId, SystemClock};
+use mlgw_metadata::identity::Expected;
+use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
+use mlgw_objects::Objects;
+use mlgw_tiering::bound::{Bound, Freshness};
+use mlgw_tiering::hot::{AwayOptions, Scrub, ScrubOptions, Upstreams, floor_in};
+use mlgw_tiering::origin::Origin;
+use mlgw_tiering::origin::s3::S3Origin;
+use mlgw_tiering::upstream::{Upstream, UpstreamKind, UpstreamSettings};
+use mlgw_tiering::{
+    CompactionSettings, Copies, CopiesOptions, Decisions, Flash, HotOptions, HotTier, Keeper, MemoryTier,
+    PlacingSettings, Tiers,
+};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Reading a catalogue of ten million objects takes ten seconds of one core.
+const SCRUB_WALK_EVERY: Duration = Duration::from_secs(60);
+
+/// What requests are answered with.
+pub(super) struct Engine {
+    pub(super) dir: DataDir,
+    _start_reserve: AbortOnDropHandle<()>,
+    /// Held where segments are kept outside the data directory, which has its own lock.
+    _segments: Vec<File>,
+    pub(super) machine: Machine,
+    pub(super) files: FileBudget,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) catalogue: Catalogue,
+    pub(super) tiers: Tiers,
+    pub(super) bound: Bound,
+    pub(super) keeper: Keeper,
+    pub(super) standing: Arc<Standing>,
+    diary: Diary,
+    pub(super) writeback: WriteBack,
+    sender: Sender,
+    pub(super) upstreams: Upstreams,
+    pub(super) decisions: Decisions,
+    pub(super) policies: Arc<Policies>,
+    pub(super) objects: Arc<Objects>,
+    pub(super) scrub: Arc<Scrub>,
+    pub(super) keyring: Keyring,
+    pub(super) upload_ids: UploadIds,
+}
+
+impl Engine {
+    pub(super) async fn open(config: &Config, files: FileBudget) -> Result<Self, ServeError> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let Ground { mut dir, sealer, segments, machine, files } = Ground::take(config, files, &*clock)?;
+        let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
+        // First, because it notes which body ids were given out before there was a key.
+        let upload_ids = UploadIds::open(&catalogue).await?;
+        let upstreams = upstreams(config, &dir)?;
+        let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
+        let mut options = hot_options(config, &dir, &machine, &clock);
+        options.open_files_max = files.segment_files;
+        options.own_segments_max = config.own_segments_max(&machine);
+        options.decisions = decisions.clone();
+        options.flash = flash(config, &dir, &clock)?;
+        options.away = Some(away(config, &dir, &sealer, &upstreams));
+        let hot = HotTier::open(options, catalogue.clone()).await?;
+        // Log, state and directories carry the identity now.
+        dir.marked()?;
+        let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
+        let scrub = Arc::new(scrub(config, &dir, &clock, &catalogue, &tiers)?);
+        let policies = policies(config, &machine, &clock, &catalogue).await?;
+        let Learned { keeper, standing, diary } = Learned::open(config, &dir, &machine, &policies, &*clock)?;
+        let bound =
+            bound(config, dir.lineage(), (&machine, files), &tiers, &upstreams, &decisions, &keeper).await?;
+        let md5_etags = config.s3.etag == EtagKind::Md5;
+        let objects = Arc::new(Objects::new(catalogue.clone(), tiers.clone(), md5_etags));
+        let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
+        tokio::spawn(learning::run(policy(), keeper.clone(), Arc::clone(&clock), every));
+        tokio::spawn(system::run(policy(), tiers.clone(), bound.clone(), Arc::clone(&clock)));
+        let means = Means {
+            catalogue: catalogue.clone(),
+            bound: bound.clone(),
+            clock: clock.clone(),
+            bytes_max: config.dirty_bytes_max(&machine),
+            budgets: persist_budgets(config),
+        };
+        let (writeback, new_queues) = WriteBack::open(means).map_err(unread)?;
+        let sending = SenderContext {
+            writeback: writeback.clone(),
+            catalogue: catalogue.clone(),
+            tiers: tiers.clone(),
+            decisions: decisions.clone(),
+        };
+        let sender = Sender::start(sending, new_queues);
+        let kept_bytes = config.hot_reserve_bytes(&machine);
+        let reserve = tokio::spawn(start_reserve::keep(dir.path().to_owned(), kept_bytes));
+        let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
+        Ok(Self {
+            dir,
+            _start_reserve: AbortOnDropHandle::new(reserve),
+            _segments: segments,
+            machine,
+            files,
+            clock,
+            catalogue,
+            tiers,
+            bound,
+            keeper,
+            standing: Arc::new(standing),
+            diary,
+            writeback,
+            sender,
+            upstreams,
+            decisions,
+            policies,
+            objects,
+            scrub,
+            keyring,
+            upload_ids,
+        })
+    }
+
+    /// Makes everything durable and closes it.
+    pub(super) async fn close(self) {
+        self.scrub.stop();
+        self.sender.stop().await;
+        if let Some(copies) = self.bound.copies() {
+            copies.shutdown().await;
+        }
+        self.diary.close();
+        let flash = self.tiers.hot.flash().clone();
+        self.tiers.hot.shutdown().await;
+        flash.keep();
+        self.catalogue.shutdown().await;
+        self.decisions.write();
+        tracing::info!(data_dir = %self.dir.path().display(), "stopped");
+    }
+}
+
+/// The directories and the machine of a start, taken and checked before anything in them is opened.
+struct Ground {
+    dir: DataDir,
+    sealer: Sealer,
+    /// Locks of the directories of segments outside of the data directory.
+    segments: Vec<File>,
+    machine: Machine,
+    files: FileBudget,
+}
+
+impl Ground {
+    fn take(config: &Config, files: FileBudget, clock: &dyn Clock) -> Result<Self, ServeError> {
+        let (dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
+        if let Some(unfit) = mlgw_store::unfit(dir.path()).into_iter().next() {
+            return Err(ServeError::Unfit(unfit));
+        }
+        let hot = config.hot.dir.as_deref().map(data_dir::take).transpose()?;
+        let cold =
+            config.cold.dirs.iter().map(|dir| data_dir::take_existing(dir)).collect::<Result<Vec<_>, _>>()?;
+        let segments = hot.into_iter().chain(cold).collect();
+        let machine = Machine::of(&config.segments_dir());
+        check_memory(config, &machine)?;
+        disable_huge_pages_where_memory_is_small(&machine);
+        let files =
+            FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
+        if !config.catalogue.checkpoint_interval.is_zero() {
+            let place = Place::of(config);
+            checkpoint_dir::admit(&place.checkpoints, &dir.lineage(), place.has_run())?;
+        }
+        Ok(Self { dir, sealer, segments, machine, files })
+    }
+}
+
+/// Statistics of reads, and what rules have decided by them.
+struct Learned {
+    keeper: Keeper,
+    standing: Standing,
+    diary: Diary,
+}
+
+impl Learned {
+    fn open(
+        config: &Config,
+        dir: &DataDir,
+        machine: &Machine,
+        policies: &Policies,
+        clock: &dyn Clock,
+    ) -> Result<Self, ServeError> {
+        let program = policies.program();
+        let keeper = Keeper::new(keeper_blocks_max(machine), Arc::clone(&program.borrow()), clock);
+        keeper.follow(program);
+        // Reads of a checkpoint whose deletion waits are noted again.
+        let standing = Standing::open(dir.path(), dir.lineage());
+        let standing = standing.map_err(super::io_error("the deletions that wait"))?;
+        watch_doomed(&standing, &keeper, &[]);
+        let diary = Diary::open(dir.path(), keeper.clone(), config.policy.remember_bytes.0);
+        let diary = diary.map_err(super::io_error("diary"))?;
+        Ok(Self { keeper, standing, diary })
+    }
+}
+
+/// Where segments can be besides the disks of this machine.
+fn away(config: &Config, dir: &DataDir, sealer: &Sealer, upstreams: &Upstreams) -> AwayOptions {
+    AwayOptions {
+        upstreams: upstreams.clone(),
+        spill_to: config.cold.upstream.clone(),
+        keys: Arc::new(ObjectKeys(sealer.clone())),
+        leftovers: dir.path().join("upstream-leftovers.json"),
+    }
+}
+
+/// Refuses a configuration that cannot work, and warns of one that may make the kernel kill the process.
+fn check_memory(config: &Config, machine: &Machine) -> Result<(), ServeError> {
+    config.check_memory(machine)?;
+    let (requests, left) = (config.memory_bytes(machine), config.left_to_requests(machine));
+    if requests > left {
+        let human = |bytes| ByteSize(bytes).human();
+        tracing::warn!(
+            requests = human(requests),
+            left = human(left),
+            "limits.memory_bytes is more than the rest of the configuration leaves of the memory"
+        );
+    }
+    Ok(())
+}
+
+/// From here on the heap of a small server grows in pages of 4 KiB. Those of before stay as they are.
+fn disable_huge_pages_where_memory_is_small(machine: &Machine) {
+    if machine.memory_bytes < HUGE_PAGES_MEMORY_MIN
+        && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
+    {
+        tracing::warn!(%error, "transparent huge pages stay on; they may take more memory than there is");
+    }
+}
+
+/// Who verifies what is stored.
+fn scrub(
+    config: &Config,
+    dir: &DataDir,
+    clock: &Arc<dyn Clock>,
+    catalogue: &Catalogue,
+    tiers: &Tiers,
+) -> Result<Scrub, ServeError> {
+    let options = ScrubOptions {
+        segments: Place::of(config).segments,
+        state: dir.path().join("scrub.json"),
+        bytes_per_second: config.hot.scrub_bytes_per_second.0,
+        walk_every: SCRUB_WALK_EVERY,
+        clock: Arc::clone(clock),
+        proofs: Some(Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone()))),
+    };
+    Scrub::start(options, catalogue.clone(), tiers.hot.clone()).map_err(super::io_error("scrubbing"))
+}
+
+/// What is written to the disk of the hot tier, and what of it is left to the server itself.
+fn flash(config: &Config, dir: &DataDir, clock: &Arc<dyn Clock>) -> Result<Flash, ServeError> {
+    let path = dir.path().join("flash.json");
+    let opened = Flash::open(path.clone(), config.hot.flash_bytes_per_day.0, Arc::clone(clock));
+    opened.map_err(super::io_error(path.display().to_string()))
+}
+
+/// The object stores of others. Nothing is asked of them yet.
+fn upstreams(config: &Config, dir: &DataDir) -> Result<Upstreams, ServeError> {
+    let open = |settings: &UpstreamSettings| {
+        let upstream = Upstream::open(settings).map_err(|error| ServeError::Upstream(error.to_string()))?;
+        let owned = upstream.owned_by(dir.lineage());
+        let owned = owned.map_err(|error| ServeError::Upstream(format!("no random bytes: {error}")))?;
+        Ok((settings.name.clone(), owned))
+    };
+    Ok(Arc::new(config.upstreams.iter().map(open).collect::<Result<_, ServeError>>()?))
+}
+
+/// The upstreams that buckets can be bound to, and copies of what they have; nothing where there is none.
+async fn bound(
+    config: &Config,
+    lineage: Lineage,
+    (machine, files): (&Machine, FileBudget),
+    tiers: &Tiers,
+    upstreams: &Upstreams,
+    decisions: &Decisions,
+    keeper: &Keeper,
+) -> Result<Bound, ServeError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let mut origins = HashMap::new();
+    for settings in config.upstreams.iter().filter(|upstream| upstream.kind == UpstreamKind::S3) {
+        // One store, one budget, whoever asks.
+        let budget = upstreams.get(&settings.name).map(Upstream::budget).unwrap_or_default();
+        let origin = S3Origin::new(settings, budget, clock.clone()).map_err(ServeError::Upstream)?;
+        origins.insert(settings.name.clone(), Arc::new(origin) as Arc<dyn Origin>);
+    }
+    if origins.is_empty() {
+        return Ok(Bound::default());
+    }
+    let options = CopiesOptions {
+        dir: config.copies_dir(),
+        node: NodeId(1),
+        lineage,
+        capacity_bytes: config.copies_capacity_bytes(machine),
+        // What is kept of others never takes the room that our own need.
+        reserve_bytes: 2 * config.hot_reserve_bytes(machine),
+        memory_bytes: usize::try_from(config.catalogue_cache_bytes(machine) / 2).unwrap_or(usize::MAX),
+        clock: clock.clone(),
+        decisions: decisions.clone(),
+        // The same disk, most often.
+        queues: tiers.hot.queues().clone(),
+        flash: tiers.hot.flash().clone(),
+        open_files_max: files.segment_files,
+        lost: Some(keeper.books()),
+    };
+    let copies = Copies::open(options, tiers.memory.clone()).await?;
+    keeper.start(&copies);
+    let bound = Bound::new(origins, copies, Some(keeper.clone()), freshness_of(config), clock);
+    bound.limit_fetches(config.fetch_blocks_max(machine));
+    Ok(bound)
+}
+
+/// Blocks that the policy engine remembers: one per cent of the memory, at some 32 bytes each.
+fn keeper_blocks_max(machine: &Machine) -> usize {
+    let blocks = machine.memory_bytes / 100 / 32;
+    usize::try_from(blocks).unwrap_or(usize::MAX).clamp(1 << 16, 1 << 24)
+}
+
+/// The policy that runs, watched files included.
+async fn policies(
+    config: &Config,
+    machine: &Machine,
+    clock: &Arc<dyn Clock>,
+    catalogue: &Catalogue,
+) -> Result<Arc<Policies>, ServeError> {
+    let place = mlgw_policy_runtime::Place {
+        environment: config.policy.environment,
+        gpu_count: (config.policy.gpu_count > 0).then_some(config.policy.gpu_count),
+        memory_bytes: machine.memory_bytes,
+    };
+    let (files, frameworks) = (config.policy.files.clone(), config.policy.frameworks.clone());
+    let watched = Watched { files, frameworks };
+    Ok(Policies::open(catalogue.clone(), Arc::clone(clock), place, watched).await?)
+}
+
+/// Bytes that may be written back in a second, by upstream.
+fn persist_budgets(config: &Config) -> HashMap<String, u64> {
+    config.upstreams.iter().map(|of| (of.name.clone(), of.persist_bytes_per_second)).collect()
+}
+
+fn unread(error: mlgw_metadata::ReadError) -> ServeError {
+    super::io_error("what is written back")(std::io::Error::other(error))
+}
+
+/// How long what origins say holds.
+pub(super) fn freshness_of(config: &Config) -> Freshness {
+    Freshness {
+        positive: config.bound.ttl,
+        negative: config.bound.negative_ttl,
+        stale: config.bound.stale_max,
+    }
+}
+
+fn catalogue_options(
+    config: &Config,
+    dir: &DataDir,
+    machine: &Machine,
+    clock: &Arc<dyn Clock>,
+) -> Result<CatalogueOptions, ServeError> {
+    let mut options = CatalogueOptions::new(dir.path().join("catalogue"), Arc::clone(clock));
+    options.durability = match config.durability {
+        Durability::Full => mlgw_metadata::Durability::Full,
+        Durability::Os => mlgw_metadata::Durability::Os,
+    };
+    options.log_bytes_max = config.catalogue_log_bytes_max(machine);
+    let every = config.catalogue.checkpoint_interval;
+    options.checkpoints =
+        (!every.is_zero()).then(|| CheckpointOptions { dir: config.checkpoints_dir(), every });
+    options.memtable_bytes = usize::try_from(config.memtable_bytes(machine)).unwrap_or(usize::MAX);
+    options.cache_bytes = usize::try_from(config.catalogue_cache_bytes(machine)).unwrap_or(usize::MAX);
+    options.expected = Some(expected(config, dir, &options.dir)?);
+    Ok(options)
+}
+
+/// The server that the catalogue in `catalogue` must belong to, and how far its log must reach.
+fn expected(config: &Config, dir: &DataDir, catalogue: &Path) -> Result<Expected, ServeError> {
+    let (segments, lineage) = (Place::of(config).segments, dir.lineage());
+    let floor = floor_in(&segments, lineage.own.incarnation)
+        .map_err(super::io_error(segments.hot().display().to_string()))?;
+    Expected::of(catalogue, lineage, floor)
+        .map_err(|error| super::io_error("the floor of the log")(std::io::Error::other(error)))
+}
+
+fn hot_options(config: &Config, dir: &DataDir, machine: &Machine, clock: &Arc<dyn Clock>) -> HotOptions {
+    let disk_bytes = machine.disk_bytes.unwrap_or(0);
+    let mut options = HotOptions::new(config.segments_dir(), disk_bytes, Arc::clone(clock));
+    options.durability = match config.durability {
+        Durability::Full => mlgw_metadata::Durability::Full,
+        Durability::Os => mlgw_metadata::Durability::Os,
+    };
+    options.segment_bytes = config.hot_segment_bytes(machine);
+    options.direct_writes = config.hot.direct_writes;
+    options.compaction = compaction_of(config);
+    options.placing = placing_of(config);
+    options.cold_dirs.clone_from(&config.cold.dirs);
+    options.start_without_missing = config.cold.start_without_missing;
+    options.lineage = dir.lineage();
+    options.reserve_bytes = config.hot_reserve_bytes(machine);
+    options.capacity_bytes = config.hot_capacity_bytes(machine);
+    options
+}
+
+/// The root credentials of the environment; both variables or neither.
+fn given_root() -> Result<Option<RootCredentials>, ServeError> {
+    let given = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    match (given("MLGW_ROOT_ACCESS_KEY_ID"), given("MLGW_ROOT_SECRET_ACCESS_KEY")) {
+        (Some(access_key), Some(secret)) => {
+            Ok(Some(RootCredentials { access_key, secret: Secret::new(secret) }))
+        }
+        (None, None) => Ok(None),
+        _ => Err(ServeError::HalfARoot),
+    }
+}
+
+/// How space is given back.
+pub(super) fn compaction_of(config: &Config) -> CompactionSettings {
+    CompactionSettings {
+        dead_percent: config.hot.compact_dead_percent,
+        cold_dead_percent: config.cold.compact_dead_percent,
+        bytes_per_second: config.hot.compact_bytes_per_second.0,
+        interval: config.hot.compact_interval,
+        patience: config.hot.compact_patience,
+    }
+}
+
+/// How segments are moved between tiers.
+pub(super) fn placing_of(config: &Config) -> PlacingSettings {
+    PlacingSettings {
+        high_percent: config.cold.spill_from_percent,
+        low_percent: config.cold.spill_to_percent,
+        bytes_per_second: config.cold.move_bytes_per_second.0,
+    }
+}

@@ -1,0 +1,589 @@
+//! The server: brought up in the order of dependence, drained in the other.
+//!
+//! Listeners open last, so the first answer already sees everything that was acknowledged before
+//! the restart. SIGTERM and SIGINT end the accepting, `/readyz` says so, requests in flight are
+//! answered, everything is synced, and the process ends with 0; a second signal ends the waiting.
+//! SIGHUP takes up the settings that can change while the server runs. A process that is killed
+//! instead loses nothing that was acknowledged: the next start replays the log.
+
+mod banner;
+mod bring_up;
+pub mod files;
+pub mod logging;
+pub mod notify;
+mod object_keys;
+
+use mlgw_listener::connection;
+use mlgw_store::data_dir;
+use mlgw_listener;
+use mlgw_listener::pace;
+use mlgw_listener::tls;
+use mlgw_listener::watch;
+use mlgw_background::access_plans::AccessPlans;
+use mlgw_background::access_traces::AccessTraces;
+use mlgw_admin::{Admin, Served};
+use mlgw_telemetry::audit::AuditLog;
+use mlgw_auth::AuthRules;
+use mlgw_api::{ADMIN_FILE, AdminFile};
+use mlgw_config::{Config, Loaded, Sources, TooLittleMemory};
+use mlgw_credentials::OpenKeyringError;
+use mlgw_common::private_file;
+use mlgw_background::jobs::{JobContext, Jobs};
+use mlgw_telemetry::Metrics;
+use mlgw_telemetry::access_log::AccessLog;
+use mlgw_telemetry::recent::{self, Recent, Sample};
+use mlgw_telemetry::traces::Traces;
+use mlgw_background::reconciler::{Acting, ReconcilerContext};
+use mlgw_background::stored_objects::StoredObjects;
+use mlgw_policy_runtime::{PolicyError, watched};
+use mlgw_wire::lanes::Lanes;
+use mlgw_protocol::{Gateway, S3Config};
+use arc_swap::ArcSwap;
+use bring_up::Engine;
+use connection::Server;
+use data_dir::DataDirError;
+use files::{FileBudget, TooFewFiles};
+use mlgw_listener::{BindError, Door, Spare, bind};
+use logging::LogControl;
+use mlgw_common::histogram::Durations;
+use mlgw_common::limits::AWAKE_CONNECTION_BYTES;
+use mlgw_objects::memory::Memory;
+use pace::Pace;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tls::{Certificate, TlsError};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use watch::Patience;
+
+/// How long a client may take with a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Memory of each listener beside the one of S3: a place for every connection.
+const ADMIN_MEMORY_BYTES: u64 = 4 * 256 * AWAKE_CONNECTION_BYTES;
+/// How long the exit waits for threads that wait for a disk, after everything is closed.
+const THREADS_PATIENCE: Duration = Duration::from_secs(5);
+/// How long admin requests in flight may take once S3 is drained.
+const ADMIN_DRAIN: Duration = Duration::from_secs(5);
+
+/// Why the server did not start, or could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// Something else is in the place of a file of the data directory, or a newer version wrote it.
+    #[error("{0}; run `mlgw store check` on the data directory")]
+    Unfit(mlgw_store::Unfit),
+    /// The catalogue did not open.
+    #[error("the catalogue does not open: {0}; run `mlgw store check` on the data directory")]
+    Catalogue(#[from] mlgw_metadata::OpenError),
+    /// The directory of checkpoints is another server's.
+    #[error(transparent)]
+    Checkpoints(#[from] mlgw_store::checkpoint_dir::CheckpointDirError),
+    /// The hot tier did not open.
+    #[error("the hot tier does not open: {0}")]
+    Hot(#[from] mlgw_tiering::OpenError),
+    /// What is kept of bound buckets did not open.
+    #[error("copies of bound buckets do not open: {0}; they may be removed, and are fetched again")]
+    Copies(#[from] mlgw_tiering::OpenCopiesError),
+    /// What was decided is not to be read.
+    #[error("the log of decisions does not open: {0}; it may be removed")]
+    Decisions(#[from] mlgw_tiering::decisions::KeepError),
+    /// An upstream cannot be what is configured.
+    #[error("{0}")]
+    Upstream(String),
+    /// The keyring did not open.
+    #[error(transparent)]
+    Keyring(#[from] OpenKeyringError),
+    /// One root variable without the other.
+    #[error("set both MLGW_ROOT_ACCESS_KEY_ID and MLGW_ROOT_SECRET_ACCESS_KEY, or neither")]
+    HalfARoot,
+    /// A listener did not open.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The certificate cannot be used.
+    #[error("HTTPS: {0}")]
+    Tls(#[from] TlsError),
+    /// There is too little memory.
+    #[error(transparent)]
+    Memory(#[from] TooLittleMemory),
+    /// The limit of open files is too small.
+    #[error(transparent)]
+    Files(#[from] TooFewFiles),
+    /// The running policy cannot be read.
+    #[error("the policy: {0}")]
+    Policy(#[from] PolicyError),
+    /// A file or a part of the process could not be made.
+    #[error("{what}: {source}")]
+    Io {
+        /// Which.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
+    let what = what.into();
+    move |source| ServeError::Io { what, source }
+}
+
+/// Serves until a signal ends it. `sources` are read again on SIGHUP.
+///
+/// # Errors
+/// Why it did not start.
+pub fn run(loaded: Loaded, sources: Sources) -> Result<(), ServeError> {
+    let config = &loaded.config;
+    let log = logging::start(config.log.format, config.log.level)
+        .map_err(|error| io_error("the log does not start")(io::Error::other(error)))?;
+    let files = FileBudget::of_process(config.limits.connections)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("mlgw").enable_all().build();
+    let runtime = runtime.map_err(io_error("the runtime does not start"))?;
+    let served = runtime.block_on(serve(loaded, sources, log, files));
+    // A thread that waits for a disk that never answers is left behind.
+    runtime.shutdown_timeout(THREADS_PATIENCE);
+    served
+}
+
+async fn serve(
+    loaded: Loaded,
+    sources: Sources,
+    log: LogControl,
+    files: FileBudget,
+) -> Result<(), ServeError> {
+    let mut signals = Signals::install().map_err(io_error("signals"))?;
+    let engine = tokio::select! {
+        engine = Engine::open(&loaded.config, files) => engine?,
+        // Nothing is served yet, so nothing is lost: a start can be cut short anywhere.
+        () = signals.stop() => return Ok(()),
+    };
+    let running = match Running::start(&engine, loaded).await {
+        Ok(running) => running,
+        Err(error) => {
+            engine.close().await;
+            return Err(error);
+        }
+    };
+    notify::notify(notify::State::Ready);
+    let _report = AbortOnDropHandle::new(tokio::spawn(log.clone().report_left_out()));
+    while signals.next().await == Asked::Reload {
+        running.reload(&sources, &log);
+    }
+    notify::notify(notify::State::Stopping);
+    running.drain(&mut signals).await;
+    engine.close().await;
+    Ok(())
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Stop,
+    Reload,
+}
+
+/// The signals that mean something.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn install() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for one that asks to stop.
+    async fn stop(&mut self) {
+        while self.next().await != Asked::Stop {}
+    }
+
+    /// Waits for any.
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.interrupt.recv() => Asked::Stop,
+            _ = self.hangup.recv() => Asked::Reload,
+        }
+    }
+}
+
+/// A server that serves.
+struct Running {
+    admin: Arc<Admin>,
+    admin_file: PathBuf,
+    certificate: Option<Certificate>,
+    _certificate_watch: Option<AbortOnDropHandle<()>>,
+    _policy_watch: AbortOnDropHandle<()>,
+    _samples: AbortOnDropHandle<()>,
+    jobs: Arc<Jobs>,
+    acting: Arc<Acting>,
+    s3: Closing,
+    side: Closing,
+    drain_timeout: Duration,
+}
+
+/// How the connections of some listeners are ended.
+#[derive(Default)]
+struct Closing {
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Closing {
+    /// Ends the accepting, then waits for the connections; false when some were left.
+    async fn close(&self, patience: Duration) -> bool {
+        self.stop.cancel();
+        self.tasks.close();
+        tokio::time::timeout(patience, self.tasks.wait()).await.is_ok()
+    }
+}
+
+impl Running {
+    /// Opens the listeners. What tells of them (`admin.json`, standard output) is there before the
+    /// first connection is accepted: who sees `/readyz` finds it.
+    async fn start(engine: &Engine, loaded: Loaded) -> Result<Self, ServeError> {
+        let config = loaded.config.clone();
+        let bound = Bound::open(&config).await?;
+        let admin_file = write_admin_file(engine, &bound.admin_url)?;
+        let metrics = Arc::new(metrics_of(engine, &config)?);
+        let jobs = jobs_of(engine);
+        let admin = Arc::new(admin_of(engine, loaded, &metrics, &jobs, bound.endpoint.clone())?);
+        let samples = AbortOnDropHandle::new(tokio::spawn(keep_samples(Arc::clone(&admin))));
+        banner::print(&config, engine, &bound.endpoint, &bound.admin_url);
+        tracing::info!(
+            endpoint = %bound.endpoint, admin = %bound.admin_url, node = %engine.dir.node().node, "serving"
+        );
+        let certificate = bound.certificate.clone();
+        let watch = certificate.clone().map(|c| AbortOnDropHandle::new(tokio::spawn(c.watch())));
+        let looking = watched::keep_looking(Arc::clone(&engine.policies));
+        let policy_watch = AbortOnDropHandle::new(tokio::spawn(looking));
+        let (s3, side) = (Closing::default(), Closing::default());
+        let gateway = Arc::new(gateway_of(engine, &config, &metrics));
+        jobs.start(JobContext {
+            objects: Arc::clone(&engine.objects),
+            policies: Arc::clone(&engine.policies),
+            writeback: engine.writeback.clone(),
+        });
+        let objects = Arc::clone(&engine.objects);
+        let acting = Acting::start(reconciler_context(&admin), objects, config.policy.look_every);
+        bound.accept(&admin, gateway, &config, engine.files, (&s3, &side));
+        let drain_timeout = config.drain_timeout;
+        Ok(Self {
+            admin,
+            admin_file,
+            certificate,
+            _certificate_watch: watch,
+            _policy_watch: policy_watch,
+            _samples: samples,
+            jobs,
+            acting,
+            s3,
+            side,
+            drain_timeout,
+        })
+    }
+
+    /// Takes up what SIGHUP can change. A configuration that is wrong is refused whole.
+    fn reload(&self, sources: &Sources, log: &LogControl) {
+        let newer = match Loaded::load(sources) {
+            Ok(newer) => newer,
+            Err(error) => {
+                tracing::error!(%error, "the new configuration is refused; the old one stays");
+                return;
+            }
+        };
+        let current = self.admin.loaded.load();
+        let needs_restart = current.needs_restart(&newer);
+        let adopted = current.with_live_of(&newer);
+        log.set_level(adopted.config.log.level);
+        self.admin.metrics.slow_log.set_threshold(adopted.config.log.slow_request_ms);
+        self.admin.metrics.access_log.set_one_in(adopted.config.access_log.one_in);
+        self.admin.stored.tiers.hot.set_compaction(bring_up::compaction_of(&adopted.config));
+        self.admin.stored.tiers.hot.set_placing(bring_up::placing_of(&adopted.config));
+        self.admin.stored.tiers.hot.flash().set_budget(adopted.config.hot.flash_bytes_per_day.0);
+        self.admin.stored.bound.set_freshness(bring_up::freshness_of(&adopted.config));
+        self.admin.loaded.store(Arc::new(adopted));
+        if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {
+            tracing::error!(%error, "the certificate is refused; the old one stays");
+        }
+        tracing::info!(?needs_restart, "the configuration was read again");
+    }
+
+    /// Ends the serving: what is in flight is answered, unless it takes too long.
+    async fn drain(self, signals: &mut Signals) {
+        let inflight = self.admin.metrics.inflight_requests();
+        tracing::info!(inflight, timeout = ?self.drain_timeout, "draining");
+        self.admin.ready.store(false, Relaxed);
+        let whole = tokio::select! {
+            whole = self.s3.close(self.drain_timeout) => whole,
+            () = signals.stop() => false,
+        };
+        if !whole {
+            let inflight = self.admin.metrics.inflight_requests();
+            tracing::warn!(inflight, "requests are cut off");
+        }
+        self.acting.stop().await;
+        self.jobs.stop().await;
+        self.side.close(ADMIN_DRAIN).await;
+        if let Some(traces) = &self.admin.metrics.traces {
+            traces.stop().await;
+        }
+        if let Err(error) = std::fs::remove_file(&self.admin_file) {
+            tracing::warn!(%error, file = %self.admin_file.display(), "cannot be removed");
+        }
+    }
+}
+
+/// The listeners, open but not accepting yet.
+struct Bound {
+    s3: TcpListener,
+    admin: TcpListener,
+    metrics: Option<TcpListener>,
+    certificate: Option<Certificate>,
+    endpoint: String,
+    admin_url: String,
+}
+
+impl Bound {
+    async fn open(config: &Config) -> Result<Self, ServeError> {
+        let certificate = match (&config.tls.cert, &config.tls.key) {
+            (Some(cert), Some(key)) => Some(Certificate::load(cert, key)?),
+            _ => None,
+        };
+        let s3 = bind("s3.listen", &config.s3.listen).await?;
+        let admin = bind("admin.listen", &config.admin.listen).await?;
+        let metrics = match &config.metrics.listen {
+            Some(address) => Some(bind("metrics.listen", address).await?),
+            None => None,
+        };
+        // Port 0 lets the system choose; the one it chose is told.
+        let port = |listener: &TcpListener| {
+            listener.local_addr().map(|address| address.port()).map_err(io_error("a listener"))
+        };
+        let endpoint = banner::url(certificate.is_some(), &config.s3.listen, port(&s3)?);
+        let admin_url = banner::url(false, &config.admin.listen, port(&admin)?);
+        Ok(Self { s3, admin, metrics, certificate, endpoint, admin_url })
+    }
+
+    /// Accepts S3 connections under `s3`, the others under `side`.
+    fn accept(
+        self,
+        admin: &Arc<Admin>,
+        gateway: Arc<Gateway>,
+        config: &Config,
+        files: FileBudget,
+        (s3, side): (&Closing, &Closing),
+    ) {
+        let server = Server::new(patience_of(config));
+        let memory_bytes = config.memory_bytes(&admin.machine);
+        let percent = config.limits.client_memory_percent;
+        let door = Door {
+            listener: self.s3,
+            certificate: self.certificate,
+            connections_max: usize::try_from(files.connections).unwrap_or(usize::MAX),
+            makes_room: false,
+            spare: None,
+            refusals_max: files.refusals,
+            server: server.clone(),
+            memory: Memory::new(memory_bytes, percent, Some(Arc::clone(&admin.metrics.objects))),
+            metrics: Some(Arc::clone(&admin.metrics)),
+            stop: s3.stop.clone(),
+            tasks: s3.tasks.clone(),
+        };
+        s3.tasks.spawn(door.accept(move |request, peer| mlgw_protocol::handle(Arc::clone(&gateway), request, peer)));
+        let served = if self.metrics.is_some() { Served::Api } else { Served::All };
+        let side_doors = [Some((self.admin, served)), self.metrics.map(|l| (l, Served::Probes))];
+        for (listener, served) in side_doors.into_iter().flatten() {
+            let door = Door {
+                listener,
+                certificate: None,
+                connections_max: files.side_connections,
+                makes_room: true,
+                spare: (served != Served::Api).then(|| spare_places(files.probe_connections, &server)),
+                refusals_max: files.side_refusals,
+                server: server.clone(),
+                memory: Memory::new(ADMIN_MEMORY_BYTES, percent, None),
+                metrics: None,
+                stop: side.stop.clone(),
+                tasks: side.tasks.clone(),
+            };
+            let router = mlgw_admin::router(admin, served);
+            side.tasks.spawn(door.accept(move |request, peer| mlgw_admin::handle(router.clone(), request, peer)));
+        }
+    }
+}
+
+/// Places for probes. A probe is short, and its memory is not that of other requests.
+fn spare_places(connections_max: usize, server: &Server) -> Spare {
+    let pace = Pace { window: PROBE_TIMEOUT, ..server.patience.pace };
+    let patience = Patience {
+        head: server.patience.head.min(PROBE_TIMEOUT),
+        idle: server.patience.idle.min(PROBE_TIMEOUT),
+        pace,
+    };
+    Spare { connections_max, patience, memory: Memory::new(0, 100, None) }
+}
+
+fn metrics_of(engine: &Engine, config: &Config) -> Result<Metrics, ServeError> {
+    let mut metrics = Metrics::new(config.log.slow_request_ms);
+    metrics.objects = Arc::clone(&engine.objects.metrics);
+    metrics.access_log = AccessLog::start(&config.access_log_dir(), &config.access_log)
+        .map_err(io_error("the access log's thread"))?;
+    if let Some(endpoint) = &config.traces.endpoint {
+        let traces = Traces::start(endpoint, config.traces.one_in, &engine.dir.node().node.to_string());
+        let traces = traces.map_err(|error| io_error("traces.endpoint")(io::Error::other(error)))?;
+        metrics.traces = Some(traces);
+    }
+    Ok(metrics)
+}
+
+fn jobs_of(engine: &Engine) -> Arc<Jobs> {
+    Jobs::new(
+        engine.catalogue.clone(),
+        engine.tiers.clone(),
+        engine.bound.clone(),
+        engine.decisions.clone(),
+        Arc::clone(&engine.clock),
+        engine.dir.node().node.to_string(),
+    )
+}
+
+/// Keeps snapshots of the counters for as long as it is not dropped.
+async fn keep_samples(admin: Arc<Admin>) {
+    loop {
+        tokio::time::sleep(recent::EVERY).await;
+        admin.recent.keep(admin.sample());
+    }
+}
+
+fn admin_of(
+    engine: &Engine,
+    loaded: Loaded,
+    metrics: &Arc<Metrics>,
+    jobs: &Arc<Jobs>,
+    endpoint: String,
+) -> Result<Admin, ServeError> {
+    let dir = engine.dir.path().join("audit");
+    let audit = AuditLog::open(&dir, &loaded.config.audit)
+        .map_err(io_error(format!("the audit log in {}", dir.display())))?;
+    Ok(Admin {
+        stored: StoredObjects {
+            catalogue: engine.catalogue.clone(),
+            tiers: engine.tiers.clone(),
+            bound: engine.bound.clone(),
+        },
+        writeback: engine.writeback.clone(),
+        upstreams: Arc::clone(&engine.upstreams),
+        decisions: engine.decisions.clone(),
+        policies: Arc::clone(&engine.policies),
+        compressor: Arc::clone(&engine.objects.compressor),
+        jobs: Arc::clone(jobs),
+        keyring: engine.keyring.clone(),
+        metrics: Arc::clone(metrics),
+        recent: Recent::new(Sample::take(metrics, Durations::default())),
+        audit: Arc::new(audit),
+        clock: Arc::clone(&engine.clock),
+        loaded: ArcSwap::from_pointee(loaded),
+        machine: engine.machine,
+        connections_max: engine.files.connections,
+        node: engine.dir.node().node.to_string(),
+        endpoint,
+        started: engine.clock.now(),
+        rules: Admin::rules(),
+        ready: AtomicBool::new(true),
+        backups: mlgw_admin::Backups::default(),
+        scrub: Arc::clone(&engine.scrub),
+        plans: plans_of(engine)?,
+        policy_plans: mlgw_admin::PolicyPlans::default(),
+        standing: Arc::clone(&engine.standing),
+        keeper: engine.keeper.clone(),
+        traces: AccessTraces::new(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock)),
+        simulating: tokio::sync::Mutex::default(),
+    })
+}
+
+/// Returns the parts that the reconciler works with.
+fn reconciler_context(admin: &Admin) -> ReconcilerContext {
+    ReconcilerContext {
+        stored: admin.stored.clone(),
+        policies: Arc::clone(&admin.policies),
+        jobs: Arc::clone(&admin.jobs),
+        keeper: admin.keeper.clone(),
+        standing: Arc::clone(&admin.standing),
+        decisions: admin.decisions.clone(),
+        compressor: Arc::clone(&admin.compressor),
+        audit: Arc::clone(&admin.audit),
+        clock: Arc::clone(&admin.clock),
+        hot_capacity_bytes: admin.loaded.load().config.hot_capacity_bytes(&admin.machine),
+    }
+}
+
+fn plans_of(engine: &Engine) -> Result<AccessPlans, ServeError> {
+    let (keeper, clock) = (engine.keeper.clone(), Arc::clone(&engine.clock));
+    let plans = AccessPlans::open(engine.dir.path(), engine.dir.lineage(), keeper, clock);
+    plans.map_err(|error| io_error("the access plans")(io::Error::other(error)))
+}
+
+fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gateway {
+    let mut domains = config.s3.domains.clone();
+    let host = &config.s3.listen.host;
+    if host.parse::<std::net::IpAddr>().is_err() && !domains.contains(host) {
+        domains.push(host.clone());
+    }
+    let mut rules = AuthRules::new("s3");
+    rules.region = config.s3.region_strict.then(|| config.s3.region.clone());
+    rules.sigv2 = config.s3.sigv2;
+    rules.domains.clone_from(&domains);
+    Gateway {
+        objects: Arc::clone(&engine.objects),
+        bound: engine.bound.clone(),
+        keeper: engine.keeper.clone(),
+        policies: Arc::clone(&engine.policies),
+        writeback: engine.writeback.clone(),
+        keyring: engine.keyring.clone(),
+        upload_ids: engine.upload_ids.clone(),
+        config: S3Config { domains, region: config.s3.region.clone(), rules },
+        lanes: lanes_of(config),
+        metrics: Arc::clone(metrics),
+        clock: Arc::clone(&engine.clock),
+        requests: AtomicU64::new(0),
+    }
+}
+
+/// Whose turn it is; globs that are none were refused with the configuration.
+fn lanes_of(config: &Config) -> Lanes {
+    Lanes::new(&config.lanes.inference).unwrap_or_default()
+}
+
+fn patience_of(config: &Config) -> Patience {
+    Patience {
+        head: config.limits.request_head_timeout,
+        idle: config.limits.idle_timeout,
+        pace: Pace { window: config.limits.body_timeout, rate_min: config.limits.body_rate_min.0 },
+    }
+}
+
+/// Tells commands on this host where the server is and lends them a key that ends with it.
+fn write_admin_file(engine: &Engine, endpoint: &str) -> Result<PathBuf, ServeError> {
+    let local = engine.keyring.local();
+    let file = AdminFile {
+        endpoint: endpoint.to_owned(),
+        access_key_id: local.principal.access_key.clone(),
+        secret_access_key: local.secret.expose().to_owned(),
+    };
+    let path = engine.dir.path().join(ADMIN_FILE);
+    let text = format!("{}\n", serde_json::json!(file));
+    private_file::write(engine.dir.path(), &path, text.as_bytes()).map_err(io_error(path.display().to_string()))?;
+    Ok(path)
+}

@@ -1,0 +1,188 @@
+//! `mlgw store backup`: a copy of a data directory, whole and proven, also while it is in use.
+//!
+//! While a server runs, no segment is released while the catalogue is copied and until all segments are open:
+//! a file that is open can be removed, but not lost. The copied catalogue is read as a start would read it.
+//! Whatever it refers to was synced before it was copied, so the segments that it knows are copied as they
+//! are then, and each one that it refers to must be there. What is in an upstream is not copied: there is no
+//! backup then, unless it is asked for one that refers to what is there. The list of the copy is written
+//! last: without it there is none.
+
+use super::{Place, StoreVerbError};
+use mlgw_credentials::sealer;
+use crate::data_dir::DataDir;
+use crate::node_file::NODE_FILE;
+use mlgw_common::regular;
+use mlgw_common::{Clock, SegmentId};
+use mlgw_metadata::Catalogue;
+use mlgw_metadata::copy::{Copier, CopyError};
+use mlgw_metadata::offline::{Offline, Watch, copy_closed, unwatched};
+use mlgw_tiering::HotTier;
+use mlgw_tiering::hot::{UPSTREAM_TIER, segment_of_file_name};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+/// Where the catalogue is in a copy.
+const CATALOGUE: &str = "catalogue/";
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackedUp {
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Copies a data directory that no server uses to `out`, which must be empty or absent. With
+/// `leave_upstreams` what is in upstreams may stay there.
+///
+/// # Errors
+/// When a server uses it, when `out` is not empty, or when something cannot be read or written.
+pub fn backup_closed(
+    source: &Place,
+    out: &Path,
+    leave_upstreams: bool,
+    clock: &dyn Clock,
+    watch: Watch<'_>,
+) -> Result<BackedUp, StoreVerbError> {
+    let _held = DataDir::hold(&source.dir)?;
+    empty(out)?;
+    let mut copier = Copier::new(out, None)?;
+    let segments = open_segments(source)?;
+    copy_closed(&source.catalogue(), &mut copier, CATALOGUE)?;
+    let segments = known_to(out, segments, leave_upstreams)?;
+    add_segments(&mut copier, segments, watch)?;
+    finish(copier, source, clock)
+}
+
+/// Copies the data directory of the server that this is to `out`, which must be empty or absent. With
+/// `leave_upstreams` what is in upstreams may stay there.
+///
+/// # Errors
+/// When `out` is not empty, or when something cannot be read or written.
+pub async fn backup_serving(
+    source: &Place,
+    out: &Path,
+    leave_upstreams: bool,
+    catalogue: &Catalogue,
+    hot: &HotTier,
+    clock: &dyn Clock,
+    watch: impl Fn(&'static str, u64, u64) + Send + 'static,
+) -> Result<BackedUp, StoreVerbError> {
+    empty(out)?;
+    let kept = hot.keep_all();
+    let mut copier = catalogue.copy_into(Copier::new(out, None)?, CATALOGUE).await?;
+    let segments = open_segments(source)?;
+    drop(kept);
+    let out_dir = out.to_owned();
+    let copied = tokio::task::spawn_blocking(move || {
+        let segments = known_to(&out_dir, segments, leave_upstreams)?;
+        Ok::<_, StoreVerbError>(add_segments(&mut copier, segments, &watch).map(|()| copier)?)
+    });
+    let copier = copied.await.map_err(|stopped| StoreVerbError::Catalogue(stopped.to_string()))??;
+    finish(copier, source, clock)
+}
+
+pub(super) fn empty(out: &Path) -> Result<(), StoreVerbError> {
+    match std::fs::read_dir(out) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => Err(StoreVerbError::NotEmpty(out.to_owned())),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(StoreVerbError::io(out)(error)),
+    }
+}
+
+/// Opens every segment that is there, in whichever tier: a file that is open can be removed, but not lost.
+fn open_segments(source: &Place) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
+    let mut open = BTreeMap::new();
+    for dir in source.segments.all() {
+        open_segments_of(dir, &mut open)?;
+    }
+    Ok(open)
+}
+
+fn open_segments_of(dir: &Path, open: &mut BTreeMap<SegmentId, File>) -> Result<(), StoreVerbError> {
+    let io = || StoreVerbError::io(dir);
+    for entry in std::fs::read_dir(dir).map_err(io())? {
+        let entry = entry.map_err(io())?;
+        let Some(id) = entry.file_name().to_str().and_then(segment_of_file_name) else { continue };
+        match regular::open(&entry.path()) {
+            Ok(file) => drop(open.insert(id, file)),
+            // Removed since it was listed.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(StoreVerbError::io(entry.path())(error)),
+        }
+    }
+    Ok(())
+}
+
+fn add_segments(
+    copier: &mut Copier,
+    segments: BTreeMap<SegmentId, File>,
+    watch: Watch<'_>,
+) -> Result<(), CopyError> {
+    let total = segments.values().filter_map(|file| file.metadata().ok()).map(|found| found.len()).sum();
+    let mut done = 0;
+    for (id, mut file) in segments {
+        let name = format!("segments/{}", mlgw_tiering::hot::segment_file_name(id));
+        copier.add_open(&mut file, u64::MAX, &name, &mut |bytes| {
+            done += bytes;
+            watch("copying segments", done, total);
+        })?;
+    }
+    Ok(())
+}
+
+/// The segments that the copied catalogue knows. Each that it refers to must be there, or may stay in its
+/// upstream.
+fn known_to(
+    out: &Path,
+    mut segments: BTreeMap<SegmentId, File>,
+    leave_upstreams: bool,
+) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
+    let mut findings = Vec::new();
+    // In the copy itself: a server may have no other place to write to.
+    let scratch = out.join("proving");
+    let catalogue = Offline::open(&out.join(CATALOGUE), &scratch, None, &mut findings, &unwatched)
+        .map_err(|error| StoreVerbError::Catalogue(error.0))?;
+    if let Some(damage) = findings.iter().find(|finding| finding.is_damage()) {
+        return Err(StoreVerbError::Catalogue(format!("{}: {}", damage.place, damage.what)));
+    }
+    let Some(catalogue) = catalogue else { return Ok(BTreeMap::new()) };
+    let known = &catalogue.known.segments;
+    let referred = catalogue.known.usage.keys().map(|id| SegmentId(*id));
+    let mut away = 0;
+    for missing in referred.filter(|id| !segments.contains_key(id)) {
+        if known.get(&missing.0).is_none_or(|record| record.summary().tier != UPSTREAM_TIER) {
+            return Err(StoreVerbError::SegmentMissing(missing));
+        }
+        away += 1;
+    }
+    if away > 0 && !leave_upstreams {
+        return Err(StoreVerbError::InUpstreams(away));
+    }
+    segments.retain(|id, _| known.contains_key(&id.0));
+    Ok(segments)
+}
+
+/// What is small comes last, then the list.
+fn finish(mut copier: Copier, source: &Place, clock: &dyn Clock) -> Result<BackedUp, StoreVerbError> {
+    for name in [NODE_FILE, sealer::FILE_NAME] {
+        let path = source.dir.join(name);
+        if path.exists() {
+            copier.add(&path, name)?;
+        }
+    }
+    let audit = source.dir.join("audit");
+    for entry in std::fs::read_dir(&audit).into_iter().flatten().flatten() {
+        let mut file = regular::open(&entry.path()).map_err(StoreVerbError::io(entry.path()))?;
+        let name = format!("audit/{}", entry.file_name().to_string_lossy());
+        copier.add_open(&mut file, u64::MAX, &name, &mut |_| {})?;
+    }
+    let contents = copier.finish(clock.now())?;
+    Ok(BackedUp { files: contents.files.len() as u64, bytes: contents.bytes() })
+}

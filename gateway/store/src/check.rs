@@ -1,0 +1,131 @@
+//! `mlgw store check`: is everything there, and is it what it should be?
+
+use super::{Place, StoreVerbError, checkpoint_dir, expected, scratch, unfit};
+use mlgw_credentials::{Sealer, SealerError};
+use crate::data_dir::{DataDir, DataDirError};
+use crate::node_file::{NODE_FILE, Node};
+use mlgw_metadata::identity::Expected;
+use mlgw_metadata::offline::{self, Finding, Kind, Offline, Watch, check_checkpoint};
+use mlgw_tiering::hot::{check_marks, check_segments, segment_of_file_name};
+use serde::Serialize;
+use std::path::Path;
+
+/// What a check looked at and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// What is wrong, and what is worth knowing.
+    pub findings: Vec<Finding>,
+    /// Rows of the catalogue.
+    pub rows: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of segments that something refers to.
+    pub bytes: u64,
+}
+
+impl Checked {
+    /// How much of it is damage.
+    #[must_use]
+    pub fn damaged(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.is_damage()).count()
+    }
+}
+
+/// Checks a data directory. Writes nothing in it.
+///
+/// # Errors
+/// When a server uses it, when it is of a newer format or no data directory at all, or when the
+/// scratch copy cannot be made.
+pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError> {
+    let (dir, segments) = (&place.dir, &place.segments);
+    let _held = DataDir::hold(dir)?;
+    if !dir.join(NODE_FILE).exists() && !place.catalogue().exists() {
+        return Err(StoreVerbError::NoDataDir(dir.to_owned()));
+    }
+    let mut checked = Checked::default();
+    let findings = &mut checked.findings;
+    let node = description(dir, findings)?;
+    let sealer = sealer(dir, findings);
+    for unfit in unfit(dir) {
+        findings.push(Finding::damage(Kind::OwnFile, unfit.path.display(), unfit.source));
+    }
+    if is_unborn(place)? {
+        let what = "its first start was cut short before anything was written; a start makes it anew";
+        findings.push(Finding::note(Kind::Store, dir.display(), what));
+        return Ok(checked);
+    }
+    let expected = match expected(place, node.as_ref()) {
+        Err(StoreVerbError::Floor(what)) => {
+            findings.push(Finding::damage(Kind::OwnFile, place.catalogue().join("floor").display(), what));
+            return Ok(checked);
+        }
+        expected => expected?,
+    };
+    let lineage = expected.as_ref().map(|expected| &expected.lineage);
+    if let Some(lineage) = lineage
+        && let Err(error) = checkpoint_dir::judge(&place.checkpoints, lineage, place.has_run())
+    {
+        findings.push(Finding::damage(Kind::Foreign, place.checkpoints.display(), error));
+    }
+    check_checkpoint(checkpoint_dir::described(&place.checkpoints, lineage), lineage, findings, watch);
+    let catalogue = Offline::open(&place.catalogue(), &scratch()?, expected.as_ref(), findings, watch)
+        .map_err(|error| StoreVerbError::Catalogue(error.0))?;
+    let Some(catalogue) = catalogue else { return Ok(checked) };
+    if let Some(sealer) = sealer {
+        secrets(&sealer, &catalogue, findings);
+    }
+    if let Some(Expected { lineage, .. }) = &expected {
+        check_marks(segments, &catalogue, lineage, findings);
+    }
+    check_segments(segments, &catalogue, findings, watch).map_err(StoreVerbError::io(segments.hot()))?;
+    checked.rows = catalogue.known.rows;
+    checked.objects = catalogue.known.objects;
+    checked.segments = catalogue.known.segments.len() as u64;
+    checked.bytes = catalogue.known.usage.values().map(|usage| usage.bytes).sum();
+    Ok(checked)
+}
+
+fn is_unborn(place: &Place) -> Result<bool, StoreVerbError> {
+    let catalogue = place.catalogue();
+    let unborn = offline::is_unborn(&catalogue, &place.checkpoints).map_err(StoreVerbError::io(catalogue))?;
+    let files = place.segments.all().flat_map(std::fs::read_dir).flatten().flatten();
+    let mut names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Ok(unborn && !names.any(|name| segment_of_file_name(&name).is_some()))
+}
+
+/// A newer format ends the check: what this version would find wrong may be right.
+fn description(dir: &Path, findings: &mut Vec<Finding>) -> Result<Option<Node>, StoreVerbError> {
+    let path = dir.join(NODE_FILE);
+    let what = match DataDir::description(dir) {
+        Ok(Some(node)) => return Ok(Some(node)),
+        Ok(None) => "it is missing".to_owned(),
+        Err(newer @ DataDirError::Newer { .. }) => return Err(newer.into()),
+        Err(error) => error.to_string(),
+    };
+    findings.push(Finding::damage(Kind::NodeDescription, path.display(), what));
+    Ok(None)
+}
+
+fn sealer(dir: &Path, findings: &mut Vec<Finding>) -> Option<Sealer> {
+    match Sealer::open(dir, false) {
+        Ok(sealer) => Some(sealer),
+        Err(error) => {
+            let path = dir.join(mlgw_credentials::sealer::FILE_NAME);
+            findings.push(Finding::damage(Kind::SecretsKey, path.display(), error));
+            None
+        }
+    }
+}
+
+/// Opens every secret: a key file that reads well may still be another directory's.
+fn secrets(sealer: &Sealer, catalogue: &Offline, findings: &mut Vec<Finding>) {
+    for credential in &catalogue.known.credentials {
+        let opened = sealer.open_secret(&credential.access_key, &credential.secret_sealed);
+        if let Err(error @ SealerError::DoesNotOpen { .. }) = opened {
+            let place = format!("access key {}", credential.access_key);
+            findings.push(Finding::damage(Kind::SealedSecret, place, error));
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The data directory: one server at a time, of a format that this version knows.
+//!
+//! ```text
+//! LOCK          held with flock while a server runs; the file says by which process
+//! start-reserve/  space for a start on a full disk
+//! node.json     format version and identity; the last step of the first start
+//! secrets.key   0600; seals the secrets in the catalogue
+//! admin.json    0600; while a server runs: where and with which key commands reach it
+//! audit/        the audit log
+//! catalogue/    what exists
+//! segments/     the bytes
+//! ```
+//!
+//! A first start makes `secrets.key`, then `node.json`, each whole and synced, and only then the
+//! catalogue. So wherever power fails, a directory without `node.json` holds nothing that matters
+//! and one with it has the key.
+
+use super::node_file::{FORMAT, NODE_FILE, Node};
+use super::start_reserve;
+use mlgw_credentials::{Sealer, SealerError};
+use mlgw_common::limits::INCARNATIONS_MAX;
+use mlgw_common::{Lineage, Timestamp, regular};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// Another server has it.
+    #[error(
+        "{path} is in use by another mlgw server{process}: stop that one, or give this one a directory of its own"
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// Which process, if it is known.
+        process: String,
+    },
+    /// A later version wrote it.
+    #[error("{path} has format {found}, this mlgw knows {FORMAT}: start the newer version that wrote it")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// It does not say what it is.
+    #[error("{path} cannot be read as a data directory's description: {reason}; restore it from a backup")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// There is no room for another timeline in `node.json`.
+    #[error(
+        "this directory was restored, rebuilt or recovered {INCARNATIONS_MAX} times, which is the limit: \
+         copy its objects into a new server"
+    )]
+    Incarnations,
+    /// The system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The key that seals secrets.
+    #[error(transparent)]
+    Sealer(#[from] SealerError),
+}
+
+/// A data directory, locked while this lives.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    node: Node,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Makes the directory where there is none, locks it and checks its format.
+    ///
+    /// # Errors
+    /// See [`DataDirError`].
+    pub fn open(path: &Path, now: Timestamp) -> Result<(Self, Sealer), DataDirError> {
+        let io = |path: &Path, source| DataDirError::Io { path: path.to_owned(), source };
+        make(path).map_err(|source| io(path, source))?;
+        let lock = lock(path)?;
+        start_reserve::take_if_short(path);
+        say_who(&lock);
+        let node_path = path.join(NODE_FILE);
+        let node = Node::read(path)?;
+        if node.is_none() && path.join("catalogue").exists() {
+            let reason = "it is missing, though there is a catalogue".to_owned();
+            return Err(DataDirError::Damaged { path: node_path, reason });
+        }
+        let sealer = Sealer::open(path, node.is_none())?;
+        let described = node.clone();
+        let node = node.map_or_else(|| Node::first(now), Node::upgraded)?;
+        if described.as_ref() != Some(&node) {
+            node.write(path)?;
+        }
+        Ok((Self { path: path.to_owned(), node, _lock: lock }, sealer))
+    }
+
+    /// Keeps servers out of a directory that is there, without changing anything in it, while the
+    /// answer lives.
+    ///
+    /// # Errors
+    /// When a server has it.
+    pub fn hold(path: &Path) -> Result<Option<File>, DataDirError> {
+        let lock = path.join("LOCK");
+        match regular::open(&lock) {
+            // No server ever used it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(DataDirError::Io { path: lock, source }),
+            Ok(file) => take_lock(file, path, &lock).map(Some),
+        }
+    }
+
+    /// What `node.json` of a directory says; nothing when there is none.
+    ///
+    /// # Errors
+    /// When it is of a newer format, damaged or unreadable.
+    pub fn description(path: &Path) -> Result<Option<Node>, DataDirError> {
+        Node::read(path)
+    }
+
+    /// The identity of its server, and the timelines that it descends from.
+    #[must_use]
+    pub fn lineage(&self) -> Lineage {
+        self.node.lineage().unwrap_or_default()
+    }
+
+    /// Records that every part of the directory carries the identity.
+    ///
+    /// # Errors
+    /// When the description cannot be written; the next start marks again.
+    pub fn marked(&mut self) -> Result<(), DataDirError> {
+        if self.node.marking {
+            let node = Node { marking: false, ..self.node.clone() };
+            node.write(&self.path)?;
+            self.node = node;
+        }
+        Ok(())
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What `node.json` says.
+    #[must_use]
+    pub const fn node(&self) -> &Node {
+        &self.node
+    }
+}
+
+fn lock(dir: &Path) -> Result<File, DataDirError> {
+    let path = dir.join("LOCK");
+    let io = |source| DataDirError::Io { path: path.clone(), source };
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = regular::open_with(options, &path).map_err(io)?;
+    take_lock(file, dir, &path)
+}
+
+/// Writes into the lock which process has it. For people only: the lock itself is the kernel's, and holds on
+/// a full disk.
+fn say_who(mut lock: &File) {
+    let said = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+    if let Err(error) = said {
+        tracing::warn!(%error, "the lock does not say which process has it");
+    }
+}
+
+/// Locks the file that a server of `dir` holds.
+fn take_lock(mut file: File, dir: &Path, path: &Path) -> Result<File, DataDirError> {
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut process = String::new();
+            let _ = file.read_to_string(&mut process);
+            let process = process.trim().parse::<u32>().map(|id| format!(" (process {id})"));
+            Err(DataDirError::InUse { path: dir.to_owned(), process: process.unwrap_or_default() })
+        }
+        Err(error) => Err(DataDirError::Io { path: path.to_owned(), source: error.into() }),
+    }
+}
+
+/// Makes a directory outside the data directory and takes it for this server while the file lives.
+/// Nothing is written into it: the directory itself is what is locked.
+///
+/// # Errors
+/// See [`DataDirError`].
+pub fn take(dir: &Path) -> Result<File, DataDirError> {
+    let io = |source| DataDirError::Io { path: dir.to_owned(), source };
+    make(dir).map_err(io)?;
+    let taken = File::open(dir).map_err(io)?;
+    match flock(&taken, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(taken),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(DataDirError::InUse { path: dir.to_owned(), process: String::new() })
+        }
+        Err(error) => Err(io(error.into())),
+    }
+}
+
+/// Takes a directory that must be there: where a disk should be mounted, one that is made is on another disk.
+///
+/// # Errors
+/// As [`take`].
+pub fn take_existing(dir: &Path) -> Result<File, DataDirError> {
+    if dir.is_dir() {
+        return take(dir);
+    }
+    let source = io::Error::new(io::ErrorKind::NotFound, "no such directory: make it, or mount its disk");
+    Err(DataDirError::Io { path: dir.to_owned(), source })
+}
+
+/// Makes a directory and those above it, each entry synced, readable by its owner only.
+fn make(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    make(parent)?;
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DataDir, DataDirError, take};
+    use mlgw_common::Timestamp;
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn a_second_server_on_one_directory_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/er");
+        let (first, _) = DataDir::open(&path, Timestamp(0)).unwrap();
+        let refused = DataDir::open(&path, Timestamp(0)).unwrap_err();
+        let expected = format!("deep/er is in use by another mlgw server (process {})", std::process::id());
+        assert!(refused.to_string().contains(&expected), "{refused}");
+        let node = first.node().clone();
+        drop(first);
+        let (again, _) = DataDir::open(&path, Timestamp(1)).unwrap();
+        assert_eq!(*again.node(), node, "a restart is the same node");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_of_segments_elsewhere_has_one_server_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("segments");
+        let taken = take(&path).unwrap();
+        assert!(matches!(take(&path), Err(DataDirError::InUse { .. })));
+        drop(taken);
+        assert!(take(&path).is_ok());
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("node.json"), "{\"format\": 3, \"other\": []}").unwrap();
+        let refused = DataDir::open(dir.path(), Timestamp(0)).unwrap_err();
+        assert!(matches!(refused, DataDirError::Newer { found: 3, .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_directory_that_lost_its_description_or_its_key_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(DataDir::open(dir.path(), Timestamp(0)).unwrap());
+        let key = dir.path().join("secrets.key");
+        std::fs::remove_file(&key).unwrap();
+        assert!(matches!(DataDir::open(dir.path(), Timestamp(0)), Err(DataDirError::Sealer(_))));
+        assert!(!key.exists(), "no other key is made in its place");
+        std::fs::remove_file(dir.path().join("node.json")).unwrap();
+        std::fs::create_dir(dir.path().join("catalogue")).unwrap();
+        assert!(matches!(DataDir::open(dir.path(), Timestamp(0)), Err(DataDirError::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_first_start_that_was_cut_short_is_begun_again() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(DataDir::open(dir.path(), Timestamp(0)).unwrap());
+        std::fs::remove_file(dir.path().join("node.json")).unwrap();
+        assert!(DataDir::open(dir.path(), Timestamp(0)).is_ok());
+    }
+}

@@ -1,0 +1,182 @@
+//! A data directory as a whole, while no server uses it: checked, mended, copied, put back.
+//!
+//! Each verb holds the directory's lock, so no server starts meanwhile. `check` writes nothing in
+//! it; what the others write is made beside what it replaces, synced, and only then renamed.
+
+pub mod start_reserve;
+pub mod data_dir;
+pub mod node_file;
+mod backup;
+mod check;
+pub mod checkpoint_dir;
+mod repair;
+mod restore;
+mod small_files;
+mod timeline;
+
+pub use backup::{BackedUp, backup_closed, backup_serving};
+pub use check::{Checked, check};
+pub use repair::{Repaired, repair};
+pub use restore::restore;
+pub use small_files::{Unfit, unfit};
+pub use timeline::{LostTail, accept_lost_tail, adopt};
+
+use mlgw_config::Config;
+use crate::data_dir::{DataDir, DataDirError};
+use crate::node_file::Node;
+use mlgw_common::SegmentId;
+use mlgw_metadata::copy::CopyError;
+use mlgw_metadata::identity::Expected;
+use mlgw_metadata::offline::{self, Finding, RebuildError, Rebuilt, Watch, WhichLog};
+use mlgw_tiering::hot::{Salvage, SegmentDirs, floor_in};
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Where a data directory has what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The data directory.
+    pub dir: PathBuf,
+    /// Its segments.
+    pub segments: SegmentDirs,
+    /// The checkpoints of its catalogue.
+    pub checkpoints: PathBuf,
+}
+
+impl Place {
+    /// Where a server with this configuration has what.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        Self {
+            dir: config.data_dir.clone(),
+            segments: SegmentDirs::new(config.segments_dir(), config.cold.dirs.clone()),
+            checkpoints: config.checkpoints_dir(),
+        }
+    }
+
+    /// The catalogue.
+    #[must_use]
+    pub fn catalogue(&self) -> PathBuf {
+        self.dir.join("catalogue")
+    }
+
+    /// Whether a server has ever begun to write a log here.
+    #[must_use]
+    pub fn has_run(&self) -> bool {
+        self.catalogue().join("log/CURRENT").exists()
+    }
+}
+
+/// Why a verb did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreVerbError {
+    /// The directory cannot be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// There is no data directory.
+    #[error("{0} is no data directory: it has neither node.json nor a catalogue")]
+    NoDataDir(PathBuf),
+    /// The system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is something where a new directory is to be.
+    #[error("{0} is not empty: name a directory that is empty or does not exist")]
+    NotEmpty(PathBuf),
+    /// A copy that is damaged is not put back.
+    #[error("the copy is damaged: {0}")]
+    Damaged(String),
+    /// A copy could not be made or read.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    /// The state could not be made anew.
+    #[error(transparent)]
+    Rebuild(#[from] RebuildError),
+    /// What is to be copied is damaged.
+    #[error("the segment {0} is missing: run `mlgw store check`")]
+    SegmentMissing(SegmentId),
+    /// Bytes of objects are not on disks of this machine.
+    #[error(
+        "{0} segments are in upstreams, and a backup has only what is on this machine: bring them back first with \
+         `mlgw tier drain upstream --wait`, or say --leave-upstreams for a backup that needs those upstreams as they are now"
+    )]
+    InUpstreams(u64),
+    /// The floor of the log could not be read.
+    #[error("{0}")]
+    Floor(String),
+    /// The catalogue could not be read or written.
+    #[error("the catalogue: {0}")]
+    Catalogue(String),
+}
+
+impl StoreVerbError {
+    fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// Makes the catalogue's state anew from its newest checkpoint and a log. `unusable` hears
+/// of newer checkpoints that are not whole.
+///
+/// # Errors
+/// When a server uses it, or it cannot be rebuilt; then nothing was changed.
+pub fn rebuild(
+    place: &Place,
+    log: WhichLog,
+    unusable: &mut Vec<Finding>,
+    watch: Watch<'_>,
+) -> Result<Rebuilt, StoreVerbError> {
+    let _held = DataDir::hold(&place.dir)?;
+    let node = DataDir::description(&place.dir)?;
+    let expected = expected(place, node.as_ref())?;
+    let lineage = expected.as_ref().map(|expected| &expected.lineage);
+    let (dir, checkpoints) = (place.catalogue(), checkpoint_dir::described(&place.checkpoints, lineage));
+    let rebuilt = offline::rebuild(&dir, checkpoints, log, expected.as_ref(), &scratch()?, unusable, watch)?;
+    node.map_or(Ok(()), |node| timeline::begin(place, node))?;
+    Ok(rebuilt)
+}
+
+/// Lists what the segments alone give back, without a catalogue.
+///
+/// # Errors
+/// When a server uses the directory, it is of a newer format, or the segments cannot be listed.
+pub fn salvage(place: &Place, watch: Watch<'_>) -> Result<Salvage, StoreVerbError> {
+    let _held = DataDir::hold(&place.dir)?;
+    // A description that is damaged is no reason to leave the rest.
+    if let Err(newer @ DataDirError::Newer { .. }) = DataDir::description(&place.dir) {
+        return Err(newer.into());
+    }
+    mlgw_tiering::hot::salvage(&place.segments, watch).map_err(StoreVerbError::io(place.segments.hot()))
+}
+
+/// What the catalogue of a directory must agree with; nothing while its server has no identity.
+fn expected(place: &Place, node: Option<&Node>) -> Result<Option<Expected>, StoreVerbError> {
+    let Some(lineage) = node.and_then(Node::lineage) else { return Ok(None) };
+    let hot = StoreVerbError::io(place.segments.hot());
+    let floor = floor_in(&place.segments, lineage.own.incarnation).map_err(hot)?;
+    let expected = Expected::of(&place.catalogue(), lineage, floor);
+    expected.map(Some).map_err(|error| StoreVerbError::Floor(error.to_string()))
+}
+
+/// Makes an empty directory for a scratch copy, which nobody else can read.
+fn scratch() -> Result<PathBuf, StoreVerbError> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let number = MADE.fetch_add(1, Relaxed);
+        let path = std::env::temp_dir().join(format!("mlgw-store-{}-{number}", std::process::id()));
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            // One of an earlier process with this id, which was killed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(StoreVerbError::io(path)(error)),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! `node.json`: the format of a data directory and the identity of the server that owns it.
+//!
+//! Format 2 has the identity: cluster, node, incarnation, and the incarnations that this one descends from.
+//! Format 1 had a node only; the first start of this version gives such a directory the rest. While `marking`
+//! is set, parts of the directory may still lack the identity: a first start or a restore has not ended. The
+//! file is replaced whole and synced, so a crash leaves the old description or the new one, and a start that
+//! was cut short goes on under the identity that was written.
+
+use super::data_dir::DataDirError;
+use mlgw_credentials::SealerError;
+use mlgw_common::random;
+use mlgw_common::private_file;
+use mlgw_common::limits::INCARNATIONS_MAX;
+use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, Timestamp, regular};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::Path;
+
+/// The format that this version writes. It reads format 1 as well.
+pub(super) const FORMAT: u32 = 2;
+
+/// Name of the file that describes a directory.
+pub const NODE_FILE: &str = "node.json";
+
+/// `node.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Format of everything in the directory.
+    pub format: u32,
+    /// The cluster; 0 in a directory of format 1.
+    #[serde(default)]
+    pub cluster: ClusterId,
+    /// This node's name, made at its first start.
+    pub node: NodeName,
+    /// The timeline; 0 in a directory of format 1.
+    #[serde(default)]
+    pub incarnation: Incarnation,
+    /// The timelines that this one descends from, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Incarnation>,
+    /// Parts of the directory may still lack the identity.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub marking: bool,
+    /// When the node's first start was.
+    pub created: String,
+}
+
+impl Node {
+    /// A new server's description.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn first(now: Timestamp) -> Result<Self, SealerError> {
+        Ok(Self {
+            format: FORMAT,
+            cluster: ClusterId(random_id()?),
+            node: NodeName(random_id()?),
+            incarnation: Incarnation(random_id()?),
+            earlier: Vec::new(),
+            marking: true,
+            created: now.to_string(),
+        })
+    }
+
+    /// The description of a server that is known by its identity alone.
+    #[must_use]
+    pub fn of_identity(identity: Identity, now: Timestamp) -> Self {
+        Self {
+            format: FORMAT,
+            cluster: identity.cluster,
+            node: identity.node,
+            incarnation: identity.incarnation,
+            earlier: Vec::new(),
+            marking: false,
+            created: now.to_string(),
+        }
+    }
+
+    /// This description in the current format: one of format 1 gets a cluster and an incarnation.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub(super) fn upgraded(self) -> Result<Self, SealerError> {
+        if self.has_identity() {
+            return Ok(self);
+        }
+        Ok(Self {
+            format: FORMAT,
+            cluster: ClusterId(random_id()?),
+            incarnation: Incarnation(random_id()?),
+            marking: true,
+            ..self
+        })
+    }
+
+    /// The description of the next timeline of this server.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes, or the server had [`INCARNATIONS_MAX`] timelines.
+    pub fn next_incarnation(self) -> Result<Self, DataDirError> {
+        let mut node = self.upgraded()?;
+        if node.earlier.len() >= INCARNATIONS_MAX {
+            return Err(DataDirError::Incarnations);
+        }
+        node.earlier.push(node.incarnation);
+        Ok(Self { incarnation: Incarnation(random_id()?), marking: true, ..node })
+    }
+
+    /// Whether this is a description with an identity, of format 2 or later.
+    #[must_use]
+    pub const fn has_identity(&self) -> bool {
+        self.format >= 2
+    }
+
+    /// The identity with its history; nothing for a directory of format 1.
+    #[must_use]
+    pub fn lineage(&self) -> Option<Lineage> {
+        let own = Identity { cluster: self.cluster, node: self.node, incarnation: self.incarnation };
+        self.has_identity().then(|| Lineage { own, earlier: self.earlier.clone(), marking: self.marking })
+    }
+
+    /// Reads the description of a directory; nothing where there is none.
+    ///
+    /// # Errors
+    /// When it is of a later format, damaged or unreadable.
+    pub fn read(dir: &Path) -> Result<Option<Self>, DataDirError> {
+        /// The fields that every version's file has.
+        #[derive(Deserialize)]
+        struct Any {
+            format: u32,
+        }
+        let path = dir.join(NODE_FILE);
+        let damaged = |reason: String| DataDirError::Damaged { path: path.clone(), reason };
+        let text = match regular::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(DataDirError::Io { path, source }),
+        };
+        let Any { format } = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+        if format > FORMAT {
+            return Err(DataDirError::Newer { path, found: format });
+        }
+        let node: Self = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+        if node.has_identity() && (node.cluster.0 == 0 || node.incarnation.0 == 0) {
+            return Err(damaged("it names no cluster or no incarnation".to_owned()));
+        }
+        Ok(Some(node))
+    }
+
+    /// Replaces the description of a directory, durably.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<(), DataDirError> {
+        let path = dir.join(NODE_FILE);
+        let text = format!("{}\n", serde_json::json!(self));
+        private_file::write(dir, &path, text.as_bytes()).map_err(|source| DataDirError::Io { path, source })
+    }
+}
+
+/// A random number that is not 0.
+fn random_id() -> Result<u64, SealerError> {
+    Ok(u64::from_be_bytes(random()?).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NODE_FILE, Node};
+    use mlgw_common::{Kinship, Timestamp};
+
+    #[test]
+    fn a_description_of_format_1_gets_an_identity_and_keeps_its_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = r#"{"format":1,"node":"00ff00ff00ff00ff","created":"2026-11-20T00:00:00.000Z"}"#;
+        std::fs::write(dir.path().join(NODE_FILE), text).unwrap();
+        let old = Node::read(dir.path()).unwrap().unwrap();
+        assert_eq!(old.lineage(), None);
+        let new = old.clone().upgraded().unwrap();
+        new.write(dir.path()).unwrap();
+        assert_eq!(Node::read(dir.path()).unwrap().as_ref(), Some(&new));
+        assert_eq!((new.node, &new.created, new.marking), (old.node, &old.created, true));
+        assert_eq!(new.clone().upgraded().unwrap(), new, "a second upgrade changes nothing");
+    }
+
+    #[test]
+    fn a_restored_directory_descends_from_the_one_that_was_backed_up() {
+        let original = Node { marking: false, ..Node::first(Timestamp(0)).unwrap() };
+        let restored = original.clone().next_incarnation().unwrap();
+        let (parent, child) = (original.lineage().unwrap(), restored.lineage().unwrap());
+        assert_eq!(child.kinship(&parent.own), Kinship::Earlier);
+        assert_eq!(parent.kinship(&child.own), Kinship::Foreign);
+        assert!(child.marking);
+        let second = original.next_incarnation().unwrap().lineage().unwrap();
+        assert_eq!(child.kinship(&second.own), Kinship::Foreign, "siblings are strangers");
+    }
+
+    #[test]
+    fn an_identity_that_names_nothing_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in [
+            r#"{"format":2,"node":"00ff00ff00ff00ff","created":""}"#,
+            r#"{"format":2,"cluster":"0000000000000000","node":"00ff00ff00ff00ff",
+                "incarnation":"0000000000000001","created":""}"#,
+            r#"{"format":2,"cluster":"1","node":"00ff00ff00ff00ff","incarnation":"2","created":""}"#,
+        ] {
+            std::fs::write(dir.path().join(NODE_FILE), text).unwrap();
+            assert!(Node::read(dir.path()).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `mlgw store restore`: a copy becomes a data directory.
+//!
+//! The copy is verified while it is read, byte by byte. The new directory's `node.json` is written last, with
+//! an incarnation of its own: a restore that was cut short is refused by a start, and is to be emptied and
+//! repeated.
+
+use super::StoreVerbError;
+use super::backup::BackedUp;
+use crate::data_dir::DataDir;
+use crate::node_file::NODE_FILE;
+use mlgw_common::regular;
+use mlgw_metadata::copy::{Contents, Copier};
+use mlgw_metadata::offline::Watch;
+use std::fs::File;
+use std::path::Path;
+
+/// Fills `dir` (absent or empty), and `segments` when its segments are elsewhere, from the copy in
+/// `from`.
+///
+/// # Errors
+/// When the copy is not whole, when something is in the way, or when it cannot be written.
+pub fn restore(
+    from: &Path,
+    dir: &Path,
+    segments: &Path,
+    watch: Watch<'_>,
+) -> Result<BackedUp, StoreVerbError> {
+    let contents = Contents::read(from)?;
+    // Refused when a newer version wrote it.
+    let described = DataDir::description(from)?.filter(|_| contents.files.contains_key(NODE_FILE));
+    let original = described.ok_or_else(|| StoreVerbError::NoDataDir(from.to_owned()))?;
+    // The original may go on, and hand out the same ids for other bytes.
+    let restored = original.next_incarnation()?;
+    let mut findings = Vec::new();
+    contents.verify(from, "", &mut findings, watch);
+    if let Some(damage) = findings.first() {
+        return Err(StoreVerbError::Damaged(format!("{}: {}", damage.place, damage.what)));
+    }
+    for target in [dir, segments] {
+        super::backup::empty(target)?;
+    }
+    let (mut done, total) = (0, contents.bytes());
+    for name in contents.files.keys().filter(|name| *name != NODE_FILE) {
+        let (folder, below) = match name.strip_prefix("segments/") {
+            Some(below) => (segments, below),
+            None => (dir, name.as_str()),
+        };
+        let source = from.join(name);
+        let mut file = regular::open(&source).map_err(StoreVerbError::io(&source))?;
+        Copier::new(folder, None)?.add_open(&mut file, u64::MAX, below, &mut |bytes| {
+            done += bytes;
+            watch("restoring", done, total);
+        })?;
+    }
+    sync_all(dir)?;
+    sync_all(segments)?;
+    restored.write(dir)?;
+    Ok(BackedUp { files: contents.files.len() as u64, bytes: total })
+}
+
+/// Syncs a directory and those in it.
+fn sync_all(dir: &Path) -> Result<(), StoreVerbError> {
+    let io = StoreVerbError::io;
+    if !dir.is_dir() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(dir).map_err(io(dir))?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            sync_all(&entry.path())?;
+        }
+    }
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io(dir))
+}

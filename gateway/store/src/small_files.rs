@@ -1,0 +1,156 @@
+//! The small files of a data directory, judged alike by a start and by `store check`.
+//!
+//! What nothing acknowledged depends on may be missing or damaged: a start begins it anew. But something else
+//! in its place, as a directory, or a format of a newer version, is left as it is, and keeps a server from
+//! starting. Nothing is written.
+
+use super::StoreVerbError;
+use mlgw_telemetry::audit;
+use mlgw_background::reconciler::standing;
+use mlgw_common::regular;
+use mlgw_tiering::{decisions, state_format};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Directories in a data directory, and in those.
+const DIRECTORIES: &[&str] = &[
+    "audit",
+    "catalogue",
+    "checkpoints",
+    "copies",
+    "copies/index",
+    "copies/segments",
+    "diary",
+    "plans",
+    "segments",
+    "traces",
+];
+/// Files of JSON with a format, and the newest one that this version reads.
+const STATES: &[(&str, u32)] = &[
+    ("flash.json", state_format::FLASH),
+    ("scrub.json", state_format::SCRUB),
+    ("upstream-leftovers.json", state_format::LEFTOVERS),
+];
+
+/// Where objects are, or what they are rebuilt from: a person has to look.
+const NOT_SET_ASIDE: &[&str] = &["catalogue", "checkpoints", "segments"];
+
+/// Something that keeps a server from starting.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", path.display())]
+pub struct Unfit {
+    /// Where.
+    pub path: PathBuf,
+    /// What is wrong there.
+    pub source: io::Error,
+}
+
+/// Everything small in the data directory `dir` with which no server starts.
+#[must_use]
+pub fn unfit(dir: &Path) -> Vec<Unfit> {
+    let mut found = Vec::new();
+    let mut judge = |name: &str, judged: fn(&Path) -> io::Result<()>| {
+        let path = dir.join(name);
+        match judged(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // A file is in the place of its directory, which is judged by itself.
+            Err(error) if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) => {}
+            Err(source) => found.push(Unfit { path, source }),
+            Ok(()) => {}
+        }
+    };
+    DIRECTORIES.iter().for_each(|name| judge(name, directory));
+    let audit = format!("audit/{}", audit::FILE_NAME);
+    for name in ["LOCK", mlgw_api::ADMIN_FILE, standing::FILE_NAME, standing::SPACINGS_NAME, &audit] {
+        judge(name, readable);
+    }
+    for name in decisions::FILE_NAMES {
+        judge(name, decisions::check_file);
+    }
+    for (name, format) in STATES {
+        let path = dir.join(name);
+        if let Err(source) = state_format::check(&path, *format) {
+            found.push(Unfit { path, source });
+        }
+    }
+    found
+}
+
+/// Gives what is in the place of small files of `dir` other names, and says so. A start makes the files anew.
+///
+/// # Errors
+/// When something cannot be renamed.
+pub(super) fn set_aside(dir: &Path) -> Result<Vec<String>, StoreVerbError> {
+    let mut mended = Vec::new();
+    for Unfit { path, .. } in unfit(dir) {
+        // A file of a newer version stays, and so does what is in the place of what objects are in.
+        let is_other = regular::check(&path).is_err();
+        if !is_other || NOT_SET_ASIDE.iter().any(|name| path == dir.join(name)) {
+            continue;
+        }
+        let names = (1_u64..).map(|number| PathBuf::from(format!("{}.set-aside-{number}", path.display())));
+        let Some(aside) = names.into_iter().find(|aside| !aside.exists()) else { continue };
+        fs::rename(&path, &aside).map_err(StoreVerbError::io(&path))?;
+        mended.push(format!("what was in the place of {} is {} now", path.display(), aside.display()));
+    }
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(StoreVerbError::io(dir))?;
+    Ok(mended)
+}
+
+fn directory(path: &Path) -> io::Result<()> {
+    let is_dir = std::fs::metadata(path)?.is_dir();
+    let what = || io::Error::new(io::ErrorKind::NotADirectory, "a file is in the place of a directory");
+    if is_dir { Ok(()) } else { Err(what()) }
+}
+
+fn readable(path: &Path) -> io::Result<()> {
+    regular::open(path).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unfit;
+    use std::fs;
+
+    #[test]
+    fn what_is_missing_or_damaged_is_begun_anew_and_what_is_something_else_is_not() {
+        let room = tempfile::tempdir().unwrap();
+        let dir = room.path();
+        let names =
+            || unfit(dir).iter().map(|unfit| unfit.path.file_name().unwrap().to_owned()).collect::<Vec<_>>();
+        assert_eq!(names(), [""; 0], "nothing is there");
+        let files = [
+            "LOCK",
+            "admin.json",
+            "deletions",
+            "spacings",
+            "decisions.jsonl",
+            "decisions.1.jsonl",
+            "flash.json",
+            "scrub.json",
+            "upstream-leftovers.json",
+        ];
+        for file in files {
+            fs::write(dir.join(file), "damaged").unwrap();
+            assert_eq!(names(), [""; 0], "{file} is damaged");
+            fs::remove_file(dir.join(file)).unwrap();
+            fs::create_dir(dir.join(file)).unwrap();
+            assert_eq!(names(), [file], "a directory");
+            fs::remove_dir(dir.join(file)).unwrap();
+        }
+        for directory in super::DIRECTORIES.iter().filter(|name| !name.contains('/')) {
+            fs::write(dir.join(directory), "").unwrap();
+            assert_eq!(names(), [*directory], "a file");
+            fs::remove_file(dir.join(directory)).unwrap();
+        }
+        for (name, format) in super::STATES {
+            fs::write(dir.join(name), format!("{{\"format\":{}}}", format + 1)).unwrap();
+            assert_eq!(names(), [*name], "a newer format");
+            fs::remove_file(dir.join(name)).unwrap();
+        }
+        fs::write(dir.join("decisions.jsonl"), "{\"v\":1000000,\"seq\":1}\n").unwrap();
+        assert_eq!(names(), ["decisions.jsonl"], "a newer format");
+    }
+}

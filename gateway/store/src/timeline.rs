@@ -1,0 +1,100 @@
+//! New timelines of a data directory, and directories of segments taken into one.
+//!
+//! A rebuild, and going on without the lost end of the log, begin a new incarnation: ids may repeat from
+//! there on. `node.json` is replaced first, then the marks. A crash in between leaves marks of the earlier
+//! incarnation, which a start refuses by name; adopting such a directory goes on.
+
+use super::{Place, StoreVerbError, expected, scratch};
+use crate::data_dir::DataDir;
+use crate::node_file::Node;
+use mlgw_common::Lineage;
+use mlgw_metadata::identity::Expected;
+use mlgw_metadata::offline::{self, Offline, Tail, Watch};
+use mlgw_tiering::hot::{Adopted, adopt as adopt_dir, pass_mark, unnamed_after};
+use std::collections::HashSet;
+use std::path::Path;
+
+/// What going on without the end of the log gives up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LostTail {
+    /// Log entries that were synced and are missing.
+    pub entries: u64,
+    /// Keys with chunks that were written with the missing entries or shortly before, as bucket id and key.
+    /// Deletes and changes of metadata leave no trace.
+    pub keys: Vec<(u64, String)>,
+}
+
+/// Verifies a directory of segments and marks it as this server's.
+///
+/// # Errors
+/// When a server uses the data directory, when `dir` is none of its directories of segments, or when
+/// something cannot be read or written.
+pub fn adopt(place: &Place, dir: &Path, watch: Watch<'_>) -> Result<Adopted, StoreVerbError> {
+    let _held = DataDir::hold(&place.dir)?;
+    let lineage = described(place)?.lineage().unwrap_or_default();
+    let catalogue = opened(place, watch)?;
+    adopt_dir(dir, &place.segments, &catalogue, &lineage, watch).map_err(StoreVerbError::io(dir))
+}
+
+/// Begins a new timeline without the entries that the end of the log has lost, and returns what is missing.
+///
+/// # Errors
+/// When nothing is missing, or something cannot be read or written; then nothing was changed.
+pub fn accept_lost_tail(place: &Place, watch: Watch<'_>) -> Result<LostTail, StoreVerbError> {
+    let _held = DataDir::hold(&place.dir)?;
+    let node = described(place)?;
+    let expected = expected(place, Some(&node))?
+        .unwrap_or_else(|| Expected { lineage: Lineage { marking: true, ..Lineage::default() }, floor: 0 });
+    let dir = place.catalogue();
+    match offline::lost_tail(&dir, &expected, &scratch()?)? {
+        Tail::Lost => {}
+        Tail::Whole => {
+            let what = "the log ends where it should: there is no lost end to go on without";
+            return Err(StoreVerbError::Catalogue(what.to_owned()));
+        }
+        Tail::Other(why) => return Err(StoreVerbError::Catalogue(why)),
+    }
+    offline::begin_log_anew(&dir, &scratch()?)?;
+    let catalogue = opened(place, watch)?;
+    let end = offline::log_entries(&dir, &scratch()?).map_err(|error| StoreVerbError::Catalogue(error.0))?;
+    let mut named = HashSet::new();
+    catalogue
+        .each_extent(&mut |of| {
+            named.insert((of.extent.segment, of.extent.offset));
+            Ok(())
+        })
+        .map_err(|error| StoreVerbError::Catalogue(error.0))?;
+    let hot = StoreVerbError::io(place.segments.hot());
+    let keys = unnamed_after(&place.segments, node.incarnation, end, &named).map_err(hot)?;
+    begin(place, node)?;
+    Ok(LostTail { entries: expected.floor.saturating_sub(end), keys })
+}
+
+/// Begins the next timeline of a directory: in its description, and in the marks of its directories of
+/// segments.
+pub(super) fn begin(place: &Place, node: Node) -> Result<(), StoreVerbError> {
+    let Some(before) = node.lineage() else { return Ok(()) };
+    let next = node.next_incarnation()?;
+    next.write(&place.dir)?;
+    let own = next.lineage().unwrap_or_default().own;
+    for dir in place.segments.all().chain([place.checkpoints.as_path()]) {
+        pass_mark(dir, &before.own, &own).map_err(StoreVerbError::io(dir))?;
+    }
+    Ok(())
+}
+
+fn described(place: &Place) -> Result<Node, StoreVerbError> {
+    DataDir::description(&place.dir)?.ok_or_else(|| StoreVerbError::NoDataDir(place.dir.clone()))
+}
+
+/// The catalogue as it is, whatever it lacks.
+fn opened(place: &Place, watch: Watch<'_>) -> Result<Offline, StoreVerbError> {
+    let mut findings = Vec::new();
+    let catalogue = Offline::open(&place.catalogue(), &scratch()?, None, &mut findings, watch)
+        .map_err(|error| StoreVerbError::Catalogue(error.0))?;
+    catalogue.ok_or_else(|| {
+        let why = findings.iter().find(|finding| finding.is_damage());
+        let why = why.map_or_else(String::new, |finding| format!(": {}: {}", finding.place, finding.what));
+        StoreVerbError::Catalogue(format!("it cannot be read{why}; see `mlgw store check`"))
+    })
+}

@@ -1,0 +1,294 @@
+//! The access log: one JSON line for one of so many requests, to a file of bounded length.
+//!
+//! It is off until `access_log.one_in` says otherwise. A request never waits for it: its line goes
+//! into a queue of bounded length, and where that is full the line is dropped and counted. A thread
+//! of its own writes. Lines are not synced: power failure takes the last ones, and a server that
+//! stops writes what waits.
+
+use super::observed::{Ending, Notes};
+use mlgw_config::AccessLogSection;
+use crate::rotating::Rotating;
+use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
+use parking_lot::Mutex;
+use serde::Serialize;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Name of the file being written.
+const FILE_NAME: &str = "access.log";
+/// Bytes that are written at once.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// What a line says.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    time: String,
+    request_id: String,
+    from: String,
+    access_key: Option<String>,
+    method: String,
+    operation: &'static str,
+    bucket: Option<String>,
+    path: String,
+    status: u16,
+    bytes_in: u64,
+    bytes_out: u64,
+    first_byte_ms: f64,
+    took_ms: f64,
+    user_agent: String,
+}
+
+impl Line {
+    pub(super) fn new(notes: Notes, ending: &Ending) -> Self {
+        Self {
+            time: notes.time.to_string(),
+            request_id: notes.id,
+            from: notes.peer.to_string(),
+            access_key: notes.access_key,
+            method: notes.method,
+            operation: ending.operation.name(),
+            bucket: notes.bucket,
+            path: notes.path,
+            status: ending.status,
+            bytes_in: ending.bytes_in,
+            bytes_out: ending.bytes_out,
+            first_byte_ms: millis(ending.first_byte),
+            took_ms: millis(ending.took),
+            user_agent: notes.user_agent,
+        }
+    }
+}
+
+fn millis(took: Duration) -> f64 {
+    took.as_micros() as f64 / 1e3
+}
+
+/// Takes lines and has them written.
+#[derive(Debug)]
+pub struct AccessLog {
+    one_in: AtomicU64,
+    writer: Mutex<Option<Writer>>,
+    lines: Option<SyncSender<Box<Line>>>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    written: AtomicU64,
+    dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Writer(JoinHandle<()>);
+
+impl AccessLog {
+    /// A log that takes nothing.
+    #[must_use]
+    pub fn off() -> Self {
+        Self { one_in: AtomicU64::new(0), writer: Mutex::new(None), lines: None, counts: Arc::default() }
+    }
+
+    /// A log in `dir`, which is made when the first line is written.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn start(dir: &Path, settings: &AccessLogSection) -> io::Result<Self> {
+        let (lines, incoming) = sync_channel(ACCESS_LOG_QUEUE_LINES);
+        let counts = Arc::<Counts>::default();
+        let file = LogFile {
+            dir: dir.to_owned(),
+            bytes_max: settings.file_bytes_max.0,
+            files_max: settings.files_max,
+            counts: Arc::clone(&counts),
+            open: None,
+            failing: false,
+        };
+        let thread = std::thread::Builder::new().name("access-log".into());
+        let thread = thread.spawn(move || file.write_all(&incoming))?;
+        let one_in = AtomicU64::new(settings.one_in);
+        Ok(Self { one_in, writer: Mutex::new(Some(Writer(thread))), lines: Some(lines), counts })
+    }
+
+    /// Changes how many requests there are for one line; 0 for none.
+    pub fn set_one_in(&self, one_in: u64) {
+        self.one_in.store(one_in, Relaxed);
+    }
+
+    /// Whether the request with this number gets a line.
+    #[must_use]
+    pub fn takes(&self, number: u64) -> bool {
+        match self.one_in.load(Relaxed) {
+            0 => false,
+            one_in => number.is_multiple_of(one_in),
+        }
+    }
+
+    /// Lines written and lines dropped.
+    #[must_use]
+    pub fn lines(&self) -> (u64, u64) {
+        (self.counts.written.load(Relaxed), self.counts.dropped.load(Relaxed))
+    }
+
+    pub(super) fn write(&self, line: Line) {
+        let taken = self.lines.as_ref().is_some_and(|lines| lines.try_send(Box::new(line)).is_ok());
+        if !taken {
+            self.counts.dropped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Drop for AccessLog {
+    /// What waits is written before the thread ends.
+    fn drop(&mut self) {
+        drop(self.lines.take());
+        if let Some(Writer(thread)) = self.writer.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the access log's thread ended badly");
+        }
+    }
+}
+
+/// The file and what is known of it.
+struct LogFile {
+    dir: PathBuf,
+    bytes_max: u64,
+    files_max: u64,
+    counts: Arc<Counts>,
+    open: Option<Rotating>,
+    /// The last write failed; that is said once, not for each line.
+    failing: bool,
+}
+
+impl LogFile {
+    fn write_all(mut self, incoming: &Receiver<Box<Line>>) {
+        let mut text = Vec::new();
+        while let Ok(first) = incoming.recv() {
+            let (mut next, mut count) = (Some(first), 0);
+            while let Some(line) = next {
+                // A line of strings and numbers is always JSON.
+                if serde_json::to_writer(&mut text, &line).is_ok() {
+                    text.push(b'\n');
+                    count += 1;
+                }
+                next = if text.len() < WRITE_BYTES { incoming.try_recv().ok() } else { None };
+            }
+            self.write(&text, count);
+            text.clear();
+        }
+    }
+
+    fn write(&mut self, text: &[u8], count: u64) {
+        match self.append(text) {
+            Ok(()) => {
+                self.counts.written.fetch_add(count, Relaxed);
+                self.failing = false;
+            }
+            Err(error) => {
+                self.counts.dropped.fetch_add(count, Relaxed);
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!(%error, dir = %self.dir.display(), "the access log cannot be written");
+                }
+                // Opened anew for the next lines, which also ends a line that was written half.
+                self.open = None;
+            }
+        }
+    }
+
+    fn append(&mut self, text: &[u8]) -> io::Result<()> {
+        let file = match &mut self.open {
+            Some(file) => file,
+            none => none.insert(Rotating::open(&self.dir, FILE_NAME, self.bytes_max, self.files_max)?),
+        };
+        file.append(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AccessLog, FILE_NAME, Line};
+    use mlgw_config::AccessLogSection;
+    use mlgw_common::ByteSize;
+    use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
+    use std::path::Path;
+
+    fn settings(one_in: u64) -> AccessLogSection {
+        AccessLogSection { one_in, dir: None, file_bytes_max: ByteSize(1 << 20), files_max: 2 }
+    }
+
+    fn line(path: &str) -> Line {
+        Line {
+            time: "t".into(),
+            request_id: "r".into(),
+            from: "127.0.0.1:1".into(),
+            access_key: Some("AK".into()),
+            method: "GET".into(),
+            operation: "GetObject",
+            bucket: Some("b".into()),
+            path: path.into(),
+            status: 200,
+            bytes_in: 0,
+            bytes_out: 5,
+            first_byte_ms: 0.031,
+            took_ms: 0.5,
+            user_agent: "a \"quoted\"\nagent".into(),
+        }
+    }
+
+    fn lines(dir: &Path) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(dir.join(FILE_NAME)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn one_in_so_many_requests_is_taken() {
+        let log = AccessLog::off();
+        assert!(!log.takes(0) && !log.takes(1));
+        log.set_one_in(1);
+        assert!(log.takes(0) && log.takes(1));
+        log.set_one_in(100);
+        assert_eq!((0..1000).filter(|number| log.takes(*number)).count(), 10);
+    }
+
+    #[test]
+    fn what_waits_is_written_before_the_log_ends_as_one_line_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("access");
+        let log = AccessLog::start(&dir, &settings(1)).unwrap();
+        assert!(!dir.exists(), "nothing is made before the first line");
+        for path in ["/b/1", "/b/2", "/b/3"] {
+            log.write(line(path));
+        }
+        drop(log);
+        let found = lines(&dir);
+        assert_eq!(
+            found.iter().map(|line| line["path"].as_str().unwrap()).collect::<Vec<_>>(),
+            ["/b/1", "/b/2", "/b/3"]
+        );
+        assert_eq!(found[0]["user_agent"], "a \"quoted\"\nagent");
+        assert_eq!(found[0]["first_byte_ms"], 0.031);
+    }
+
+    /// The directory is a file, so nothing can be written, and the queue fills behind a writer that
+    /// is slower than this loop; whichever it is, every line is counted and nobody waits.
+    #[test]
+    fn lines_that_cannot_be_kept_are_dropped_and_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let blocked = dir.path().join("file");
+        std::fs::write(&blocked, "").unwrap();
+        let log = AccessLog::start(&blocked, &settings(1)).unwrap();
+        let total = ACCESS_LOG_QUEUE_LINES as u64 + 100;
+        for _ in 0..total {
+            log.write(line("/b/k"));
+        }
+        let counts = std::sync::Arc::clone(&log.counts);
+        drop(log);
+        assert_eq!(counts.dropped.load(super::Relaxed), total);
+        assert_eq!(counts.written.load(super::Relaxed), 0);
+    }
+}

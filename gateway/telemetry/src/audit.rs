@@ -1,0 +1,141 @@
+//! The audit log: one JSON line for each change that somebody asked the admin API for.
+//!
+//! A line says who, from where, what, before and after, and how it ended; never a secret. It is on
+//! stable media before the caller gets an answer. When the file reaches its length it is set aside
+//! and a new one begun; the oldest go. Power failure may leave half a last line of a change that
+//! was never answered.
+
+use mlgw_config::Audit;
+use crate::rotating::Rotating;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Name of the file being written, in the data directory's `audit`.
+pub const FILE_NAME: &str = "audit.log";
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// When, RFC 3339.
+    pub time: String,
+    /// Access key of the caller.
+    pub who: String,
+    /// Address of the caller.
+    pub from: String,
+    /// What was asked for, as `access.key.create`.
+    pub action: String,
+    /// On what.
+    pub resource: String,
+    /// What it was, where it was.
+    pub before: serde_json::Value,
+    /// What it is, where it is.
+    pub after: serde_json::Value,
+    /// `done`, or why not.
+    pub outcome: String,
+}
+
+/// Writes the audit log. Clones write the same file.
+#[derive(Clone, Debug)]
+pub struct AuditLog {
+    file: Option<Arc<Mutex<Rotating>>>,
+}
+
+impl AuditLog {
+    /// Opens the log in `dir`, which is made where there is none.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn open(dir: &Path, settings: &Audit) -> io::Result<Self> {
+        if !settings.enabled {
+            return Ok(Self { file: None });
+        }
+        let rotating = Rotating::open(dir, FILE_NAME, settings.file_bytes_max.0, settings.files_max)?;
+        Ok(Self { file: Some(Arc::new(Mutex::new(rotating))) })
+    }
+
+    /// Writes a line and syncs it.
+    ///
+    /// # Errors
+    /// When it may not have reached stable media.
+    pub async fn write(&self, line: Line) -> io::Result<()> {
+        let Some(file) = self.file.clone() else { return Ok(()) };
+        let mut text = serde_json::to_vec(&line)?;
+        text.push(b'\n');
+        let written = tokio::task::spawn_blocking(move || {
+            let mut file = file.lock();
+            file.append(&text)?;
+            file.sync()
+        });
+        written.await.map_err(io::Error::other)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AuditLog, FILE_NAME, Line};
+    use mlgw_config::Audit;
+    use mlgw_common::ByteSize;
+    use std::path::Path;
+
+    fn line(resource: &str) -> Line {
+        Line {
+            time: "2026-11-20T00:00:00.000Z".into(),
+            who: "AK".into(),
+            from: "127.0.0.1:1".into(),
+            action: "bucket.create".into(),
+            resource: resource.into(),
+            before: serde_json::Value::Null,
+            after: serde_json::json!({"name": resource}),
+            outcome: "done".into(),
+        }
+    }
+
+    fn open(dir: &Path, bytes: u64, files: u64) -> AuditLog {
+        let settings = Audit { enabled: true, file_bytes_max: ByteSize(bytes), files_max: files };
+        AuditLog::open(dir, &settings).unwrap()
+    }
+
+    fn resources(dir: &Path, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(dir.join(name)).unwrap();
+        let whole = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+        whole.map(|line| line.resource).collect()
+    }
+
+    #[tokio::test]
+    async fn lines_are_kept_over_restarts_and_a_torn_one_spoils_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path(), 1 << 20, 3).write(line("a")).await.unwrap();
+        let path = dir.path().join(FILE_NAME);
+        let torn = std::fs::read_to_string(&path).unwrap() + "{\"time\":\"20";
+        std::fs::write(&path, torn).unwrap();
+        open(dir.path(), 1 << 20, 3).write(line("b")).await.unwrap();
+        assert_eq!(resources(dir.path(), FILE_NAME), ["a", "b"]);
+    }
+
+    #[tokio::test]
+    async fn files_rotate_at_their_length_and_the_oldest_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = open(dir.path(), 1, 3);
+        for resource in ["a", "b", "c", "d"] {
+            log.write(line(resource)).await.unwrap();
+        }
+        assert_eq!(resources(dir.path(), FILE_NAME), ["d"]);
+        assert_eq!(resources(dir.path(), "audit.log.1"), ["c"]);
+        assert_eq!(resources(dir.path(), "audit.log.2"), ["b"]);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+        let single = open(dir.path(), 1, 1);
+        single.write(line("e")).await.unwrap();
+        assert_eq!(resources(dir.path(), FILE_NAME), ["e"]);
+    }
+
+    #[tokio::test]
+    async fn a_log_that_is_off_writes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Audit { enabled: false, file_bytes_max: ByteSize(1), files_max: 1 };
+        AuditLog::open(&dir.path().join("audit"), &settings).unwrap().write(line("a")).await.unwrap();
+        assert!(!dir.path().join("audit").exists());
+    }
+}

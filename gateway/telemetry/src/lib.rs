@@ -1,0 +1,244 @@
+//! What happened: the counters of requests, and what is told of single ones.
+//!
+//! A request is observed with a clock reading and a handful of atomic additions to counters that
+//! were laid out at start by operation and status; nothing is looked up by name on the way, and
+//! nothing is allocated for it. Only a request that the access log or a trace takes carries notes
+//! ([`observed`]). All of it is lost when power fails, as Prometheus expects of counters.
+
+pub mod audit;
+pub mod rotating;
+pub mod access_log;
+pub mod exposition;
+pub mod observed;
+pub mod process;
+pub mod recent;
+pub mod slow_log;
+pub mod table;
+pub mod traces;
+
+use mlgw_wire::operation::Operation;
+use access_log::AccessLog;
+use exposition::{Family, Value};
+use mlgw_common::histogram::{Durations, Histogram};
+use mlgw_objects::Shortage;
+use mlgw_objects::metrics::{ObjectMetrics, QUOTAS};
+use slow_log::SlowLog;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use table::{
+    ACCESS_LOG_LINES, CONNECTIONS, FIRST_BYTE, INFLIGHT_REQUESTS, QUOTA_REFUSED, REQUEST_BYTES,
+    REQUEST_DURATION, REQUEST_ERRORS, REQUESTS, THROTTLED,
+};
+use traces::Traces;
+
+pub use observed::Observed;
+
+/// The statuses that answers have, in order; any other one is counted as `other`.
+const STATUSES: [u16; 24] = [
+    100, 200, 204, 206, 301, 303, 304, 307, 400, 401, 403, 404, 405, 408, 409, 411, 412, 413, 416, 499, 500,
+    501, 503, 507,
+];
+/// The status of a request whose client went away.
+const CLIENT_GONE: u16 = 499;
+/// Statuses that say that the server is short of something, which is no error of its own.
+const SHORT: [u16; 2] = [503, 507];
+/// The status of what this server does not have: whoever asked for it has to ask otherwise.
+const NOT_IMPLEMENTED: u16 = 501;
+/// Where an answer's bytes came from.
+const TIERS: [&str; 2] = ["none", "hot"];
+
+/// The counters of one operation.
+#[derive(Debug, Default)]
+struct OfOperation {
+    statuses: [AtomicU64; STATUSES.len() + 1],
+    duration: Histogram,
+    first_byte: [Histogram; TIERS.len()],
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+/// The counters of the gateway.
+#[derive(Debug)]
+pub struct Metrics {
+    operations: Vec<OfOperation>,
+    inflight: AtomicI64,
+    connections: AtomicI64,
+    /// Those of the object layer.
+    pub objects: Arc<ObjectMetrics>,
+    /// The slow-request log.
+    pub slow_log: SlowLog,
+    /// The access log.
+    pub access_log: AccessLog,
+    /// Where traces go, if they go anywhere.
+    pub traces: Option<Traces>,
+}
+
+/// What one operation has done since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Requests answered or given up.
+    pub requests: u64,
+    /// Those that failed because of the server: 5xx, but for 501 and for those it was too short of something
+    /// for.
+    pub errors: u64,
+    /// Those refused because something was short.
+    pub refused: u64,
+    /// Bytes of bodies that came in.
+    pub bytes_in: u64,
+    /// Bytes of bodies that went out.
+    pub bytes_out: u64,
+    /// From head to last byte.
+    pub duration: Durations,
+}
+
+impl Done {
+    /// What came on top of `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(earlier.requests),
+            errors: self.errors.saturating_sub(earlier.errors),
+            refused: self.refused.saturating_sub(earlier.refused),
+            bytes_in: self.bytes_in.saturating_sub(earlier.bytes_in),
+            bytes_out: self.bytes_out.saturating_sub(earlier.bytes_out),
+            duration: self.duration.since(&earlier.duration),
+        }
+    }
+}
+
+impl OfOperation {
+    fn done(&self) -> Done {
+        let of_statuses = |wanted: &dyn Fn(u16) -> bool| {
+            let counts = STATUSES.iter().zip(&self.statuses).filter(|(status, _)| wanted(**status));
+            counts.map(|(_, count)| count.load(Relaxed)).sum()
+        };
+        let duration = self.duration.snapshot();
+        Done {
+            requests: duration.count(),
+            errors: of_statuses(&|status| {
+                status >= 500 && status != NOT_IMPLEMENTED && !SHORT.contains(&status)
+            }),
+            refused: of_statuses(&|status| SHORT.contains(&status)),
+            bytes_in: self.bytes_in.load(Relaxed),
+            bytes_out: self.bytes_out.load(Relaxed),
+            duration,
+        }
+    }
+}
+
+impl Metrics {
+    /// Counters at zero; requests that take `slow_request_millis` are logged, none when it is 0.
+    #[must_use]
+    pub fn new(slow_request_millis: u64) -> Self {
+        Self {
+            operations: Operation::ALL.iter().map(|_| OfOperation::default()).collect(),
+            inflight: AtomicI64::new(0),
+            connections: AtomicI64::new(0),
+            objects: Arc::default(),
+            slow_log: SlowLog::new(slow_request_millis),
+            access_log: AccessLog::off(),
+            traces: None,
+        }
+    }
+
+    fn count(&self, operation: Operation, status: u16, took: Duration) {
+        let of = self.of(operation);
+        let at = STATUSES.binary_search(&status).unwrap_or(STATUSES.len());
+        of.statuses[at].fetch_add(1, Relaxed);
+        of.duration.record(took);
+        self.inflight.fetch_sub(1, Relaxed);
+    }
+
+    fn of(&self, operation: Operation) -> &OfOperation {
+        &self.operations[operation as usize]
+    }
+
+    /// A connection opens; it counts until the value is dropped.
+    #[must_use]
+    pub fn connection(self: &Arc<Self>) -> ConnectionCount {
+        self.connections.fetch_add(1, Relaxed);
+        ConnectionCount(Arc::clone(self))
+    }
+
+    /// Requests begun and not yet answered whole.
+    #[must_use]
+    pub fn inflight_requests(&self) -> i64 {
+        self.inflight.load(Relaxed)
+    }
+
+    /// Open connections to the S3 endpoint.
+    #[must_use]
+    pub fn open_connections(&self) -> i64 {
+        self.connections.load(Relaxed)
+    }
+
+    /// What each operation has done, those that nobody asked for left out.
+    #[must_use]
+    pub fn done(&self) -> Vec<(Operation, Done)> {
+        let all = Operation::ALL.iter().zip(&self.operations).map(|(operation, of)| (*operation, of.done()));
+        all.filter(|(_, done)| done.requests > 0).collect()
+    }
+
+    /// The values of now.
+    #[must_use]
+    pub fn families(&self) -> Vec<Family> {
+        let mut requests = Family::new(REQUESTS);
+        let mut duration = Family::new(REQUEST_DURATION);
+        let mut first_byte = Family::new(FIRST_BYTE);
+        let mut bytes = Family::new(REQUEST_BYTES);
+        let mut errors = 0;
+        for (operation, of) in Operation::ALL.iter().zip(&self.operations) {
+            let op = operation.name();
+            let durations = of.duration.snapshot();
+            if durations.count() == 0 {
+                continue;
+            }
+            for (at, count) in of.statuses.iter().enumerate() {
+                let count = count.load(Relaxed);
+                if count > 0 {
+                    let status = STATUSES.get(at).map_or_else(|| "other".to_owned(), u16::to_string);
+                    requests.push(&[op, &status], Value::Count(count));
+                }
+            }
+            errors += of.done().errors;
+            duration.push(&[op], Value::Durations(durations));
+            for (tier, durations) in TIERS.iter().zip(of.first_byte.iter().map(Histogram::snapshot)) {
+                if durations.count() > 0 {
+                    first_byte.push(&[op, tier], Value::Durations(durations));
+                }
+            }
+            bytes.push(&[op, "in"], Value::Count(of.bytes_in.load(Relaxed)));
+            bytes.push(&[op, "out"], Value::Count(of.bytes_out.load(Relaxed)));
+        }
+        let mut over = Family::new(QUOTA_REFUSED);
+        for (quota, count) in QUOTAS.iter().zip(self.objects.quota_refused()) {
+            over.push(&[quota], Value::Count(count));
+        }
+        let mut short = Family::new(THROTTLED);
+        for (shortage, count) in Shortage::ALL.iter().zip(self.objects.throttled()) {
+            short.push(&[shortage.name()], Value::Count(count));
+        }
+        let inflight = Family::single(INFLIGHT_REQUESTS, Value::Level(self.inflight_requests()));
+        let connections = Family::single(CONNECTIONS, Value::Level(self.open_connections()));
+        let (written, dropped) = self.access_log.lines();
+        let access_log = Family::new(ACCESS_LOG_LINES)
+            .with(&["written"], Value::Count(written))
+            .with(&["dropped"], Value::Count(dropped));
+        let errors = Family::single(REQUEST_ERRORS, Value::Count(errors));
+        vec![requests, errors, duration, first_byte, bytes, inflight, connections, short, over, access_log]
+    }
+}
+
+/// Counts as an open connection while it lives.
+#[derive(Debug)]
+pub struct ConnectionCount(Arc<Metrics>);
+
+impl Drop for ConnectionCount {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

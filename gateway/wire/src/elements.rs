@@ -1,0 +1,119 @@
+//! The documents that requests carry, element by element. What they mean is said where they are used.
+#![expect(missing_docs, reason = "the fields are S3's own elements")]
+
+use crate::error::S3Error;
+use crate::tags::check_tags;
+use crate::xml::parse;
+use mlgw_metadata::schema::Pair;
+use mlgw_objects::checksum::Algorithm;
+use serde::Deserialize;
+
+/// Of CreateBucket.
+#[derive(Deserialize)]
+pub struct CreateDocument {
+    #[serde(rename = "LocationConstraint")]
+    pub location: Option<String>,
+}
+
+/// Of DeleteObjects.
+#[derive(Deserialize)]
+pub struct DeleteDocument {
+    #[serde(rename = "Quiet", default)]
+    pub quiet: bool,
+    #[serde(rename = "Object", default)]
+    pub objects: Vec<Doomed>,
+}
+
+/// A key to delete, and on what conditions.
+#[derive(Deserialize)]
+pub struct Doomed {
+    #[serde(rename = "Key")]
+    pub key: String,
+    #[serde(rename = "VersionId")]
+    pub version_id: Option<String>,
+    #[serde(rename = "ETag")]
+    pub etag: Option<String>,
+    #[serde(rename = "Size")]
+    pub size: Option<String>,
+    #[serde(rename = "LastModifiedTime")]
+    pub modified: Option<String>,
+}
+
+/// Of CompleteMultipartUpload.
+#[derive(Deserialize)]
+pub struct CompleteDocument {
+    #[serde(rename = "Part", default)]
+    pub parts: Vec<ClientPart>,
+}
+
+/// A part as the client names it.
+#[derive(Deserialize)]
+pub struct ClientPart {
+    #[serde(rename = "PartNumber")]
+    pub number: u32,
+    #[serde(rename = "ETag")]
+    pub etag: String,
+    #[serde(rename = "ChecksumCRC32")]
+    pub crc32: Option<String>,
+    #[serde(rename = "ChecksumCRC32C")]
+    pub crc32c: Option<String>,
+    #[serde(rename = "ChecksumCRC64NVME")]
+    pub crc64nvme: Option<String>,
+    #[serde(rename = "ChecksumSHA1")]
+    pub sha1: Option<String>,
+    #[serde(rename = "ChecksumSHA256")]
+    pub sha256: Option<String>,
+}
+
+impl ClientPart {
+    /// Returns the checksum by `algorithm` that the client states, if it does.
+    #[must_use]
+    pub fn stated(&self, algorithm: Algorithm) -> Option<&str> {
+        let stated = match algorithm {
+            Algorithm::Crc32 => &self.crc32,
+            Algorithm::Crc32c => &self.crc32c,
+            Algorithm::Crc64Nvme => &self.crc64nvme,
+            Algorithm::Sha1 => &self.sha1,
+            Algorithm::Sha256 => &self.sha256,
+        };
+        // Some SDKs write an element for every algorithm, most of them empty.
+        stated.as_deref().map(str::trim).filter(|stated| !stated.is_empty())
+    }
+}
+
+/// Of PutObjectTagging, and of forms.
+#[derive(Deserialize)]
+pub struct TaggingDocument {
+    #[serde(rename = "TagSet")]
+    pub set: TagSet,
+}
+
+impl TaggingDocument {
+    /// The tags of a document, checked.
+    ///
+    /// # Errors
+    /// `MalformedXML`, `InvalidTag`.
+    pub fn tags(document: &[u8]) -> Result<Vec<Pair>, S3Error> {
+        let document: Self = parse(document)?;
+        let tags = document.set.tags.into_iter().map(|tag| Pair { name: tag.key, value: tag.value });
+        let tags: Vec<Pair> = tags.collect();
+        check_tags(&tags)?;
+        Ok(tags)
+    }
+}
+
+/// Its only element.
+#[derive(Deserialize)]
+pub struct TagSet {
+    #[serde(rename = "Tag", default)]
+    pub tags: Vec<Tag>,
+}
+
+/// A tag.
+#[derive(Deserialize)]
+pub struct Tag {
+    #[serde(rename = "Key")]
+    pub key: String,
+    #[serde(rename = "Value")]
+    pub value: String,
+}

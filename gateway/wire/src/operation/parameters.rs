@@ -1,0 +1,131 @@
+//! Checks that no query parameter is ignored by an operation that changes something.
+//!
+//! A request that names a sub-resource must never fall through to the plain operation: `DELETE ?acl` would
+//! delete the object. So on PUT, POST and DELETE every parameter is the operation's own, one that belongs to
+//! signing or to a client's bookkeeping, or the request is refused. On GET and HEAD unknown names are
+//! ignored, as AWS does, but names of sub-resources are refused there too.
+
+use super::table::{self, SUBRESOURCES};
+use super::{Level, Operation, Support};
+use crate::query::Query;
+use crate::error::{Code, S3Error};
+use http::Method;
+
+/// Parameters of SigV2's query signatures. Other requests may carry them without effect.
+const OF_SIGV2: &[&str] = &["AWSAccessKeyId", "Expires", "Signature"];
+
+/// Headers that choose another operation than the plain one: in a query they count only as part of a
+/// presigned URL, where they are headers by the time of this check.
+const CHOOSE_OPERATION: &[&str] = &["x-amz-copy-source", "x-amz-rename-source", "x-amz-write-offset-bytes"];
+
+/// Checks the query of a request of `method` at `level` for `operation`.
+///
+/// # Errors
+/// `MethodNotAllowed` for a sub-resource that makes no operation here and where there is no operation at all;
+/// `InvalidArgument` for any other parameter that the operation does not take, comes twice or lacks.
+pub fn check_query(
+    method: &Method,
+    level: Level,
+    operation: Operation,
+    query: &Query<'_>,
+) -> Result<(), S3Error> {
+    if operation == Operation::Unknown {
+        return Err(S3Error::new(Code::MethodNotAllowed).field("Method", method.as_str()));
+    }
+    // An operation that is not offered is refused by its name, whatever else is in the query.
+    if query.is_empty() || operation.support() == Support::None {
+        return check_complete(operation, query);
+    }
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    let presigned = query.has("X-Amz-Signature") || query.has("Signature");
+    for (at, (name, value)) in query.iter().enumerate() {
+        // What may stand in any query needs no further look on a read: no operation is chosen by it.
+        if reads && passes(name) {
+            continue;
+        }
+        if is_own(method, level, operation, name) {
+            if !reads && query.iter().take(at).any(|(earlier, _)| earlier == name) {
+                return Err(S3Error::invalid_argument(format!("{name} is given twice."), name, value));
+            }
+        } else if passes(name) {
+            if !reads && !presigned && chooses_operation(name) {
+                let why = format!("{name} is a header; in the query only a presigned URL may carry it.");
+                return Err(S3Error::invalid_argument(why, name, value));
+            }
+        } else if SUBRESOURCES.binary_search(&name).is_ok() {
+            return Err(misplaced(method, level, operation, name));
+        } else if !reads || name == "annotationName" {
+            return Err(not_accepted(name, value));
+        }
+    }
+    check_complete(operation, query)
+}
+
+/// Whether a parameter has a meaning for the operation.
+fn is_own(method: &Method, level: Level, operation: Operation, name: &str) -> bool {
+    chosen_by(method, level, operation).any(|own| own == name) || also(operation).contains(&name)
+}
+
+/// The parameters by which an operation is chosen.
+fn chosen_by(method: &Method, level: Level, operation: Operation) -> impl Iterator<Item = &'static str> {
+    let rows = table::of(method.as_str(), level).map_or(&[][..], |table| table.rows);
+    rows.iter().filter(move |row| row.1 == operation).filter_map(|row| row.0.parameter())
+}
+
+/// Further parameters of an operation that changes something. Reads need no list: they ignore unknown
+/// parameters.
+const fn also(operation: Operation) -> &'static [&'static str] {
+    use Operation as O;
+    match operation {
+        O::UploadPart | O::UploadPartCopy => &["partNumber"],
+        O::DeleteObject | O::PutObjectTagging | O::DeleteObjectTagging => &["versionId"],
+        _ => &[],
+    }
+}
+
+/// Whether a parameter may be in any query: headers of presigned URLs, signatures, the names that SDKs add
+/// (`x-id`), and overrides of an answer's headers.
+fn passes(name: &str) -> bool {
+    let begins = |with: &str| name.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    begins("x-") || name.starts_with("response-") || OF_SIGV2.contains(&name)
+}
+
+fn chooses_operation(name: &str) -> bool {
+    CHOOSE_OPERATION
+        .iter()
+        .any(|header| name.get(..header.len()).is_some_and(|n| n.eq_ignore_ascii_case(header)))
+}
+
+/// The answer to a sub-resource that is not one of the operation.
+fn misplaced(method: &Method, level: Level, operation: Operation, name: &str) -> S3Error {
+    match chosen_by(method, level, operation).next() {
+        Some(other) => {
+            let why = format!("Conflicting query string parameters: {other}, {name}");
+            S3Error::invalid_argument(why, "ResourceType", name)
+        }
+        None => {
+            S3Error::new(Code::MethodNotAllowed).field("Method", method.as_str()).field("ResourceType", name)
+        }
+    }
+}
+
+fn not_accepted(name: &str, value: &str) -> S3Error {
+    let why = match name {
+        "versionId" => "This operation does not accept a version-id.".to_owned(),
+        "partNumber" => "This operation does not accept partNumber without uploadId.".to_owned(),
+        _ => format!("This operation does not accept the query parameter {name}."),
+    };
+    S3Error::invalid_argument(why, name, value)
+}
+
+/// Refuses an operation that lacks a parameter it cannot be without.
+fn check_complete(operation: Operation, query: &Query<'_>) -> Result<(), S3Error> {
+    if matches!(operation, Operation::UploadPart | Operation::UploadPartCopy) && !query.has("partNumber") {
+        let why = "This operation does not accept uploadId without partNumber.";
+        return Err(S3Error::invalid_argument(why, "partNumber", ""));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

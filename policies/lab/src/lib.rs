@@ -1,0 +1,3 @@
+//! Rehearses policies: simulation, shadow caches, generated workloads.
+
+pub mod rehearsal;

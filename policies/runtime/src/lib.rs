@@ -1,0 +1,593 @@
+//! The running policy: compiled from what the catalogue holds, replaced at once by whoever applies another
+//! one.
+//!
+//! - `place`, `facts`, `system`: what policies ask for, of the server and of an object;
+//! - `acting`: what it says of objects at rest, done;
+//! - `changes`: what one policy does otherwise than another;
+//! - `plan`: what another one would do with what is stored;
+//! - `learning`: bounds that move by what was measured;
+//! - `unbroken`: since when rules that delete have run;
+//! - `watched`: files that are taken up when they change.
+//!
+//! Always: what runs was compiled whole and is in the catalogue, durably, before anybody is told that it
+//! runs; what does not compile changes nothing. Changes are made one at a time, each built from the newest
+//! version by compare and set. After a power failure the newest version runs again; one that a newer server
+//! cannot compile any more is said loudly, and the built-in defaults run until another one is applied.
+
+pub mod changes;
+pub mod compression;
+pub mod facts;
+pub mod learning;
+pub mod place;
+mod reload;
+pub mod system;
+#[cfg(test)]
+mod tests;
+mod unbroken;
+pub mod watched;
+
+pub use place::{Place, SystemFacts};
+pub use watched::Watched;
+
+use arc_swap::ArcSwap;
+use mlgw_common::Clock;
+use mlgw_metadata::command::PutPolicy;
+use mlgw_metadata::schema::{PolicyFile as Text, PolicyFiles, PolicyKind, PolicyVersion};
+use mlgw_metadata::{Catalogue, ProposeError, ReadError, Reject};
+use mlgw_policies::language::{
+    ActionKind, BuiltIn, Environment, Facts, Program, Stance, Texts, Word as _, Wrong,
+};
+use mlgw_policies::learning::{Learnt, Lesson};
+use parking_lot::Mutex;
+use reload::Refusals;
+use std::sync::Arc;
+use tokio::sync::watch;
+use unbroken::Unbroken;
+
+/// The running policy, and how it is changed.
+pub struct Policies {
+    catalogue: Catalogue,
+    clock: Arc<dyn Clock>,
+    built_in: BuiltIn,
+    place: Place,
+    system: ArcSwap<SystemFacts>,
+    watched: Watched,
+    running: ArcSwap<Running>,
+    program: watch::Sender<Arc<Program>>,
+    learning: watch::Sender<bool>,
+    unbroken: Unbroken,
+    /// One change at a time.
+    changing: tokio::sync::Mutex<()>,
+    refusals: Mutex<Refusals>,
+    /// What watched files held when they were looked at last, so that what is refused is refused once.
+    seen: tokio::sync::Mutex<Option<watched::Found>>,
+}
+
+/// What runs.
+#[derive(Debug)]
+pub struct Running {
+    /// Its version; none when nobody ever applied one.
+    pub version: Option<Arc<PolicyVersion>>,
+    /// The files that people wrote of it.
+    pub files: PolicyFiles,
+    /// What it comes to.
+    pub program: Arc<Program>,
+    /// Why the files do not hold; then the built-in defaults run.
+    pub fault: Option<String>,
+}
+
+/// Files that take the place of those that run; what is none stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// Policies, the strongest first.
+    pub custom: Option<Vec<Text>>,
+    /// Plugins of frameworks.
+    pub frameworks: Option<Vec<Text>>,
+}
+
+/// Which files somebody gives now. Others run already or ran before: slips in them that do no harm are not
+/// held against what is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Given {
+    custom: bool,
+    frameworks: bool,
+}
+
+impl Given {
+    const NOTHING: Self = Self { custom: false, frameworks: false };
+
+    const fn of(files: &Files) -> Self {
+        Self { custom: files.custom.is_some(), frameworks: files.frameworks.is_some() }
+    }
+}
+
+/// Who changes the policy, and on what he saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct By {
+    /// An access key, or the files that were watched.
+    pub who: String,
+    /// What he says about it.
+    pub message: String,
+    /// The version that he saw run; without it, whichever does.
+    pub if_version: Option<u64>,
+}
+
+/// A change that was made, or was not needed.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// What ran before.
+    pub before: Option<Arc<PolicyVersion>>,
+    /// What runs.
+    pub after: Option<Arc<PolicyVersion>>,
+}
+
+/// Why a policy does not run.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// It is wrong.
+    #[error("{0}")]
+    Wrong(Wrong),
+    /// There is a newer version than was seen.
+    #[error(
+        "the policy's version is {newest} by now, and it was to be another one's successor; look at it and apply again"
+    )]
+    Changed {
+        /// Which runs.
+        newest: u64,
+    },
+    /// There is nothing to go back to.
+    #[error("there is no other policy to go back to")]
+    NothingBefore,
+    /// There is no such version.
+    #[error("there is no version {0} of the policy")]
+    NoSuchVersion(u64),
+    /// Of that version only what is said of it is kept.
+    #[error("the files of the policy's version {0} are not kept any more")]
+    FilesGone(u64),
+    /// The catalogue did not take it.
+    #[error(transparent)]
+    Propose(#[from] ProposeError),
+    /// The catalogue cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A thread came to grief.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// A version that is to be.
+struct Draft {
+    kind: PolicyKind,
+    by: By,
+    /// None: those that run.
+    files: Option<PolicyFiles>,
+    given: Given,
+    /// The version that brought them, if they are not new.
+    of: Option<u64>,
+    back_to: u64,
+    is_frozen: Option<bool>,
+    watched: Option<Vec<u8>>,
+    /// None: what was learnt stays.
+    learnt: Option<Learnt>,
+    /// What changed, where that is what was learnt.
+    changes: String,
+}
+
+impl Draft {
+    fn new(kind: PolicyKind, by: By) -> Self {
+        Self {
+            kind,
+            by,
+            files: None,
+            given: Given::NOTHING,
+            of: None,
+            back_to: 0,
+            is_frozen: None,
+            watched: None,
+            learnt: None,
+            changes: String::new(),
+        }
+    }
+}
+
+impl Running {
+    /// The number of its version; 0 when nobody ever applied one.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.version.as_ref().map_or(0, |version| version.number)
+    }
+
+    /// Whether a person has stopped the learning.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.version.as_ref().is_some_and(|version| version.is_frozen)
+    }
+
+    /// Whether watched files of this sum were taken up last.
+    #[must_use]
+    pub fn has_taken(&self, sum: &[u8]) -> bool {
+        self.version.as_ref().is_some_and(|version| version.watched == sum)
+    }
+
+    fn is_learning(&self) -> bool {
+        self.program.settings().learning() && !self.is_frozen()
+    }
+}
+
+impl Policies {
+    /// Takes up the newest version, and then watched files where they changed since.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read, or what comes with the server does not compile, which a test says
+    /// it does.
+    pub async fn open(
+        catalogue: Catalogue,
+        clock: Arc<dyn Clock>,
+        place: Place,
+        watched: Watched,
+    ) -> Result<Arc<Self>, PolicyError> {
+        let built_in = BuiltIn::load().map_err(|wrong| PolicyError::Wrong(Wrong(wrong)))?;
+        let running = newest(&catalogue, &built_in, &place)?;
+        let versions = catalogue.policies();
+        let policies = Arc::new(Self {
+            catalogue,
+            clock,
+            built_in,
+            place,
+            system: ArcSwap::from_pointee(SystemFacts { place, ..SystemFacts::default() }),
+            watched,
+            program: watch::Sender::new(Arc::clone(&running.program)),
+            learning: watch::Sender::new(running.is_learning()),
+            unbroken: Unbroken::new(&running.program, versions.iter().map(|version| &**version)),
+            running: ArcSwap::from_pointee(running),
+            changing: tokio::sync::Mutex::default(),
+            refusals: Mutex::default(),
+            seen: tokio::sync::Mutex::default(),
+        });
+        if !policies.watched.is_empty() {
+            watched::look(&policies).await;
+        }
+        Ok(policies)
+    }
+
+    /// What runs.
+    #[must_use]
+    pub fn running(&self) -> Arc<Running> {
+        self.running.load_full()
+    }
+
+    /// The program that runs, now and whenever it is replaced.
+    #[must_use]
+    pub fn program(&self) -> watch::Receiver<Arc<Program>> {
+        self.program.subscribe()
+    }
+
+    /// The program that runs, if a rule of it does such a thing.
+    #[must_use]
+    pub fn acting(&self, kind: ActionKind) -> Option<Arc<Program>> {
+        let running = self.running.load();
+        running.program.acts(kind).then(|| Arc::clone(&running.program))
+    }
+
+    /// Whether bounds may move by measured outcomes, now and whenever that changes.
+    #[must_use]
+    pub fn learning(&self) -> watch::Receiver<bool> {
+        self.learning.subscribe()
+    }
+
+    /// What stays as it is while the server runs.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// How the server was when it was looked at last.
+    #[must_use]
+    pub fn system(&self) -> SystemFacts {
+        **self.system.load()
+    }
+
+    /// Since when a rule that deletes checkpoints has run without a break, in milliseconds since 1970; of one
+    /// that does not run, for ever.
+    #[must_use]
+    pub fn deletes_since_ms(&self, rule: &str) -> i64 {
+        self.unbroken.since_ms(rule)
+    }
+
+    fn set_system(&self, system: SystemFacts) {
+        self.system.store(Arc::new(system));
+    }
+
+    /// What `files` come to here, where those that are not given are the ones that run. Blocks for
+    /// milliseconds, of large files longer.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn compile(&self, files: Files) -> Result<Program, Wrong> {
+        self.compile_in(self.place.environment, files)
+    }
+
+    /// The same, if the server ran there.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn compile_in(&self, environment: Option<Environment>, files: Files) -> Result<Program, Wrong> {
+        let place = Place { environment, ..self.place };
+        let given = Given::of(&files);
+        compile(&self.built_in, environment, &place, (&over(files, &self.running().files), given))
+    }
+
+    /// Lets files run in the place of those that do, durably. Nothing happens when they are the same.
+    ///
+    /// # Errors
+    /// Why not; then nothing changes.
+    pub async fn apply(self: &Arc<Self>, files: Files, by: By) -> Result<Changed, PolicyError> {
+        let changing = self.alone().await?;
+        let (given, files) = (Given::of(&files), Some(over(files, &self.running().files)));
+        let done = self.put(Draft { files, given, ..Draft::new(PolicyKind::Apply, by) }).await;
+        drop(changing);
+        done
+    }
+
+    /// Goes back to the files of a version, or to those that ran before the ones that do; 0 is what comes
+    /// with the server alone.
+    ///
+    /// # Errors
+    /// Why not; then nothing changes.
+    pub async fn roll_back(self: &Arc<Self>, to: Option<u64>, by: By) -> Result<Changed, PolicyError> {
+        let changing = self.alone().await?;
+        let running = self.running();
+        let back_to = match to {
+            Some(number) => number,
+            None => self.before(&running)?,
+        };
+        let versions = self.catalogue.policies();
+        let target = versions.iter().find(|version| version.number == back_to);
+        let (brought, learnt) = match (back_to, target) {
+            (0, _) => (0, Learnt::default()),
+            (_, Some(version)) => (version.files, learning::learnt_of(&version.learnt)),
+            (_, None) => return Err(PolicyError::NoSuchVersion(back_to)),
+        };
+        let files = match brought {
+            0 => PolicyFiles::default(),
+            _ => self.catalogue.policy_files(brought)?.ok_or(PolicyError::FilesGone(back_to))?,
+        };
+        let draft = Draft::new(PolicyKind::Rollback, by);
+        let (files, of, learnt) = (Some(files), Some(brought), Some(learnt));
+        let done = self.put(Draft { files, of, learnt, back_to, ..draft }).await;
+        drop(changing);
+        done
+    }
+
+    /// The newest version that had other files than those that run, or by which something else was learnt.
+    fn before(&self, running: &Running) -> Result<u64, PolicyError> {
+        let none = PolicyVersion::default();
+        let now = running.version.as_deref().unwrap_or(&none);
+        let is_other = |version: &PolicyVersion| version.files != now.files || version.learnt != now.learnt;
+        let versions = self.catalogue.policies();
+        match versions.iter().rev().find(|version| is_other(version)) {
+            Some(version) => Ok(version.number),
+            None if is_other(&none) => Ok(0),
+            None => Err(PolicyError::NothingBefore),
+        }
+    }
+
+    /// Stops the learning, or lets it go on.
+    ///
+    /// # Errors
+    /// Why not; then nothing changes.
+    pub async fn freeze(self: &Arc<Self>, is_frozen: bool, by: By) -> Result<Changed, PolicyError> {
+        let changing = self.alone().await?;
+        let kind = if is_frozen { PolicyKind::Freeze } else { PolicyKind::Unfreeze };
+        let done = self.put(Draft { is_frozen: Some(is_frozen), ..Draft::new(kind, by) }).await;
+        drop(changing);
+        done
+    }
+
+    /// Moves bounds as a lesson says, unless somebody has stopped the learning or changed the policy since;
+    /// says whether they moved.
+    ///
+    /// # Errors
+    /// Why not; then nothing changes.
+    pub async fn learn(self: &Arc<Self>, on: &Arc<Program>, lesson: Lesson) -> Result<bool, PolicyError> {
+        let changing = self.alone().await?;
+        let running = self.running();
+        if !Arc::ptr_eq(on, &running.program) || !running.is_learning() {
+            return Ok(false);
+        }
+        let by = By { who: learning::WHO.to_owned(), ..By::default() };
+        let Lesson { learnt, changes } = lesson;
+        let draft = Draft { learnt: Some(learnt), changes, ..Draft::new(PolicyKind::Learn, by) };
+        let done = self.put(draft).await;
+        drop(changing);
+        done.map(|_| true)
+    }
+
+    /// Waits for its turn to change the policy, and takes up what the catalogue has got meanwhile: whoever
+    /// proposed it may not have been told.
+    async fn alone(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, PolicyError> {
+        let alone = self.changing.lock().await;
+        if self.catalogue.policy().map_or(0, |version| version.number) != self.running().number() {
+            self.replace(newest(&self.catalogue, &self.built_in, &self.place)?);
+        }
+        Ok(alone)
+    }
+
+    /// Makes the next version, while no other is being made.
+    async fn put(self: &Arc<Self>, draft: Draft) -> Result<Changed, PolicyError> {
+        let running = self.running();
+        let newest = running.number();
+        if draft.by.if_version.is_some_and(|seen| seen != newest) {
+            return Err(PolicyError::Changed { newest });
+        }
+        let program = self.program_of(&running, &draft).await?;
+        if running.is(&draft) {
+            return Ok(Changed { before: running.version.clone(), after: running.version.clone() });
+        }
+        let version = version_of(&running, &draft, &program, self.clock.now().as_millis());
+        let has_new_files = draft.files.is_some() && draft.of.is_none();
+        let files = draft.files.clone().filter(|_| has_new_files);
+        let put = PutPolicy { version, after: newest, files };
+        let made = self.catalogue.put_policy(put).await.map_err(|error| match error {
+            ProposeError::Rejected(Reject::PolicyChanged { newest }) => PolicyError::Changed { newest },
+            ProposeError::Rejected(Reject::NoSuchPolicy { number }) => PolicyError::FilesGone(number),
+            error => PolicyError::Propose(error),
+        })?;
+        let after = Arc::new(made);
+        let fault = if draft.files.is_some() { None } else { running.fault.clone() };
+        self.replace(Running {
+            version: Some(Arc::clone(&after)),
+            files: draft.files.unwrap_or_else(|| running.files.clone()),
+            program,
+            fault,
+        });
+        tracing::info!(
+            version = after.number,
+            who = after.who,
+            changes = after.changes,
+            "the policy changed"
+        );
+        Ok(Changed { before: running.version.clone(), after: Some(after) })
+    }
+
+    /// What a draft comes to.
+    async fn program_of(
+        self: &Arc<Self>,
+        running: &Running,
+        draft: &Draft,
+    ) -> Result<Arc<Program>, PolicyError> {
+        let learnt = || draft.learnt.clone().unwrap_or_else(|| running.program.learnt().clone());
+        let Some(files) = draft.files.clone() else {
+            return Ok(match draft.learnt {
+                Some(_) => Arc::new(Program::clone(&running.program).with_learnt(learnt())),
+                None => Arc::clone(&running.program),
+            });
+        };
+        let (policies, given) = (Arc::clone(self), draft.given);
+        let compiled =
+            move || compile(&policies.built_in, policies.place.environment, &policies.place, (&files, given));
+        let compiled = tokio::task::spawn_blocking(compiled).await;
+        let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
+        Ok(Arc::new(compiled.map_err(PolicyError::Wrong)?.with_learnt(learnt())))
+    }
+
+    fn replace(&self, running: Running) {
+        let (program, is_learning) = (Arc::clone(&running.program), running.is_learning());
+        self.unbroken.replace(&program, running.version.as_deref(), self.clock.now().as_millis());
+        self.running.store(Arc::new(running));
+        self.program.send_if_modified(|held| {
+            let is_other = !Arc::ptr_eq(held, &program);
+            *held = program;
+            is_other
+        });
+        self.learning.send_if_modified(|held| std::mem::replace(held, is_learning) != is_learning);
+    }
+
+    /// Rules that hold by what they do: act, or only observe with all of their actions.
+    #[must_use]
+    pub fn rules_by_stance(&self) -> [(&'static str, u64); 2] {
+        let running = self.running();
+        let observes = |rule: &&mlgw_policies::language::EffectiveRule| {
+            rule.actions().all(|(action, _)| action.stance == Some(Stance::Observe))
+        };
+        let all = running.program.rules().len() as u64;
+        let observing = running.program.rules().iter().filter(observes).count() as u64;
+        [(Stance::Act.name(), all - observing), (Stance::Observe.name(), observing)]
+    }
+}
+
+impl Running {
+    /// Whether it is already what is to be.
+    fn is(&self, draft: &Draft) -> bool {
+        let other = |files: &PolicyFiles| *files != self.files || self.fault.is_some();
+        !draft.files.as_ref().is_some_and(other)
+            && draft.learnt.as_ref().is_none_or(|learnt| learnt == self.program.learnt())
+            && draft.is_frozen.is_none_or(|is_frozen| is_frozen == self.is_frozen())
+            && draft.watched.as_ref().is_none_or(|sum| self.has_taken(sum))
+    }
+}
+
+fn version_of(running: &Running, draft: &Draft, program: &Program, at_ms: i64) -> PolicyVersion {
+    let before = running.version.as_deref().cloned().unwrap_or_default();
+    let changes = match (draft.is_frozen, draft.kind) {
+        (Some(true), _) => "nothing is learnt any more".to_owned(),
+        (Some(false), _) => "learning goes on".to_owned(),
+        (None, PolicyKind::Learn) => draft.changes.clone(),
+        (None, _) => changes::sentence(&running.program, program),
+    };
+    PolicyVersion {
+        number: 0,
+        at_ms,
+        who: bounded(&draft.by.who),
+        kind: draft.kind as i32,
+        message: bounded(&draft.by.message),
+        changes: bounded(&changes),
+        files: draft.of.unwrap_or(before.files),
+        is_frozen: draft.is_frozen.unwrap_or(before.is_frozen),
+        back_to: draft.back_to,
+        watched: draft.watched.clone().unwrap_or(before.watched),
+        learnt: learning::bounds_of(program.learnt()),
+    }
+}
+
+/// A text as far as it is kept.
+fn bounded(text: &str) -> String {
+    text.chars()
+        .scan(0, |bytes, c| {
+            *bytes += c.len_utf8();
+            (*bytes <= mlgw_common::limits::POLICY_SAID_BYTES_MAX).then_some(c)
+        })
+        .collect()
+}
+
+fn over(files: Files, running: &PolicyFiles) -> PolicyFiles {
+    PolicyFiles {
+        custom: files.custom.unwrap_or_else(|| running.custom.clone()),
+        frameworks: files.frameworks.unwrap_or_else(|| running.frameworks.clone()),
+    }
+}
+
+/// What the catalogue says is to run; where that does not compile, what comes with the server.
+fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Running, PolicyError> {
+    let version = catalogue.policy();
+    let brought = version.as_ref().map_or(0, |version| version.files);
+    let files = match brought {
+        0 => Some(PolicyFiles::default()),
+        _ => catalogue.policy_files(brought)?,
+    };
+    let learnt = version.as_ref().map(|version| learning::learnt_of(&version.learnt)).unwrap_or_default();
+    let compiled = match &files {
+        Some(files) => compile(built_in, place.environment, place, (files, Given::NOTHING))
+            .map(|program| program.with_learnt(learnt))
+            .map_err(|wrong| wrong.to_string()),
+        None => Err(PolicyError::FilesGone(brought).to_string()),
+    };
+    let files = files.unwrap_or_default();
+    let (program, fault) = match compiled {
+        Ok(program) => (program, None),
+        Err(why) => {
+            let number = version.as_ref().map_or(0, |version| version.number);
+            tracing::error!(version = number, %why, "the policy does not hold any more; the built-in defaults run");
+            let alone =
+                compile(built_in, place.environment, place, (&PolicyFiles::default(), Given::NOTHING))
+                    .map_err(PolicyError::Wrong)?;
+            (alone, Some(why))
+        }
+    };
+    Ok(Running { version, files, program: Arc::new(program), fault })
+}
+
+/// The program of files, of which some are given now, or everything that is wrong with any of them.
+fn compile(
+    built_in: &BuiltIn,
+    environment: Option<Environment>,
+    machine: &dyn Facts,
+    (files, given): (&PolicyFiles, Given),
+) -> Result<Program, Wrong> {
+    let mut texts = Texts::default();
+    let policy = if given.custom { Texts::policy } else { Texts::stored_policy };
+    let framework = if given.frameworks { Texts::framework } else { Texts::stored_framework };
+    files.custom.iter().for_each(|file| policy(&mut texts, &file.name, &file.text));
+    files.frameworks.iter().for_each(|file| framework(&mut texts, &file.name, &file.text));
+    texts.compile(environment, machine, built_in).map_err(Wrong)
+}
