@@ -18,15 +18,15 @@ pub use order::Write;
 pub use room::Place;
 pub use turns::Turn;
 
+use crate::bound::{Bound, BoundBucket};
+use crate::upstream::Budget;
 use mlgw_common::{BucketId, Clock, Incarnation, ObjectKey};
-use mlgw_metadata::schema::{BindMode, Binding, Bucket, ObjectVersion};
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{
     Command, Conditions, DeleteObject, ObjectChange, Reject, Replace, UpdateObject,
 };
+use mlgw_metadata::schema::{BindMode, Binding, Bucket, ObjectVersion};
 use mlgw_metadata::{Catalogue, ProposeError, ReadError};
-use crate::bound::{Bound, BoundBucket};
-use crate::upstream::Budget;
 use order::Order;
 use parking_lot::Mutex;
 use record::{Facts, Timelines};

@@ -2,13 +2,13 @@
 
 use super::objects::{encoding_of, find, object_key, sums};
 use super::{Admin, ApiError};
-use mlgw_wire::error::{Code, S3Error};
-use mlgw_tiering::writeback::record::unmarked;
 use mlgw_api::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Binding, Bucket, Extent, ObjectVersion};
 use mlgw_tiering::origin::OriginError;
+use mlgw_tiering::writeback::record::unmarked;
+use mlgw_wire::error::{Code, S3Error};
 use std::sync::Arc;
 
 /// Blocks of one object that are looked for: of 80 GiB.

@@ -5,9 +5,6 @@ use super::change::{Asked, Changed, json, parse};
 use super::extract::{Path, Query};
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use mlgw_wire::access::OWNER;
-use mlgw_credentials::quota::{parse_request, tell_quota, tell_used};
-use mlgw_wire::error::{Code, S3Error};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
@@ -15,8 +12,11 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{BucketInfo, BucketPage, NewBucketRequest, QuotaRequest};
 use mlgw_common::{BucketName, Timestamp};
+use mlgw_credentials::quota::{parse_request, tell_quota, tell_used};
 use mlgw_metadata::schema::Bucket;
 use mlgw_metadata::{Catalogue, NewBucket};
+use mlgw_wire::access::OWNER;
+use mlgw_wire::error::{Code, S3Error};
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ pub(super) async fn list(
     let max = page.max.unwrap_or(PAGE_BUCKETS_MAX).clamp(1, PAGE_BUCKETS_MAX);
     let found = admin.stored.catalogue.buckets(None, page.after.as_deref(), max);
     let next = (found.len() == max).then(|| found.last().map(|bucket| bucket.name.clone())).flatten();
-    let buckets = found.iter().map(|bucket| info(&admin.stored.catalogue, bucket)).collect::<Result<_, _>>()?;
+    let buckets =
+        found.iter().map(|bucket| info(&admin.stored.catalogue, bucket)).collect::<Result<_, _>>()?;
     Ok(Json(BucketPage { buckets, next }))
 }
 

@@ -2,11 +2,11 @@
 
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use mlgw_telemetry::audit::Line;
 use axum::Json;
 use axum::body::Bytes;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
+use mlgw_telemetry::audit::Line;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -6,10 +6,6 @@ use super::extract::Path;
 use super::jobs::{params_of, refused};
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use mlgw_common::ByteSize;
-use mlgw_background::jobs::cron::Times;
-use mlgw_background::jobs::residency::Residency;
-use mlgw_background::jobs::{is_shown, kind_name, kind_of};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
@@ -19,6 +15,10 @@ use mlgw_api::{
     DatasetInfo, DatasetList, JobRequest, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo,
     ScheduleRequest, SourceInfo,
 };
+use mlgw_background::jobs::cron::Times;
+use mlgw_background::jobs::residency::Residency;
+use mlgw_background::jobs::{is_shown, kind_name, kind_of};
+use mlgw_common::ByteSize;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{DATASET_NAME_LEN_MAX, KEY_LEN_MAX, SLICES_MAX, SOURCES_MAX};
 use mlgw_metadata::schema::{Dataset, Schedule, Source};
@@ -56,7 +56,8 @@ pub(super) async fn create(
     let work = async move {
         let resource = new.name.clone();
         let dataset = shared.new_dataset(new)?;
-        let put = shared.stored.catalogue.put_dataset(dataset).await.map_err(|error| refused(error, &resource))?;
+        let put =
+            shared.stored.catalogue.put_dataset(dataset).await.map_err(|error| refused(error, &resource))?;
         let after = json(&shared.counted_info(&put))?;
         Ok(Changed { resource, before: Value::Null, after, answer: None })
     };
@@ -163,7 +164,8 @@ impl Admin {
             let dataset = admin.dataset(&name)?;
             let before = json(&admin.counted_info(&dataset))?;
             let changed = change(&dataset)?;
-            let put = admin.stored.catalogue.put_dataset(changed).await.map_err(|error| refused(error, &name))?;
+            let put =
+                admin.stored.catalogue.put_dataset(changed).await.map_err(|error| refused(error, &name))?;
             admin.jobs.set_pins();
             let after = json(&admin.counted_info(&put))?;
             Ok(Changed { resource: name, before, after, answer: None })
@@ -276,7 +278,8 @@ impl Admin {
     /// How many bytes a pin may keep.
     fn pin_bytes(&self, dataset: &Dataset, request: &PinRequest) -> Result<u64, ApiError> {
         let bucket = self.stored.catalogue.bucket(&dataset.bucket);
-        let copies = self.stored.bound.copies().filter(|_| bucket.is_some_and(|bucket| bucket.binding.is_some()));
+        let copies =
+            self.stored.bound.copies().filter(|_| bucket.is_some_and(|bucket| bucket.binding.is_some()));
         let copies = copies.ok_or_else(|| {
             let why = format!(
                 "The bucket {:?} is not bound: its objects are the truth, which is never evicted.",

@@ -4,14 +4,14 @@ use super::change::{Asked, Changed, json};
 use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use mlgw_wire::error::{Code, S3Error};
-use mlgw_tiering::writeback::{Dirty, Queue};
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{DirtyInfo, Discarded};
 use mlgw_common::Timestamp;
+use mlgw_tiering::writeback::{Dirty, Queue};
+use mlgw_wire::error::{Code, S3Error};
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Refusals of the admin API: a status, a code for programs, a sentence for people.
 
-use mlgw_credentials::ChangeKeyError;
-use mlgw_wire::error::S3Error;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{Method, StatusCode, Uri, header};
 use mlgw_api::ErrorDocument;
+use mlgw_credentials::ChangeKeyError;
+use mlgw_wire::error::S3Error;
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,12 +4,21 @@
 //! catalogue per bucket; so many are shown by name as are the largest, the rest is added up.
 
 use super::Admin;
-use mlgw_telemetry::exposition::{Family, Value};
-use mlgw_telemetry::process::Process;
-use mlgw_telemetry::table::{BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, COMPRESSION_BYTES, COMPRESSION_CHUNKS, CONNECTIONS_LIMIT, COPY_ANSWERS, COPY_BYTES, CORRUPT_BLOCKS, CPU, DIRTY_BYTES, DIRTY_OLDEST, DISK_PLACES, DISK_WAITING, FLASH_LEFT, FLASH_WRITTEN, FREED_BYTES, GARBAGE, JOB_WAITING, MOVED_BYTES, OBJECT_CACHE, OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, QUOTA_BYTES, QUOTA_OBJECTS, QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READS, TIER_READ_BYTES, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES, UPSTREAM_LEFTOVERS, UPSTREAM_NOT_OWNED, UPSTREAM_REQUESTS, UPSTREAM_SECONDS};
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
 use mlgw_metadata::schema::{BucketUsage, Measure};
+use mlgw_telemetry::exposition::{Family, Value};
+use mlgw_telemetry::process::Process;
+use mlgw_telemetry::table::{
+    BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, COMPRESSION_BYTES, COMPRESSION_CHUNKS, CONNECTIONS_LIMIT,
+    COPY_ANSWERS, COPY_BYTES, CORRUPT_BLOCKS, CPU, DIRTY_BYTES, DIRTY_OLDEST, DISK_PLACES, DISK_WAITING,
+    FLASH_LEFT, FLASH_WRITTEN, FREED_BYTES, GARBAGE, JOB_WAITING, MOVED_BYTES, OBJECT_CACHE,
+    OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, QUOTA_BYTES, QUOTA_OBJECTS,
+    QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED,
+    RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS,
+    TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES,
+    UPSTREAM_LEFTOVERS, UPSTREAM_NOT_OWNED, UPSTREAM_REQUESTS, UPSTREAM_SECONDS,
+};
 use mlgw_tiering::Copies;
 use mlgw_tiering::bound::CacheState;
 use mlgw_tiering::upstream::Ownership;
@@ -311,7 +320,13 @@ impl Admin {
 
     /// Bytes of segments that nothing refers to.
     pub(super) fn garbage_bytes(&self) -> Result<u64, ReadError> {
-        Ok(self.stored.tiers.hot.metrics().used_bytes.saturating_sub(self.stored.catalogue.referenced_bytes()?))
+        Ok(self
+            .stored
+            .tiers
+            .hot
+            .metrics()
+            .used_bytes
+            .saturating_sub(self.stored.catalogue.referenced_bytes()?))
     }
 }
 

@@ -3,8 +3,8 @@
 //! Pure: the same status gives the same findings. Each rule has an alert of the same meaning in
 //! deploy/prometheus/alerts.yml; a status looks at the last minute, an alert at longer.
 
-use mlgw_common::ByteSize;
 use mlgw_api::{Finding, Health, Status, TierStatus};
+use mlgw_common::ByteSize;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, GIB, PROPOSE_QUEUE_MAX};
 use mlgw_tiering::hot::Upstreams;
 use mlgw_tiering::upstream::Ownership;
@@ -195,8 +195,8 @@ fn of_catalogue(status: &Status, found: &mut Vec<Finding>) {
 #[cfg(test)]
 mod tests {
     use super::{Ownership, findings, of_upstream};
-    use mlgw_cli::sample_status::healthy;
     use mlgw_api::{Health, Status, TierStatus};
+    use mlgw_testing::sample_status::healthy;
 
     fn worst(change: impl FnOnce(&mut Status)) -> (Health, String) {
         let mut status = healthy();

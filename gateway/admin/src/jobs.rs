@@ -4,20 +4,20 @@ use super::change::{Asked, Changed, json, parse};
 use super::extract::{Path, Query};
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use mlgw_config::Value as _;
-use mlgw_background::jobs::{KINDS, ORDERS, kind_name, kind_of, order_name, order_of, state_name};
-use mlgw_wire::error::S3Error;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{JobInfo, JobList, JobRequest, MigrateRequest};
+use mlgw_background::jobs::{KINDS, ORDERS, kind_name, kind_of, order_name, order_of, state_name};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::KEY_LEN_MAX;
+use mlgw_config::Value as _;
 use mlgw_metadata::command::{CancelJob, CreateJob, JobStep, StepJob};
 use mlgw_metadata::schema::{Dataset, Job, JobKind, JobOrder, JobParams};
 use mlgw_metadata::{ProposeError, Reject};
+use mlgw_wire::error::S3Error;
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -187,7 +187,8 @@ pub(super) fn params_of(
         let kinds = KINDS.map(kind_name);
         return invalid(format!("There is no job {:?}: there are {kinds:?}.", request.kind));
     };
-    let is_bound = admin.stored.catalogue.bucket(&dataset.bucket).is_some_and(|bucket| bucket.binding.is_some());
+    let is_bound =
+        admin.stored.catalogue.bucket(&dataset.bucket).is_some_and(|bucket| bucket.binding.is_some());
     let (name, bucket) = (&dataset.name, &dataset.bucket);
     match kind {
         JobKind::Evict | JobKind::Clear if !is_bound => {

@@ -4,13 +4,13 @@ use super::change::{Asked, Changed, json, parse};
 use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use mlgw_credentials::ChangeKeyError;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{CreatedKey, KeyChange, KeyInfo, KeyList, NewKey};
+use mlgw_credentials::ChangeKeyError;
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -5,17 +5,17 @@ use super::extract::Path;
 use super::jobs::refused;
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use mlgw_background::jobs::{dataset_of_bucket, is_nothing_there};
-use mlgw_wire::error::{Code, S3Error};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use mlgw_api::MigrateRequest;
+use mlgw_background::jobs::{dataset_of_bucket, is_nothing_there};
 use mlgw_metadata::command::CreateJob;
 use mlgw_metadata::schema::{Binding, Bucket, Dataset, Job, JobKind, JobParams, JobState, MigrateTo};
 use mlgw_metadata::{ProposeError, Reject};
+use mlgw_wire::error::{Code, S3Error};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -69,7 +69,8 @@ impl Admin {
             return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
         };
         check_apart(name, binding, to)?;
-        let origin = self.stored.bound.origin(&to.upstream).ok_or_else(|| self.no_such_upstream(&to.upstream))?;
+        let origin =
+            self.stored.bound.origin(&to.upstream).ok_or_else(|| self.no_such_upstream(&to.upstream))?;
         let is_empty = is_nothing_there(&*origin, &to.prefix).await;
         let is_empty = is_empty.map_err(|error| self.upstream_failed(&to.upstream, &error))?;
         if !is_empty && !self.was_begun(name, to) {
@@ -106,7 +107,8 @@ impl Admin {
 
     /// Refuses what cannot be done with a bucket that is being moved.
     pub(super) fn check_not_migrating(&self, bucket: &str) -> Result<(), ApiError> {
-        let job = self.stored.catalogue.dataset(&dataset_of_bucket(bucket)).map_or(0, |dataset| dataset.active_job);
+        let job =
+            self.stored.catalogue.dataset(&dataset_of_bucket(bucket)).map_or(0, |dataset| dataset.active_job);
         if job == 0 {
             return Ok(());
         }

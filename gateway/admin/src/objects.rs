@@ -2,15 +2,15 @@
 
 use super::extract::{Path, Query};
 use super::{Admin, ApiError};
-use mlgw_wire::error::{Code, S3Error};
 use axum::Json;
 use axum::extract::State;
 use mlgw_api::{ExtentInfo, InTier, ObjectInfo};
 use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::segment::SegmentState;
 use mlgw_metadata::schema::{Encoding, Extent};
-use mlgw_metadata::Catalogue;
 use mlgw_objects::extents::extents;
+use mlgw_wire::error::{Code, S3Error};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,8 +4,6 @@ use super::change::{Asked, Changed, json, parse};
 use super::extract::Query;
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use mlgw_policy_runtime::{By, Changed as Done, Files, PolicyError};
-use mlgw_wire::error::S3Error;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
@@ -19,6 +17,8 @@ use mlgw_common::Timestamp;
 use mlgw_common::limits::{POLICY_BYTES_MAX, POLICY_FILES_MAX, POLICY_SAID_BYTES_MAX, POLICY_VERSIONS_MAX};
 use mlgw_metadata::schema::{PolicyFile, PolicyKind, PolicyVersion};
 use mlgw_policies::language::Word as _;
+use mlgw_policy_runtime::{By, Changed as Done, Files, PolicyError};
+use mlgw_wire::error::S3Error;
 use serde::Deserialize;
 use std::sync::Arc;
 

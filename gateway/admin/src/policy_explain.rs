@@ -3,15 +3,13 @@
 use super::extract::Query;
 use super::objects::{find, object_key};
 use super::{Admin, ApiError};
-use mlgw_config::Value as _;
-use mlgw_policy_runtime::facts::{ObjectFacts, dataset_of};
-use mlgw_wire::error::{Code, S3Error};
 use axum::Json;
 use axum::extract::State;
 use mlgw_api::{
     ActionInfo, BelongingInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction, ObjectInfo,
     RecommendationInfo, RuleTried,
 };
+use mlgw_config::Value as _;
 use mlgw_metadata::schema::ObjectVersion;
 use mlgw_policies::KNOWN_AT_REST;
 use mlgw_policies::at_rest::{Area, Claim, Unheld, is_unheld};
@@ -20,6 +18,8 @@ use mlgw_policies::language::{
     CachePolicy, Due, Facts, Lost, PROPERTIES, Program, Property, Recommendation, Seen, Tried, Wish,
     Word as _, resolve,
 };
+use mlgw_policy_runtime::facts::{ObjectFacts, dataset_of};
+use mlgw_wire::error::{Code, S3Error};
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,8 @@ pub(super) async fn explain(
 impl Admin {
     /// Explains an object; `found` of it, if its bucket is bound.
     fn explain(&self, found: Option<ObjectInfo>, query: &ObjectQuery) -> Result<Explanation, S3Error> {
-        let bucket = self.stored.catalogue.bucket(&query.bucket).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+        let bucket =
+            self.stored.catalogue.bucket(&query.bucket).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let key = object_key(&query.key)?;
         let (shown, object) = match found {
             Some(shown) => {

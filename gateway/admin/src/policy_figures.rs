@@ -1,9 +1,11 @@
 //! The running policy in status and metrics.
 
 use super::Admin;
-use mlgw_telemetry::exposition::{Family, Value};
-use mlgw_telemetry::table::{POLICY_ACTIONS, POLICY_FAULTS, POLICY_LEARNING, POLICY_REFUSED, POLICY_RULES, POLICY_VERSION};
 use mlgw_api::PolicyStatus;
+use mlgw_telemetry::exposition::{Family, Value};
+use mlgw_telemetry::table::{
+    POLICY_ACTIONS, POLICY_FAULTS, POLICY_LEARNING, POLICY_REFUSED, POLICY_RULES, POLICY_VERSION,
+};
 
 impl Admin {
     pub(super) fn policy_status(&self) -> PolicyStatus {

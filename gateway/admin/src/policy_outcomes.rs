@@ -5,14 +5,16 @@
 //! been learnt from it is in the history.
 
 use super::Admin;
-use mlgw_telemetry::exposition::{Family, Value};
-use mlgw_telemetry::table::{POLICY_ACCESSES, POLICY_AHEAD, POLICY_BLOCKS, POLICY_KEPT, POLICY_OUTCOMES, POLICY_SHADOW};
 use axum::Json;
 use axum::extract::State;
 use mlgw_api::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
 use mlgw_policies::engine::{DatasetId, Outcome};
 use mlgw_policies::outcomes::{Count, Tally};
 use mlgw_policies::shadow::Shadows;
+use mlgw_telemetry::exposition::{Family, Value};
+use mlgw_telemetry::table::{
+    POLICY_ACCESSES, POLICY_AHEAD, POLICY_BLOCKS, POLICY_KEPT, POLICY_OUTCOMES, POLICY_SHADOW,
+};
 use std::sync::Arc;
 
 /// What the engine's decisions count as that no rule spoke of.

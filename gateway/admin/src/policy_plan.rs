@@ -7,15 +7,7 @@
 
 use super::change::parse;
 use super::policy::{files, refused};
-use mlgw_background::stored_objects::{Behind, Looked};
 use super::{Admin, ApiError};
-use mlgw_policy_runtime::PolicyError;
-use mlgw_policy_runtime::SystemFacts;
-use mlgw_background::reconciler::groups::{Finding, Member, Spare, moment_of, own_buckets};
-use mlgw_background::reconciler::pointed::{Endangered, Named, named};
-use mlgw_policy_runtime::changes::{SettingChanged, settings_changed};
-use mlgw_background::policy_plan::{Deed, Extent, Plan, Subject};
-use mlgw_wire::error::S3Error;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -23,6 +15,10 @@ use axum::http::StatusCode;
 use mlgw_api::{
     DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, SettingPlanned, SuperfluousInfo,
 };
+use mlgw_background::policy_plan::{Deed, Extent, Plan, Subject};
+use mlgw_background::reconciler::groups::{Finding, Member, Spare, moment_of, own_buckets};
+use mlgw_background::reconciler::pointed::{Endangered, Named, named};
+use mlgw_background::stored_objects::{Behind, Looked};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{PLAN_OBJECTS_MAX, PLANS_MAX};
 use mlgw_metadata::ReadError;
@@ -30,6 +26,10 @@ use mlgw_policies::at_rest::{Note, deleting};
 use mlgw_policies::checkpoints::{Checkpoints, Generation, GroupId, Limits, MustStay};
 use mlgw_policies::engine::Unread;
 use mlgw_policies::language::{ActionKind, Facts, Program, Property, Word as _};
+use mlgw_policy_runtime::PolicyError;
+use mlgw_policy_runtime::SystemFacts;
+use mlgw_policy_runtime::changes::{SettingChanged, settings_changed};
+use mlgw_wire::error::S3Error;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -293,7 +293,8 @@ impl Admin {
         let ids: Vec<GroupId> = deleted().map(|one| one.id).collect();
         let goes: BTreeSet<_> = deleted().filter(|one| one.of.stays.is_empty()).map(|one| one.id).collect();
         // This runs on a blocking thread, on which no other task depends.
-        Handle::current().block_on(named(&self.stored, &Endangered::of(own, &ids, |one| goes.contains(&one.id))))
+        Handle::current()
+            .block_on(named(&self.stored, &Endangered::of(own, &ids, |one| goes.contains(&one.id))))
     }
 
     /// What rules ask for that no server can do that is set up so.

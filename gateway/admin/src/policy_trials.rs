@@ -5,14 +5,6 @@ use super::change::parse;
 use super::extract::Query;
 use super::policy::{files, refused};
 use super::{Admin, ApiError};
-use mlgw_policy_runtime::{Files, PolicyError};
-use mlgw_lab::rehearsal::RehearsalError;
-use mlgw_lab::rehearsal::examine::{begin, key_of_line, try_key};
-use mlgw_lab::rehearsal::scenario::Scenario;
-use mlgw_lab::rehearsal::simulate::{Simulation, parse_order, racer, racers};
-use mlgw_lab::rehearsal::sizes::{DEFAULT_CACHES, block_bytes};
-use mlgw_lab::rehearsal::validate::validate as validated;
-use mlgw_wire::error::S3Error;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -21,10 +13,18 @@ use mlgw_api::{Examined, SimulateRequest, Simulated, TestRequest, ValidateReques
 use mlgw_common::limits::{
     SIMULATED_BLOCKS_MAX, SIMULATED_CACHES_MAX, SIMULATED_READS_MAX, TRIED_KEYS_MAX, TRIED_KEYS_SHOWN_MAX,
 };
+use mlgw_lab::rehearsal::RehearsalError;
+use mlgw_lab::rehearsal::examine::{begin, key_of_line, try_key};
+use mlgw_lab::rehearsal::scenario::Scenario;
+use mlgw_lab::rehearsal::simulate::{Simulation, parse_order, racer, racers};
+use mlgw_lab::rehearsal::sizes::{DEFAULT_CACHES, block_bytes};
+use mlgw_lab::rehearsal::validate::validate as validated;
 use mlgw_policies::language::{
     Environment, KnownOfKey, Program, Word as _, framework_schema, schema as policy_schema,
 };
 use mlgw_policies::rehearse::workload::{Profile, Settings, objects_times_epochs};
+use mlgw_policy_runtime::{Files, PolicyError};
+use mlgw_wire::error::S3Error;
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;

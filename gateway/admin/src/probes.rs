@@ -4,12 +4,12 @@
 //! which ends when the server begins to drain.
 
 use super::{Admin, ApiError};
-use mlgw_telemetry::exposition::{CONTENT_TYPE, text};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use http::{StatusCode, header};
+use mlgw_telemetry::exposition::{CONTENT_TYPE, text};
 use std::sync::Arc;
 
 pub(super) fn routes() -> Router<Arc<Admin>> {

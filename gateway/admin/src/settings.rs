@@ -1,10 +1,10 @@
 //! `/v1/config`: every setting in force and where it was set.
 
 use super::Admin;
-use mlgw_config::list_settings;
 use axum::Json;
 use axum::extract::State;
 use mlgw_api::SettingList;
+use mlgw_config::list_settings;
 use std::sync::Arc;
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<SettingList> {

@@ -1,17 +1,17 @@
 //! Lets a request through when a key that may administer the server signed it, body included.
 
 use super::{Admin, ApiError};
-use mlgw_auth::{Payload, authenticate};
-use mlgw_wire::access::Action;
-use mlgw_wire::query::Query;
-use mlgw_listener::Peer;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{Method, StatusCode};
+use mlgw_auth::{Payload, authenticate};
 use mlgw_common::limits::POLICY_BYTES_MAX;
+use mlgw_listener::Peer;
 use mlgw_policies::language::limits::PLAN_TEXT_BYTES_MAX;
+use mlgw_wire::access::Action;
+use mlgw_wire::query::Query;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 

@@ -2,11 +2,6 @@
 
 use super::Admin;
 use super::health::{findings, of_upstreams};
-use mlgw_telemetry::Done;
-use mlgw_telemetry::process::Process;
-use mlgw_telemetry::recent::{Growth, Sample};
-use mlgw_wire::error::S3Error;
-use mlgw_wire::operation::Operation;
 use axum::Json;
 use axum::extract::State;
 use mlgw_api::tier_names::{COLD, HOT, MEMORY, UPSTREAM};
@@ -16,6 +11,11 @@ use mlgw_api::{
 };
 use mlgw_common::histogram::Durations;
 use mlgw_objects::Shortage as Kind;
+use mlgw_telemetry::Done;
+use mlgw_telemetry::process::Process;
+use mlgw_telemetry::recent::{Growth, Sample};
+use mlgw_wire::error::S3Error;
+use mlgw_wire::operation::Operation;
 use std::sync::Arc;
 
 /// Returns what was done of an operation, as the admin API tells it.

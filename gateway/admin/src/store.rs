@@ -6,13 +6,13 @@
 use super::change::{Asked, Changed, json, parse};
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use mlgw_store::{Place, backup_serving};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{BackupStatus, NewBackup};
+use mlgw_store::{Place, backup_serving};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::path::PathBuf;

@@ -4,13 +4,13 @@ use super::change::{Asked, Changed, json, parse};
 use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
-use mlgw_background::access_traces::{TRACE_BYTES, Trace, TraceError};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::{StatusCode, header};
 use mlgw_api::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
+use mlgw_background::access_traces::{TRACE_BYTES, Trace, TraceError};
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -4,8 +4,6 @@
 
 use super::extract::{Path, Query};
 use super::{Admin, ApiError};
-use mlgw_telemetry::exposition::{Family, Value};
-use mlgw_telemetry::table::{WORKLOADS, WORKLOAD_BATCHES, WORKLOAD_EPOCHS};
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
@@ -15,6 +13,8 @@ use mlgw_common::limits::WORKLOADS_SHOWN_MAX;
 use mlgw_policies::Decider;
 use mlgw_policies::language::{Phase, Word as _};
 use mlgw_policies::workloads::{Set, Totals, Workload, framework_names};
+use mlgw_telemetry::exposition::{Family, Value};
+use mlgw_telemetry::table::{WORKLOAD_BATCHES, WORKLOAD_EPOCHS, WORKLOADS};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;

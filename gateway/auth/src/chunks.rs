@@ -3,9 +3,9 @@
 //! Each chunk's signature covers the one before it, the first the signature of the request
 //! itself, so chunks can be neither changed, dropped, repeated nor moved.
 
+use super::mismatch;
 use super::signing_key::SigningKey;
 use super::time::AmzDate;
-use super::mismatch;
 use mlgw_common::hex;
 use mlgw_wire::error::S3Error;
 use std::sync::Arc;

@@ -5,9 +5,9 @@ use super::payload::{self, Declared};
 use super::scope::Scope;
 use super::time::{self, AmzDate};
 use super::{Authenticated, ChunkSigner, Request, header_str};
-use mlgw_wire::error::{Code, S3Error};
 use http::HeaderValue;
 use http::header::DATE;
+use mlgw_wire::error::{Code, S3Error};
 use std::sync::Arc;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";

@@ -9,11 +9,11 @@
 //! [`mlgw_body`] what to hold the body to. All of it is pure: time and keys come in as
 //! arguments, and nothing is kept that a power failure could lose.
 
-pub mod principal;
-pub mod key;
 mod canonical;
 mod chunks;
 mod header;
+pub mod key;
+pub mod principal;
 
 mod payload;
 mod percent;
@@ -32,12 +32,12 @@ pub use payload::Payload;
 
 use crate::key::Key;
 use crate::principal::Principal;
-use mlgw_wire::query::Query;
-use mlgw_wire::error::{Code, S3Error};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST};
 use http::request::Parts;
 use mlgw_common::Timestamp;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::query::Query;
 use signing_key::SigningKeys;
 use std::borrow::Cow;
 use std::sync::Arc;

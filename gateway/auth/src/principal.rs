@@ -6,8 +6,8 @@
 //! server needs a key that nothing narrows: it could make itself another one.
 
 use globset::{GlobBuilder, GlobMatcher};
-use mlgw_wire::access::Action;
 use mlgw_api::Role;
+use mlgw_wire::access::Action;
 
 /// A glob that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

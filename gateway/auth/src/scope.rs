@@ -2,8 +2,8 @@
 
 use super::AuthRules;
 use super::time::AmzDate;
-use mlgw_wire::error::{Code, S3Error};
 use memchr::memrchr;
+use mlgw_wire::error::{Code, S3Error};
 
 const TERMINAL: &str = "aws4_request";
 

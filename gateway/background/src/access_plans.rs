@@ -11,8 +11,8 @@ mod file;
 
 pub use file::About;
 
-use mlgw_common::private_file;
 use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
+use mlgw_common::private_file;
 use mlgw_common::regular;
 use mlgw_common::{Clock, Lineage, Timestamp};
 use mlgw_policies::BLOCK_ID_SEED;

@@ -24,8 +24,6 @@ mod warm;
 pub use live::Pace;
 pub use migrate::is_empty as is_nothing_there;
 
-use mlgw_policy_runtime::Policies;
-use mlgw_tiering::writeback::WriteBack;
 use live::Live;
 use mlgw_common::limits::{JOB_BLOCKS_MAX, MIB};
 use mlgw_common::{Clock, NodeId};
@@ -33,7 +31,9 @@ use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Dataset, Found, Job, JobKind, JobOrder, JobState};
 use mlgw_objects::Objects;
 use mlgw_objects::memory::Memory;
+use mlgw_policy_runtime::Policies;
 use mlgw_tiering::bound::Bound;
+use mlgw_tiering::writeback::WriteBack;
 use mlgw_tiering::{Decisions, PinnedCopies, Tiers};
 use parking_lot::Mutex;
 use residency::Residency;

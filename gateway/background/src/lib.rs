@@ -1,13 +1,13 @@
 //! Background work: jobs, write-back, the policy reconciler, access journal and traces.
 
-pub mod policy_plan;
-pub mod reconciler;
-pub mod diary;
-pub mod proofs;
-pub mod access_traces;
-pub mod line_file;
-pub mod trace_files;
-pub mod stored_objects;
-pub mod writeback;
-pub mod jobs;
 pub mod access_plans;
+pub mod access_traces;
+pub mod diary;
+pub mod jobs;
+pub mod line_file;
+pub mod policy_plan;
+pub mod proofs;
+pub mod reconciler;
+pub mod stored_objects;
+pub mod trace_files;
+pub mod writeback;

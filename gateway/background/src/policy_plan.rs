@@ -6,8 +6,6 @@
 //! named ([`Plan::not_judged`]): what it asks may not be known yet.
 
 use crate::reconciler::groups::{InCheckpoint, Member, Retained, Spare, Wide, checkpoint_keep, pin_newest};
-use mlgw_policy_runtime::facts::{KnownObject, ObjectFacts, dataset_of};
-use mlgw_policy_runtime::place::SystemFacts;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PLAN_EXAMPLES;
 use mlgw_policies::asked_at_rest;
@@ -17,6 +15,8 @@ use mlgw_policies::language::{
     ActionKind, ConditionType, Due, EffectiveRule, Facts, Program, Property, Resolved, Stance, Target, Tier,
     Wish, Word as _, resolve,
 };
+use mlgw_policy_runtime::facts::{KnownObject, ObjectFacts, dataset_of};
+use mlgw_policy_runtime::place::SystemFacts;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -422,11 +422,11 @@ fn not_judged(running: &Program, other: &Program) -> Vec<(String, Vec<String>)> 
 #[cfg(test)]
 mod tests {
     use super::{Member, Plan, Subject};
-    use mlgw_policy_runtime::facts::KnownObject;
-    use mlgw_policy_runtime::place::SystemFacts;
     use mlgw_common::Timestamp;
     use mlgw_policies::checkpoints::{Checkpoints, Limits, Standing};
     use mlgw_policies::language::{Fact, FactList, FileType, PolicyFile, Program, Property, Stance, Tier};
+    use mlgw_policy_runtime::facts::KnownObject;
+    use mlgw_policy_runtime::place::SystemFacts;
     use std::sync::Arc;
     use std::time::Duration;
 

@@ -6,8 +6,8 @@
 //! disks, past the memory tier; objects of which a part is in an upstream are left out, as reading them costs
 //! traffic. Nothing is changed.
 
-use mlgw_common::hex;
 use md5::{Digest as _, Md5};
+use mlgw_common::hex;
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
@@ -195,8 +195,8 @@ fn comparisons(object: &ObjectVersion, sizes: impl Fn() -> Option<Vec<u64>>) -> 
 #[cfg(test)]
 mod tests {
     use super::{Algorithm, Comparison, comparisons};
-    use mlgw_common::hex;
     use md5::{Digest as _, Md5};
+    use mlgw_common::hex;
     use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, Imported, ObjectVersion};
 
     const BYTES: &[u8] = b"the first part, and the second, and nothing in the third";

@@ -27,8 +27,6 @@ mod walk;
 pub use deleting::watch_doomed;
 pub use standing::Standing;
 
-use mlgw_policy_runtime::Policies;
-use mlgw_telemetry::audit::AuditLog;
 use crate::jobs::Jobs;
 use crate::stored_objects::StoredObjects;
 use compressing::Tried;
@@ -39,6 +37,8 @@ use mlgw_objects::compressor::Compressor;
 use mlgw_policies::at_rest::{Areas, Pins, Scope, Unheld};
 use mlgw_policies::checkpoints::{Checkpoints, Limits};
 use mlgw_policies::language::Program;
+use mlgw_policy_runtime::Policies;
+use mlgw_telemetry::audit::AuditLog;
 use mlgw_tiering::{Decisions, Keeper};
 use parking_lot::Mutex;
 use std::collections::VecDeque;

@@ -2,11 +2,11 @@
 //!
 //! Nothing here writes, so a power failure changes nothing.
 
-use mlgw_policy_runtime::facts::KnownObject;
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
-use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_metadata::schema::{Bucket, Extent, ObjectVersion, Pair};
+use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_policies::language::Tier;
+use mlgw_policy_runtime::facts::KnownObject;
 use mlgw_tiering::Tiers;
 use mlgw_tiering::bound::Bound as RemoteBacked;
 use mlgw_tiering::hot::UPSTREAM_TIER;

@@ -7,10 +7,10 @@
 //! memory here.
 
 use super::trailer::{Trailer, Trailers};
-use mlgw_auth::ChunkSigner;
-use mlgw_wire::error::{Code, S3Error};
 use bytes::{Buf, Bytes};
+use mlgw_auth::ChunkSigner;
 use mlgw_common::limits::CHUNK_LINE_BYTES_MAX;
+use mlgw_wire::error::{Code, S3Error};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 
@@ -233,9 +233,9 @@ fn incomplete() -> S3Error {
 #[cfg(test)]
 mod tests {
     use super::{ChunkDecoder, Head};
-    use mlgw_wire::error::{Code, S3Error};
     use bytes::Bytes;
     use mlgw_common::limits::CHUNK_LINE_BYTES_MAX;
+    use mlgw_wire::error::{Code, S3Error};
     use proptest::prelude::*;
 
     /// Decodes an unsigned body that comes in the given pieces.

@@ -1,12 +1,12 @@
 //! What a head says that the body's checksums are, and the answers when they are not.
 
 use super::trailer::Trailer;
-use mlgw_common::hex;
-use mlgw_wire::error::{Code, S3Error};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderValue};
+use mlgw_common::hex;
 use mlgw_objects::checksum::Algorithm;
+use mlgw_wire::error::{Code, S3Error};
 
 const PREFIX: &str = "x-amz-checksum-";
 
@@ -175,8 +175,8 @@ fn invalid(text: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
 #[cfg(test)]
 mod tests {
     use super::{Algorithm, declared_algorithm};
-    use mlgw_wire::error::Code;
     use http::{HeaderMap, HeaderName, HeaderValue};
+    use mlgw_wire::error::Code;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pairs = pairs.iter();

@@ -3,16 +3,16 @@
 //! Who sent a form is known only from its fields, so what comes before the file is bounded whatever
 //! it is: fields, their names, and all that a parser may take for the begin of one.
 
-use mlgw_wire::error::{Code, S3Error};
-use mlgw_wire::values::sent_value;
-use mlgw_auth::post;
 use bytes::Bytes;
 use futures_util::stream::{Stream, poll_fn};
 use futures_util::{StreamExt, TryStreamExt};
 use http::request::Parts;
 use http::{HeaderName, header};
 use http_body::{Body, Frame};
+use mlgw_auth::post;
 use mlgw_common::limits::{BLOCK_BYTES, KEY_LEN_MAX, POST_FORM_BYTES_MAX};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::values::sent_value;
 use multer::{Constraints, Field, Multipart, SizeLimit};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -214,10 +214,10 @@ fn broken_off(cause: Box<dyn std::error::Error + Send + Sync>) -> S3Error {
 #[cfg(test)]
 mod tests {
     use super::{BLOCK_BYTES, BYTES_BEFORE_FILE_MAX, Form};
-    use mlgw_wire::error::{Code, S3Error};
     use bytes::Bytes;
     use http_body::Frame;
     use http_body_util::{BodyExt as _, StreamBody};
+    use mlgw_wire::error::{Code, S3Error};
     use std::convert::Infallible;
 
     /// The fields and the file of a form that comes in pieces of `piece` bytes.

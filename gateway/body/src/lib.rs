@@ -10,10 +10,10 @@
 //! Nothing is trusted before it is counted: lengths are held to their limits from the head alone,
 //! framing lines and held chunks have limits of their own.
 
-pub mod form;
 pub mod chunked;
 mod declared;
 pub mod encoding;
+pub mod form;
 mod hashes;
 mod trailer;
 
@@ -23,8 +23,6 @@ mod tests;
 pub use declared::declared_algorithm;
 pub use mlgw_objects::checksum::Algorithm;
 
-use mlgw_auth::Payload;
-use mlgw_wire::error::{Code, S3Error};
 use bytes::{Bytes, BytesMut};
 use chunked::ChunkDecoder;
 use declared::Declared;
@@ -32,7 +30,9 @@ use hashes::Hashes;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Version};
+use mlgw_auth::Payload;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX, SMALL_BODY_BYTES};
+use mlgw_wire::error::{Code, S3Error};
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
 use std::pin::Pin;

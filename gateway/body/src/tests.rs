@@ -4,17 +4,40 @@ mod chunked;
 mod plain;
 
 use super::{Body, Digests, Terms};
-use mlgw_auth::Payload;
-use mlgw_wire::error::S3Error;
 use bytes::Bytes;
 use http::request::Parts;
 use http_body::Frame;
 use http_body_util::StreamBody;
+use mlgw_api::Role;
+use mlgw_auth::key::Key;
+use mlgw_auth::principal::Principal;
+use mlgw_auth::{AuthRules, Authenticated, KeySource, Payload, authenticate};
+use mlgw_common::Secret;
+use mlgw_testing::signer::{ACCESS_KEY, NOW, SECRET};
+use mlgw_wire::error::S3Error;
+use mlgw_wire::query::Query;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 /// The head of a PUT with these headers.
 fn head(headers: &[(&str, &str)]) -> Parts {
-    mlgw_auth::tests::head("PUT", "/b/k", headers)
+    mlgw_testing::signer::head("PUT", "/b/k", headers)
+}
+
+/// The one key of the tests.
+struct OneKey;
+
+impl KeySource for OneKey {
+    fn find(&self, access_key: &str) -> Option<Arc<Key>> {
+        let principal = Arc::new(Principal::everywhere(ACCESS_KEY, "owner", Role::Admin));
+        (access_key == ACCESS_KEY).then(|| Arc::new(Key { principal, secret: Secret::new(SECRET) }))
+    }
+}
+
+/// Verifies the signature of a head, at the time when it was signed.
+fn verify(head: &Parts) -> Result<Authenticated, S3Error> {
+    let query = Query::parse(head.uri.query().unwrap_or_default());
+    authenticate(head, &query, &OneKey, NOW, &AuthRules::new("s3"))
 }
 
 /// Reads a body that comes in pieces, to its end.

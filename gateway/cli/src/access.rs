@@ -2,12 +2,12 @@
 
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
-use super::{CliError, Global, discover};
-use mlgw_common::ByteSize;
 use super::quota::describe;
+use super::{CliError, Global, discover};
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use mlgw_api::{CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, QuotaRequest, Role, UsedInfo};
+use mlgw_common::ByteSize;
 
 #[derive(Debug, Subcommand)]
 pub enum AccessCommand {

@@ -2,15 +2,15 @@
 
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
-use super::{CliError, Global, discover, job, path_segment};
-use mlgw_common::ByteSize;
 use super::quota::describe;
+use super::{CliError, Global, discover, job, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{
     BindRequest, BucketInfo, BucketPage, DirtyInfo, Discarded, JobInfo, MigrateRequest, NewBucketRequest,
     QuotaRequest, RefreshRequest, Refreshed,
 };
+use mlgw_common::ByteSize;
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]

@@ -196,8 +196,8 @@ pub fn signed(
 mod tests {
     use super::{Client, Target, refusal};
     use crate::CliError;
-    use mlgw_common::Secret;
     use http::StatusCode;
+    use mlgw_common::Secret;
 
     fn target(endpoint: &str) -> Target {
         Target { endpoint: endpoint.into(), access_key: "AK".into(), secret: Secret::new("secret") }

@@ -4,13 +4,13 @@ use super::client::Client;
 use super::job;
 use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover, path_segment};
-use mlgw_common::ByteSize;
 use clap::{Args, Subcommand};
 use http::Method;
 use mlgw_api::{
     DatasetInfo, DatasetList, JobInfo, JobRequest, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo,
     ScheduleRequest, SourceInfo,
 };
+use mlgw_common::ByteSize;
 
 #[derive(Debug, Subcommand)]
 pub enum DatasetCommand {

@@ -4,9 +4,9 @@
 //! server of this host's data directory is meant, whose `admin.json` has both.
 
 use super::{CliError, Global};
-use mlgw_config::{Loaded, Sources};
 use mlgw_api::{ADMIN_FILE, AdminFile};
 use mlgw_common::Secret;
+use mlgw_config::{Loaded, Sources};
 use std::path::{Path, PathBuf};
 
 /// Where a server is and how requests to it are signed.

@@ -1,8 +1,8 @@
 //! Figures as people read them: rates, times, sizes, and the tables of `status` and `top`.
 
 use super::output::columns;
-use mlgw_common::ByteSize;
 use mlgw_api::{OperationStatus, Status, SyncStatus, TierStatus};
+use mlgw_common::ByteSize;
 
 /// A rate with three digits or so.
 pub(super) fn rate(count: u64, seconds: f64) -> String {
@@ -105,7 +105,7 @@ pub(super) fn findings(status: &Status) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{age, byte_rate, operations, rate, time};
-    use crate::sample_status::operation;
+    use mlgw_testing::sample_status::operation;
 
     #[test]
     fn figures_have_the_digits_that_people_read() {

@@ -4,10 +4,10 @@ use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::progress::{Progress, duration};
 use super::{CliError, Global, discover, path_segment};
-use mlgw_common::ByteSize;
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{JobInfo, JobList};
+use mlgw_common::ByteSize;
 use std::time::Duration;
 
 /// How often a job that is waited for is asked how far it is.
@@ -148,7 +148,7 @@ pub(super) mod tests {
     use super::in_short;
     use mlgw_api::JobInfo;
 
-    pub(in crate) fn a_job() -> JobInfo {
+    pub(crate) fn a_job() -> JobInfo {
         JobInfo {
             id: 7,
             dataset: "images".into(),

@@ -4,8 +4,6 @@
 //! refused. An error says what was wrong, where, and what to do next. Commands change nothing by
 //! themselves: what they ask of a server is durable there before they say so.
 
-#[cfg(test)]
-pub mod sample_status;
 mod access;
 mod bucket;
 pub mod client;

@@ -3,9 +3,9 @@
 use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::{CliError, Global, discover, path_segment};
-use mlgw_common::ByteSize;
 use clap::Subcommand;
 use mlgw_api::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
+use mlgw_common::ByteSize;
 
 /// Extents in a table for people; `--output json` has all.
 const EXTENTS_SHOWN: usize = 20;

@@ -94,8 +94,8 @@ pub(super) fn run(command: PolicyCommand, global: &Global, out: Out) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use mlgw_config::printed::assert_section_is;
     use mlgw_policies::language;
+    use mlgw_testing::printed::assert_section_is;
 
     #[test]
     fn the_tables_of_the_language_are_documented() {

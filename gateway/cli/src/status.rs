@@ -4,9 +4,9 @@ use super::client::Client;
 use super::figures::{age, findings, operations, syncs, tiers, time};
 use super::output::{Out, pairs};
 use super::{CliError, Global, discover};
-use mlgw_common::ByteSize;
 use http::Method;
 use mlgw_api::{Health, SettingList, Status};
+use mlgw_common::ByteSize;
 
 pub(super) async fn run(metrics: bool, global: &Global, out: Out) -> Result<(), CliError> {
     let target = discover::target(global)?;
@@ -126,8 +126,8 @@ fn policy(policy: &mlgw_api::PolicyStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::show;
-    use crate::sample_status::healthy;
     use mlgw_api::{Finding, Health};
+    use mlgw_testing::sample_status::healthy;
 
     #[test]
     fn a_status_says_everything_on_one_page() {

@@ -4,10 +4,10 @@ use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::progress::Progress;
 use super::{CliError, Global, discover, path_segment};
-use mlgw_common::ByteSize;
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{BadRange, CompactRequest, CompactionInfo, MovesInfo, TierDetail, TierInfo, TierList};
+use mlgw_common::ByteSize;
 use std::time::Duration;
 
 /// How often work that is waited for is asked how far it is.

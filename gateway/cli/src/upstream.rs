@@ -3,10 +3,10 @@
 use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::{CliError, Global, discover, path_segment};
-use mlgw_common::ByteSize;
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList};
+use mlgw_common::ByteSize;
 
 #[derive(Debug, Subcommand)]
 pub enum UpstreamCommand {

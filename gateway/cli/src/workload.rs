@@ -5,12 +5,12 @@ use super::output::{Out, columns, confirm, pairs};
 use super::policy::read;
 use super::{CliError, Global, discover, path_segment};
 use crate::figures::age;
-use mlgw_common::ByteSize;
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{
     AccessPlanInfo, AccessPlanList, NewAccessPlan, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList,
 };
+use mlgw_common::ByteSize;
 use std::path::PathBuf;
 use std::time::Duration;
 

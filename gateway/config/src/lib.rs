@@ -10,8 +10,6 @@ mod environment;
 mod error;
 mod file;
 mod machine;
-#[cfg(test)]
-pub(crate) mod printed;
 mod report;
 mod table;
 mod upstreams;
@@ -20,20 +18,19 @@ mod value;
 pub use budget::{MemoryBudget, TooLittleMemory};
 pub use error::{ConfigError, Finding};
 pub use machine::Machine;
+use mlgw_common::ByteSize;
 pub use report::{documentation, example, list_settings, show};
 pub use table::{
     AccessLogSection, Admin, Audit, BoundSection, CatalogueSection, Config, Hot, LanesSection, Limits, Log,
     MetricsSection, PolicySection, S3, SECTIONS, SETTINGS, Setting, Tls, TracesSection,
 };
 pub use upstreams::{UPSTREAM_SETTINGS, Upstream};
-use mlgw_common::ByteSize;
 pub use value::{
-    Address, Auto, CredentialKind, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials,
-    Value,
+    Address, Auto, CredentialKind, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
 };
 
-use mlgw_wire::lanes::Lanes;
 use mlgw_common::hide_url_secrets;
+use mlgw_wire::lanes::Lanes;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

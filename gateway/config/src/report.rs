@@ -2,8 +2,8 @@
 
 use super::upstreams::name_of;
 use super::{Loaded, Machine, SECTIONS, SETTINGS, Setting, UPSTREAM_SETTINGS};
-use mlgw_common::ByteSize;
 use mlgw_api::{SettingInfo, SettingList};
+use mlgw_common::ByteSize;
 use std::fmt::Write as _;
 
 /// What the sections of upstreams are for.

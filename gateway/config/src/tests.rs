@@ -1,7 +1,7 @@
 //! The layers, their precedence and what is refused.
 
-use super::printed::assert_file_is;
 use super::{Durability, Loaded, Machine, SETTINGS, Sources, documentation, example, show};
+use mlgw_testing::printed::assert_file_is;
 use std::io::Write as _;
 
 fn file(text: &str) -> tempfile::NamedTempFile {

@@ -3,8 +3,8 @@
 use super::error::did_you_mean;
 use super::table::{Setting, Texts, check};
 use super::value::{CredentialKind, Value};
-use mlgw_common::ByteSize;
 use super::{ConfigError, Finding, Origin};
+use mlgw_common::ByteSize;
 use mlgw_common::Secret;
 use mlgw_tiering::upstream::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
 use std::collections::BTreeMap;

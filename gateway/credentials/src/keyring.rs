@@ -6,20 +6,20 @@
 //! failure leaves the old or the new ones. The local key exists only in memory and in
 //! `admin.json`, and is another one after every start.
 
-use mlgw_auth::principal::{BadGlob, Principal};
 use super::sealer::{Sealer, SealerError};
-use mlgw_common::random;
-use mlgw_auth::key::Key;
-use mlgw_common::Secret;
-use mlgw_wire::access::OWNER;
-use mlgw_auth::KeySource;
 use crate::quota::{QuotaChange, parse_request, tell_quota, tell_used};
 use mlgw_api::{KeyChange, KeyInfo, NewKey, QuotaInfo, Role};
+use mlgw_auth::KeySource;
+use mlgw_auth::key::Key;
+use mlgw_auth::principal::{BadGlob, Principal};
+use mlgw_common::Secret;
+use mlgw_common::random;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::catalogue::ProposeError;
 use mlgw_metadata::command::{Change, Command, PutCredential, Reject};
 use mlgw_metadata::schema::Credential;
 use mlgw_metadata::{Catalogue, ReadError, schema};
+use mlgw_wire::access::OWNER;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;

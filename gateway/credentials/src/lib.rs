@@ -5,14 +5,14 @@
 //! is sealed with it. A right is always checked against the names a request was decoded to, never
 //! against its text on the wire.
 
-pub mod quota;
 pub mod keyring;
+pub mod quota;
 pub mod sealer;
 
 pub use key::Key;
 pub use keyring::{ChangeKeyError, Keyring, OpenKeyringError, RootCredentials};
+use mlgw_auth::key;
+use mlgw_auth::principal;
 pub use mlgw_common::Secret;
 pub use principal::{BadGlob, Principal};
 pub use sealer::{Sealer, SealerError};
-use mlgw_auth::key;
-use mlgw_auth::principal;

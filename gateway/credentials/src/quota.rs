@@ -1,7 +1,7 @@
 //! Quotas as people give and read them.
 
-use mlgw_common::ByteSize;
 use mlgw_api::{QuotaInfo, QuotaRequest, UsedInfo};
+use mlgw_common::ByteSize;
 use mlgw_metadata::schema::{BucketUsage, Measure, Quota};
 
 /// What takes a limit away.

@@ -15,8 +15,6 @@ use super::scratch::read_some;
 use super::unread::{Finishing, Framing, Next, RestSlot, settle};
 use super::watch::{Flying, InFlight, Patience, Watched};
 use super::withheld::{Withheld, Withholding};
-use mlgw_wire::error::{Code, S3Error};
-use mlgw_wire::headers::too_large;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -29,6 +27,8 @@ use mlgw_common::limits::{
     AWAKE_CONNECTION_BYTES, BLOCK_BYTES, MIB, REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX, SMALL_BODY_BYTES,
 };
 use mlgw_objects::memory::{Account, ActiveSlot, MemoryGrant, UnverifiedSlot};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::headers::too_large;
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::{Future, poll_fn};

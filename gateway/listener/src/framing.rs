@@ -8,8 +8,8 @@
 //!
 //! Only line ends and the two framing headers are examined; everything else is left to the library.
 
-use mlgw_wire::error::{Code, S3Error};
 use memchr::memchr;
+use mlgw_wire::error::{Code, S3Error};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -6,32 +6,32 @@
 //! room first ([`crate::room`]), and there are some spare places where nothing but probes is answered, so
 //! that no crowd of other connections can take the probes away.
 
-pub mod withheld;
-pub mod framing;
-pub mod tls;
-pub mod room;
-pub mod watch;
-pub mod scratch;
-pub mod pace;
-pub mod unread;
 pub mod connection;
-pub mod linger;
-pub mod refusal;
+pub mod framing;
 pub mod interim;
+pub mod linger;
+pub mod pace;
+pub mod refusal;
+pub mod room;
+pub mod scratch;
+pub mod tls;
+pub mod unread;
+pub mod watch;
+pub mod withheld;
 
 use crate::connection::Server;
 use crate::pace::Incoming;
 use crate::room::{Crowd, Seat};
 use crate::tls::Certificate;
 use crate::watch::Patience;
-use mlgw_config::Address;
-use mlgw_telemetry::Metrics;
-use mlgw_wire::error::{Code, S3Error};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use mlgw_config::Address;
 use mlgw_objects::Shortage;
 use mlgw_objects::memory::{Account, Memory};
+use mlgw_telemetry::Metrics;
+use mlgw_wire::error::{Code, S3Error};
 use std::error::Error;
 use std::future::Future;
 use std::io;

@@ -9,9 +9,9 @@
 
 use super::unread::{Rest, RestSlot};
 use super::watch::InFlight;
-use mlgw_wire::error::{Code, S3Error};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use mlgw_wire::error::{Code, S3Error};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -4,7 +4,6 @@ mod room;
 mod unread;
 
 use super::{Door, Peer, Spare, bind};
-use mlgw_config::{Address, Value as _};
 use crate::connection::Server;
 use crate::pace::{Incoming, Pace};
 use crate::watch::Patience;
@@ -14,6 +13,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use mlgw_config::{Address, Value as _};
 use mlgw_objects::memory::Memory;
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,9 +1,9 @@
 //! `mlgw config …`
 
+use clap::Subcommand;
 use mlgw_cli::output::Out;
 use mlgw_cli::{CliError, ConfigFile};
 use mlgw_config::{Loaded, Machine, Sources, example, list_settings, show};
-use clap::Subcommand;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]

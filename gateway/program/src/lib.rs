@@ -7,8 +7,8 @@ mod config;
 mod serve;
 mod store;
 
-use mlgw_cli::{CliError, ClientCommand, Global, Out};
 use clap::{CommandFactory as _, Parser, Subcommand};
+use mlgw_cli::{CliError, ClientCommand, Global, Out};
 use std::process::ExitCode;
 
 /// An S3-compatible object gateway with ML-aware tiering.

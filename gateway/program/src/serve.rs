@@ -1,9 +1,9 @@
 //! `mlgw serve`
 
+use clap::Args;
 use mlgw_cli::{CliError, ConfigFile};
 use mlgw_config::{Loaded, Sources};
 use mlgw_server::ServeError;
-use clap::Args;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {

@@ -1,18 +1,18 @@
 //! `mlgw store …`: a data directory that no server uses (`backup` also one that is in use).
 
+use clap::{Args, Subcommand};
+use http::Method;
+use mlgw_api::{BackupStatus, NewBackup};
 use mlgw_cli::client::Client;
 use mlgw_cli::output::{Out, columns};
 use mlgw_cli::progress::Progress;
 use mlgw_cli::{CliError, ConfigFile, discover};
-use mlgw_config::{Config, Loaded, Sources};
 use mlgw_common::ByteSize;
+use mlgw_common::SystemClock;
+use mlgw_config::{Config, Loaded, Sources};
+use mlgw_metadata::offline::{Finding, Kind, Severity, WhichLog};
 use mlgw_store::data_dir::DataDirError;
 use mlgw_store::{BackedUp, Checked, LostTail, Place, StoreVerbError};
-use clap::{Args, Subcommand};
-use http::Method;
-use mlgw_api::{BackupStatus, NewBackup};
-use mlgw_common::SystemClock;
-use mlgw_metadata::offline::{Finding, Kind, Severity, WhichLog};
 use mlgw_tiering::hot::{Adopted, Salvage, Salvaged};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,13 +1,10 @@
 //! GetObjectAttributes.
 
 use super::Gateway;
-use mlgw_wire::checksums;
-use mlgw_wire::error::{Code, S3Error};
 use super::get::find;
 use super::object_headers::http_date;
 use super::request::Request;
 use super::response::{S3Result, xml};
-use mlgw_wire::xml::Xml;
 use http::header;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{BodyId, PartNumber, Timestamp};
@@ -15,6 +12,9 @@ use mlgw_metadata::schema::Checksum;
 use mlgw_objects::checksum;
 use mlgw_objects::put::STORAGE_CLASS;
 use mlgw_objects::read::Found;
+use mlgw_wire::checksums;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::xml::Xml;
 use std::sync::Arc;
 
 /// The names that `x-amz-object-attributes` may have.

@@ -23,15 +23,15 @@ mod write;
 
 pub use source::FromBound;
 
-use mlgw_wire::error::{Code, S3Error};
-use mlgw_wire::operation::{Operation, Support};
 use super::request::{Request, Target};
 use super::response::S3Result;
 use super::{Gateway, Upload, bucket, bucket_config};
-use mlgw_tiering::writeback::Queue;
 use mlgw_metadata::schema::{BindMode, Binding, Bucket};
 use mlgw_tiering::bound::{BoundBucket, Pass};
 use mlgw_tiering::origin::OriginError;
+use mlgw_tiering::writeback::Queue;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::operation::{Operation, Support};
 use std::sync::Arc;
 
 /// A bucket and what it fronts.

@@ -1,18 +1,18 @@
 //! ListBuckets, CreateBucket, HeadBucket, DeleteBucket, GetBucketLocation.
 
-use mlgw_wire::elements::CreateDocument;
-use mlgw_wire::error::{Code, S3Error};
 use super::list::write_owner;
 use super::request::Request;
 use super::response::{S3Result, empty, xml};
-use mlgw_wire::values::header_value;
-use mlgw_wire::xml::{Xml, parse};
 use super::{Gateway, Upload, document};
-use mlgw_wire::access::Action;
 use http::{StatusCode, header};
 use mlgw_common::{BucketName, Timestamp};
 use mlgw_metadata::schema::Bucket;
 use mlgw_metadata::{CreateBucketError, NewBucket};
+use mlgw_wire::access::Action;
+use mlgw_wire::elements::CreateDocument;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::values::header_value;
+use mlgw_wire::xml::{Xml, parse};
 use std::sync::Arc;
 
 /// The region whose buckets have an empty location.

@@ -4,12 +4,12 @@
 //! configuration; clients at start ask for many of them and go by exactly that.
 
 use super::Gateway;
-use mlgw_wire::error::{Code, S3Error};
 use super::get::find;
 use super::list::write_owner;
-use mlgw_wire::operation::{Level, Operation};
 use super::request::Request;
 use super::response::{S3Result, xml};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::operation::{Level, Operation};
 use mlgw_wire::xml::Xml;
 use std::sync::Arc;
 

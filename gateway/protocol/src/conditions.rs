@@ -4,12 +4,12 @@
 //! A write's conditions are also looked at before its body is read, so that a client need not send
 //! gigabytes to be refused; only the catalogue's word counts.
 
-use mlgw_wire::error::{Code, S3Error};
 use super::request::Request;
 use http::{HeaderMap, HeaderName, header};
 use mlgw_common::Timestamp;
 use mlgw_metadata::command::{Conditions, EtagCondition};
 use mlgw_metadata::schema::ObjectVersion;
+use mlgw_wire::error::{Code, S3Error};
 
 /// The conditions of a read, by their header names or by those of a copy's source.
 pub struct ReadConditions {

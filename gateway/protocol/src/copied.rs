@@ -6,8 +6,6 @@
 
 use super::bound::FromBound;
 use super::conditions::{OF_COPY_SOURCE, Verdict};
-use mlgw_wire::copy_source::Source;
-use mlgw_wire::error::{Code, S3Error};
 use super::noted;
 use super::request::Request;
 use super::{Gateway, may_read};
@@ -20,6 +18,8 @@ use mlgw_objects::put::Description;
 use mlgw_objects::read::Found;
 use mlgw_objects::reader::BodyReader;
 use mlgw_tiering::bound::BoundReader;
+use mlgw_wire::copy_source::Source;
+use mlgw_wire::error::{Code, S3Error};
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -4,31 +4,31 @@
 //! onto itself that replaces its metadata, which changes the record and leaves the body. A long
 //! copy answers early and keeps the connection alive.
 
-use crate::put::writer;
-use mlgw_wire::checksums;
 use super::conditions;
 use super::copied::{Copied, CopiedReader};
-use mlgw_wire::copy_source::{self, source_range};
-use mlgw_wire::error::{Code, S3Error};
 use super::multipart::{asked_checksum, checksum_of_parts, find_upload, named, part_number};
 use super::object_headers::{self, WEBSITE_REDIRECT};
 use super::request::Request;
 use super::response::{S3Result, xml};
 use super::tagging::update;
-use mlgw_wire::xml::Xml;
 use super::{Gateway, keep_alive};
-use mlgw_objects::checksum::Algorithm;
+use crate::put::writer;
 use bytes::Bytes;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PUT_BYTES_MAX;
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Replace, SetTags};
 use mlgw_metadata::schema::{Checksum, ChecksumKind, Pair, Upload};
+use mlgw_objects::checksum::Algorithm;
 use mlgw_objects::checksum::{self, Running};
 use mlgw_objects::memory::{Account, MemoryGrant};
 use mlgw_objects::multipart::UploadKey;
 use mlgw_objects::put::{Description, STORAGE_CLASS, Source, Sums, Target};
 use mlgw_objects::read::Found;
+use mlgw_wire::checksums;
+use mlgw_wire::copy_source::{self, source_range};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::xml::Xml;
 use std::ops::Range;
 use std::sync::Arc;
 

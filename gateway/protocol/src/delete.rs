@@ -4,21 +4,21 @@
 //! that the catalogue commits them with few syncs; each has a result of its own.
 
 use super::conditions::etags;
-use mlgw_wire::elements::{DeleteDocument, Doomed};
-use mlgw_wire::error::{Code, S3Error};
 use super::noted;
 use super::request::Request;
 use super::response::{S3Result, empty, long_xml};
-use mlgw_wire::target::check_version;
-use mlgw_wire::xml::{Xml, parse};
 use super::{Gateway, Upload, document};
-use mlgw_wire::access::Action;
 use futures_util::future::join_all;
 use http::StatusCode;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::DELETE_OBJECTS_KEYS_MAX;
 use mlgw_metadata::command::Conditions;
 use mlgw_metadata::schema::Bucket;
+use mlgw_wire::access::Action;
+use mlgw_wire::elements::{DeleteDocument, Doomed};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::target::check_version;
+use mlgw_wire::xml::{Xml, parse};
 use std::sync::Arc;
 
 /// DeleteObject.
@@ -88,7 +88,10 @@ pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, uploa
 ///
 /// # Errors
 /// `MalformedXML`; those of bodies.
-pub(super) async fn read_document(request: &Request<'_>, upload: Upload<'_>) -> Result<DeleteDocument, S3Error> {
+pub(super) async fn read_document(
+    request: &Request<'_>,
+    upload: Upload<'_>,
+) -> Result<DeleteDocument, S3Error> {
     let text = document::read(request, upload, document::TERMS).await?;
     let document: DeleteDocument = parse(&text)?;
     if document.objects.is_empty() || document.objects.len() > DELETE_OBJECTS_KEYS_MAX {

@@ -1,13 +1,13 @@
 //! Documents that clients send: XML bodies, read whole within their limit and the memory budget.
 
 use super::Upload;
-use mlgw_wire::error::S3Error;
 use super::request::Request;
-use mlgw_body::{Body, Terms, read_all};
 use bytes::Bytes;
+use mlgw_body::{Body, Terms, read_all};
 use mlgw_common::limits::{SMALL_BODY_BYTES, XML_BODY_BYTES_MAX};
 use mlgw_objects::CONNECTION_BLOCKS;
 use mlgw_objects::memory::{MemoryGrant, blocks_of};
+use mlgw_wire::error::S3Error;
 use std::ops::Deref;
 
 /// A document, with the memory that it holds.

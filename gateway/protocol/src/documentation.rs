@@ -1,8 +1,8 @@
 //! docs/S3.md: every operation and every request header, printed from the tables that decide.
 
+use mlgw_testing::printed::assert_file_is;
 use mlgw_wire::headers;
 use mlgw_wire::operation::{Operation, Support};
-use mlgw_config::printed::assert_file_is;
 
 fn operations(support: Support) -> String {
     let named = Operation::ALL.iter().filter(|op| op.support() == support && **op != Operation::Unknown);

@@ -5,15 +5,11 @@
 //! first piece is.
 
 use super::Gateway;
-use mlgw_wire::checksums;
 use super::conditions::{OF_READS, Verdict};
-use mlgw_wire::error::{Code, S3Error};
 use super::noted;
 use super::object_headers::{describe, http_date, override_headers};
 use super::request::Request;
 use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty};
-use mlgw_wire::values::header_value;
-use mlgw_wire::target::check_version;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, header};
@@ -26,6 +22,10 @@ use mlgw_objects::read::{Found, Part};
 use mlgw_objects::reader::{BodyReader, ReadError};
 use mlgw_objects::stages::stage;
 use mlgw_tiering::Turn;
+use mlgw_wire::checksums;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::target::check_version;
+use mlgw_wire::values::header_value;
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -5,12 +5,12 @@
 //! error that comes so late is an `<Error>` document behind the 200, as AWS does; clients look for
 //! it. Work goes on in a task of its own until it ends or the client goes away.
 
-use mlgw_wire::error::S3Error;
 use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, xml};
-use mlgw_wire::xml::PROLOG;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use mlgw_wire::error::S3Error;
+use mlgw_wire::xml::PROLOG;
 use std::future::Future;
 use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
@@ -111,9 +111,9 @@ async fn blank_or_document(mut work: Work, mut blanks: Interval) -> Step {
 #[cfg(test)]
 mod tests {
     use super::{PROLOG, Pace, answer, answer_at};
-    use mlgw_wire::error::{Code, S3Error};
     use http::StatusCode;
     use http_body_util::BodyExt;
+    use mlgw_wire::error::{Code, S3Error};
     use std::time::Duration;
     use tokio::sync::oneshot;
 

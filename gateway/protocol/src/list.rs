@@ -4,11 +4,8 @@
 //! name of its page.
 
 use super::Gateway;
-use mlgw_wire::checksums;
-use mlgw_wire::error::{Code, S3Error};
 use super::request::Request;
 use super::response::{S3Result, long_xml};
-use mlgw_wire::xml::Xml;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as TOKEN;
 use mlgw_common::Timestamp;
@@ -17,6 +14,9 @@ use mlgw_metadata::schema::ObjectSummary;
 use mlgw_objects::checksum;
 use mlgw_objects::list::{Item, Page, Selection};
 use mlgw_objects::put::STORAGE_CLASS;
+use mlgw_wire::checksums;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::xml::Xml;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::borrow::Cow;
 use std::sync::Arc;

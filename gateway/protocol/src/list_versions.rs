@@ -4,12 +4,12 @@
 //! Tools empty buckets by this list. It is the listing of [`super::list`] in another document.
 
 use super::Gateway;
-use mlgw_wire::error::S3Error;
 use super::list::{Listing, write_details};
 use super::request::Request;
 use super::response::{S3Result, long_xml};
-use mlgw_wire::xml::Xml;
 use mlgw_objects::list::{Item, Page};
+use mlgw_wire::error::S3Error;
+use mlgw_wire::xml::Xml;
 use std::sync::Arc;
 
 /// The id of the only version of an object.

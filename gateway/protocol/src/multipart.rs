@@ -5,26 +5,26 @@
 //! writes one record and an index of the parts. Clients see that id encrypted ([`super::upload_ids`]). A
 //! complete whose answer was lost can be sent again.
 
-use crate::put::{BodySource, writer};
-use mlgw_wire::checksums;
-use mlgw_wire::error::{Code, S3Error};
 use super::list::write_owner;
 use super::object_headers;
 use super::request::Request;
 use super::response::{S3Result, empty, long_xml, xml};
-use mlgw_wire::values::etag_value;
-use mlgw_wire::xml::Xml;
 use super::{Gateway, Upload};
-use mlgw_objects::checksum::Algorithm;
-use mlgw_body::Body;
+use crate::put::{BodySource, writer};
 use http::{HeaderValue, StatusCode, header};
+use mlgw_body::Body;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{PartNumber, Timestamp};
 use mlgw_metadata::schema::{self, Bucket, ChecksumKind, Part};
 use mlgw_objects::ObjectError;
 use mlgw_objects::checksum;
+use mlgw_objects::checksum::Algorithm;
 use mlgw_objects::multipart::UploadKey;
 use mlgw_objects::put::{Description, STORAGE_CLASS};
+use mlgw_wire::checksums;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::values::etag_value;
+use mlgw_wire::xml::Xml;
 use std::sync::Arc;
 
 mod complete;
@@ -164,10 +164,17 @@ pub(super) async fn upload_part_of(
 ) -> S3Result {
     let number = part_number(request)?;
     let kept = checksum_of_parts(&named.bucket, record);
-    let body = BodySource(Body::new(upload.incoming, request.head, upload.payload, gateway.body_terms(kept))?);
+    let body =
+        BodySource(Body::new(upload.incoming, request.head, upload.payload, gateway.body_terms(kept))?);
     let declared = body.0.declared_algorithm();
     checksums::check_part(checksum::of_upload(record), declared)?;
-    gateway.objects.check_quota_of_part(&named.bucket, &named.key, record, number, body.0.decoded_length())?;
+    gateway.objects.check_quota_of_part(
+        &named.bucket,
+        &named.key,
+        record,
+        number,
+        body.0.decoded_length(),
+    )?;
     let compression = gateway.part_compression(request, &named.bucket, record)?;
     let stored = gateway.objects.store(request.memory, named.part(number), body, compression).await?;
     let mut response = empty(StatusCode::OK);

@@ -5,10 +5,7 @@
 //! they happen, block by block, where they are read.
 
 use super::Gateway;
-use mlgw_wire::lanes::workload;
-use mlgw_wire::operation::Operation;
 use super::request::Request;
-use mlgw_policy_runtime::Policies;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
 use mlgw_common::limits::INLINE_READ_BYTES_MAX;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
@@ -17,7 +14,10 @@ use mlgw_objects::read::Found;
 use mlgw_policies::language::{ConditionType, Fact, Facts, Property, Tier, Word as _};
 use mlgw_policies::workloads::Identity;
 use mlgw_policies::{Caller, Op, Rank};
+use mlgw_policy_runtime::Policies;
 use mlgw_tiering::policy::{self, Asking};
+use mlgw_wire::lanes::workload;
+use mlgw_wire::operation::Operation;
 use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::ops::Range;

@@ -3,17 +3,17 @@
 //! Stored system headers keep their values as sent; user metadata names are lower-case, because
 //! HTTP header names have no case and clients compare them lower-cased.
 
-use mlgw_wire::error::{Code, S3Error};
 use super::request::Request;
-use mlgw_wire::tags::tags_of_query;
-use mlgw_wire::values::{etag_value, header_value, metadata_value, stored_value};
-use mlgw_body::encoding::stored_content_encoding;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use mlgw_body::encoding::stored_content_encoding;
 use mlgw_common::Timestamp;
 use mlgw_common::header_text::{latin1, metadata_from_wire, text_of};
 use mlgw_common::limits::USER_METADATA_BYTES_MAX;
 use mlgw_metadata::schema::{EtagKind, ObjectVersion, Pair};
 use mlgw_objects::put::Description;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::tags::tags_of_query;
+use mlgw_wire::values::{etag_value, header_value, metadata_value, stored_value};
 
 /// System headers that are stored with the object and sent back with it, each with the query
 /// parameter that overrides it on a signed GET.

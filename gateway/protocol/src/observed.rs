@@ -1,11 +1,11 @@
 //! Observes an answer to its last byte, or to the moment it is given up.
 
 use super::response::{BodyError, ResponseBody, S3Response};
-use mlgw_telemetry::observed::{Ending, Observed};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _};
 use http::request::Parts;
+use mlgw_telemetry::observed::{Ending, Observed};
 use std::pin::Pin;
 use std::task;
 
@@ -86,3 +86,6 @@ impl Drop for ObservedStream {
         self.observed.end_of_stream(self.ending, self.ended, || (&self.path, &self.request_id));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,31 +4,31 @@
 //! that says what the form may do. Then the file is stored as any other body, and its fields count
 //! as the headers of a PUT.
 
-use crate::put::{BodySource, writer};
-use mlgw_wire::elements::TaggingDocument;
-use mlgw_wire::error::{Code, S3Error};
-use mlgw_body::form::Form;
-use mlgw_wire::headers::check_headers;
 use super::object_headers;
-use mlgw_wire::tags::check_tags;
-use mlgw_wire::operation::Operation;
 use super::request::{Query, Request, Target};
 use super::response::{S3Response, S3Result, empty, xml};
-use mlgw_wire::values::{etag_value, header_value};
-use mlgw_wire::xml::Xml;
 use super::{Gateway, bound, conditions, unsigned};
-use mlgw_auth::{Payload, post};
-use mlgw_body::{Body, Terms};
-use mlgw_wire::access::Action;
-use mlgw_listener::pace::Incoming;
+use crate::put::{BodySource, writer};
 use http::request::Parts;
 use http::{StatusCode, header};
 use http_body_util::StreamBody;
+use mlgw_auth::{Payload, post};
+use mlgw_body::form::Form;
+use mlgw_body::{Body, Terms};
 use mlgw_common::limits::PUT_BYTES_MAX;
 use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_listener::pace::Incoming;
 use mlgw_metadata::command::Conditions;
 use mlgw_objects::memory::Account;
 use mlgw_objects::put::Target as Place;
+use mlgw_wire::access::Action;
+use mlgw_wire::elements::TaggingDocument;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::headers::check_headers;
+use mlgw_wire::operation::Operation;
+use mlgw_wire::tags::check_tags;
+use mlgw_wire::values::{etag_value, header_value};
+use mlgw_wire::xml::Xml;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::Arc;
 

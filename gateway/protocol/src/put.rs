@@ -3,26 +3,26 @@
 //! Always: the answer is sent after [`mlgw_objects::put`] has made the object durable. A client that goes
 //! away, a wrong checksum or a refused condition leaves the namespace as it was.
 
-use mlgw_wire::checksums;
 use super::conditions;
-use mlgw_wire::error::S3Error;
-use mlgw_wire::lanes::workload;
 use super::object_headers;
 use super::request::Request;
 use super::response::{S3Response, S3Result, empty};
-use mlgw_wire::values::etag_value;
 use super::{Gateway, Upload as Sent};
-use mlgw_body::{Body, Digests};
-use mlgw_auth::principal::Principal;
-use mlgw_policy_runtime::compression::NewObject;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
+use mlgw_auth::principal::Principal;
+use mlgw_body::{Body, Digests};
 use mlgw_common::ObjectKey;
 use mlgw_metadata::command::Conditions;
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Upload};
 use mlgw_objects::compressor::Compression;
 use mlgw_objects::put::{Description, Source, Sums, Target};
 use mlgw_objects::quota::Writer;
+use mlgw_policy_runtime::compression::NewObject;
+use mlgw_wire::checksums;
+use mlgw_wire::error::S3Error;
+use mlgw_wire::lanes::workload;
+use mlgw_wire::values::etag_value;
 use std::sync::Arc;
 
 /// PutObject.

@@ -2,11 +2,11 @@
 
 pub use mlgw_wire::target::{Query, Target};
 
-use mlgw_wire::error::{Code, S3Error};
-use mlgw_auth::principal::Principal;
 use http::request::Parts;
+use mlgw_auth::principal::Principal;
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_objects::memory::Account;
+use mlgw_wire::error::{Code, S3Error};
 use std::sync::Arc;
 
 /// A request that was authenticated and has an operation.

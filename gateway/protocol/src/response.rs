@@ -3,13 +3,13 @@
 //! A body with a known length always says so, because clients refuse chunked downloads. The one
 //! exception keeps a connection alive with white space while a long copy runs.
 
-use mlgw_wire::error::S3Error;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
 use mlgw_objects::memory::Account;
+use mlgw_wire::error::S3Error;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 

@@ -2,12 +2,9 @@
 //!
 //! Tags belong to a version; changing them keeps its body, its ETag and its date.
 
-use mlgw_wire::elements::TaggingDocument;
-use mlgw_wire::error::{Code, S3Error};
 use super::get::find;
 use super::request::Request;
 use super::response::{S3Result, empty, xml};
-use mlgw_wire::xml::Xml;
 use super::{Gateway, Upload, document};
 use http::StatusCode;
 use mlgw_metadata::ProposeError;
@@ -15,6 +12,9 @@ use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Conditions, ObjectChange, Reject, SetTags, UpdateObject};
 use mlgw_metadata::schema::Pair;
 use mlgw_objects::read::Found;
+use mlgw_wire::elements::TaggingDocument;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::xml::Xml;
 use std::sync::Arc;
 
 /// GetObjectTagging.

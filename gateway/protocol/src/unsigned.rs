@@ -4,17 +4,17 @@
 //! answers depends on which buckets exist, so a client without a key learns no name.
 
 use super::Gateway;
-use mlgw_wire::error::{Code, S3Error};
-use mlgw_wire::operation::Level;
 use super::request::{Query, Target};
 use super::response::{S3Response, S3Result, xml};
-use mlgw_wire::values::header_value;
-use mlgw_wire::xml::Xml;
+use http::request::Parts;
+use http::{HeaderName, Method, StatusCode, header};
 use mlgw_auth::Payload;
 use mlgw_body::{Body, Terms, read_all};
 use mlgw_listener::pace::Incoming;
-use http::request::Parts;
-use http::{HeaderName, Method, StatusCode, header};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::operation::Level;
+use mlgw_wire::values::header_value;
+use mlgw_wire::xml::Xml;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 
@@ -111,9 +111,9 @@ fn not_implemented(name: &str) -> S3Response {
 #[cfg(test)]
 mod tests {
     use super::{action_name, calls_another_service, preflight};
-    use mlgw_wire::query::Query;
-    use mlgw_wire::error::Code;
     use http::request::Parts;
+    use mlgw_wire::error::Code;
+    use mlgw_wire::query::Query;
 
     fn head(method: &str, headers: &[(&str, &str)]) -> Parts {
         let mut request = http::Request::builder().method(method).uri("/");

@@ -9,12 +9,12 @@
 //! Always: a body id has one upload id, and an upload id that was given names its body for as long as the
 //! catalogue exists. Nothing is kept here, so nothing is lost when power fails.
 
-use mlgw_common::hex;
-use mlgw_common::random;
 use aes_gcm::aes::Aes128;
 use aes_gcm::aes::cipher::{BlockCipherDecrypt as _, BlockCipherEncrypt as _, KeyInit as _};
 use mlgw_common::BodyId;
+use mlgw_common::hex;
 use mlgw_common::limits::UPLOAD_KEY_BYTES;
+use mlgw_common::random;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::meta::UploadKey;
 

@@ -4,9 +4,9 @@
 
 use super::bring_up::Engine;
 use super::files::FileBudget;
-use mlgw_config::{Address, Config, PrintCredentials, Value as _};
-use mlgw_common::ByteSize;
 use mlgw_auth::key::Key;
+use mlgw_common::ByteSize;
+use mlgw_config::{Address, Config, PrintCredentials, Value as _};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -100,12 +100,12 @@ fn python_text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{FileBudget, connections, python_text, shell_word, url, usage};
-    use mlgw_config::{Address, Value as _};
+    use mlgw_api::Role;
     use mlgw_auth::key::Key;
     use mlgw_auth::principal::Principal;
     use mlgw_common::Secret;
+    use mlgw_config::{Address, Value as _};
     use mlgw_wire::access::OWNER;
-    use mlgw_api::Role;
     use std::sync::Arc;
 
     #[test]

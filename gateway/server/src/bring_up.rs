@@ -4,32 +4,32 @@
 //! meets a catalogue that has not re-applied its log. Closing goes the other way round.
 
 use super::ServeError;
-use mlgw_store::data_dir::{self, DataDir};
 use super::files::FileBudget;
 use super::object_keys::ObjectKeys;
-use mlgw_store::start_reserve;
-use mlgw_config::{Config, Durability, EtagKind, Machine};
-use mlgw_common::ByteSize;
-use mlgw_credentials::{Keyring, RootCredentials, Sealer};
-use mlgw_common::Secret;
 use mlgw_background::diary::Diary;
-use mlgw_background::reconciler::{Standing, watch_doomed};
-use mlgw_policy_runtime::{self, Policies, Watched, learning, system};
 use mlgw_background::proofs::StoredProofs;
-use mlgw_protocol::upload_ids::UploadIds;
-use mlgw_store::{Place, checkpoint_dir};
+use mlgw_background::reconciler::{Standing, watch_doomed};
 use mlgw_background::writeback::{Sender, SenderContext};
-use mlgw_tiering::writeback::{Means, WriteBack};
+use mlgw_common::ByteSize;
+use mlgw_common::Secret;
 use mlgw_common::limits::HUGE_PAGES_MEMORY_MIN;
 use mlgw_common::{Clock, Lineage, NodeId, SystemClock};
+use mlgw_config::{Config, Durability, EtagKind, Machine};
+use mlgw_credentials::{Keyring, RootCredentials, Sealer};
 use mlgw_metadata::identity::Expected;
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
 use mlgw_objects::Objects;
+use mlgw_policy_runtime::{self, Policies, Watched, learning, system};
+use mlgw_protocol::upload_ids::UploadIds;
+use mlgw_store::data_dir::{self, DataDir};
+use mlgw_store::start_reserve;
+use mlgw_store::{Place, checkpoint_dir};
 use mlgw_tiering::bound::{Bound, Freshness};
 use mlgw_tiering::hot::{AwayOptions, Scrub, ScrubOptions, Upstreams, floor_in};
 use mlgw_tiering::origin::Origin;
 use mlgw_tiering::origin::s3::S3Origin;
 use mlgw_tiering::upstream::{Upstream, UpstreamKind, UpstreamSettings};
+use mlgw_tiering::writeback::{Means, WriteBack};
 use mlgw_tiering::{
     CompactionSettings, Copies, CopiesOptions, Decisions, Flash, HotOptions, HotTier, Keeper, MemoryTier,
     PlacingSettings, Tiers,

@@ -13,41 +13,41 @@ pub mod logging;
 pub mod notify;
 mod object_keys;
 
-use mlgw_listener::connection;
-use mlgw_store::data_dir;
-use mlgw_listener;
-use mlgw_listener::pace;
-use mlgw_listener::tls;
-use mlgw_listener::watch;
-use mlgw_background::access_plans::AccessPlans;
-use mlgw_background::access_traces::AccessTraces;
-use mlgw_admin::{Admin, Served};
-use mlgw_telemetry::audit::AuditLog;
-use mlgw_auth::AuthRules;
-use mlgw_api::{ADMIN_FILE, AdminFile};
-use mlgw_config::{Config, Loaded, Sources, TooLittleMemory};
-use mlgw_credentials::OpenKeyringError;
-use mlgw_common::private_file;
-use mlgw_background::jobs::{JobContext, Jobs};
-use mlgw_telemetry::Metrics;
-use mlgw_telemetry::access_log::AccessLog;
-use mlgw_telemetry::recent::{self, Recent, Sample};
-use mlgw_telemetry::traces::Traces;
-use mlgw_background::reconciler::{Acting, ReconcilerContext};
-use mlgw_background::stored_objects::StoredObjects;
-use mlgw_policy_runtime::{PolicyError, watched};
-use mlgw_wire::lanes::Lanes;
-use mlgw_protocol::{Gateway, S3Config};
 use arc_swap::ArcSwap;
 use bring_up::Engine;
 use connection::Server;
 use data_dir::DataDirError;
 use files::{FileBudget, TooFewFiles};
-use mlgw_listener::{BindError, Door, Spare, bind};
 use logging::LogControl;
+use mlgw_admin::{Admin, Served};
+use mlgw_api::{ADMIN_FILE, AdminFile};
+use mlgw_auth::AuthRules;
+use mlgw_background::access_plans::AccessPlans;
+use mlgw_background::access_traces::AccessTraces;
+use mlgw_background::jobs::{JobContext, Jobs};
+use mlgw_background::reconciler::{Acting, ReconcilerContext};
+use mlgw_background::stored_objects::StoredObjects;
 use mlgw_common::histogram::Durations;
 use mlgw_common::limits::AWAKE_CONNECTION_BYTES;
+use mlgw_common::private_file;
+use mlgw_config::{Config, Loaded, Sources, TooLittleMemory};
+use mlgw_credentials::OpenKeyringError;
+use mlgw_listener;
+use mlgw_listener::connection;
+use mlgw_listener::pace;
+use mlgw_listener::tls;
+use mlgw_listener::watch;
+use mlgw_listener::{BindError, Door, Spare, bind};
 use mlgw_objects::memory::Memory;
+use mlgw_policy_runtime::{PolicyError, watched};
+use mlgw_protocol::{Gateway, S3Config};
+use mlgw_store::data_dir;
+use mlgw_telemetry::Metrics;
+use mlgw_telemetry::access_log::AccessLog;
+use mlgw_telemetry::audit::AuditLog;
+use mlgw_telemetry::recent::{self, Recent, Sample};
+use mlgw_telemetry::traces::Traces;
+use mlgw_wire::lanes::Lanes;
 use pace::Pace;
 use std::io;
 use std::path::PathBuf;
@@ -401,7 +401,9 @@ impl Bound {
             stop: s3.stop.clone(),
             tasks: s3.tasks.clone(),
         };
-        s3.tasks.spawn(door.accept(move |request, peer| mlgw_protocol::handle(Arc::clone(&gateway), request, peer)));
+        s3.tasks.spawn(
+            door.accept(move |request, peer| mlgw_protocol::handle(Arc::clone(&gateway), request, peer)),
+        );
         let served = if self.metrics.is_some() { Served::Api } else { Served::All };
         let side_doors = [Some((self.admin, served)), self.metrics.map(|l| (l, Served::Probes))];
         for (listener, served) in side_doors.into_iter().flatten() {
@@ -419,7 +421,8 @@ impl Bound {
                 tasks: side.tasks.clone(),
             };
             let router = mlgw_admin::router(admin, served);
-            side.tasks.spawn(door.accept(move |request, peer| mlgw_admin::handle(router.clone(), request, peer)));
+            side.tasks
+                .spawn(door.accept(move |request, peer| mlgw_admin::handle(router.clone(), request, peer)));
         }
     }
 }
@@ -584,6 +587,7 @@ fn write_admin_file(engine: &Engine, endpoint: &str) -> Result<PathBuf, ServeErr
     };
     let path = engine.dir.path().join(ADMIN_FILE);
     let text = format!("{}\n", serde_json::json!(file));
-    private_file::write(engine.dir.path(), &path, text.as_bytes()).map_err(io_error(path.display().to_string()))?;
+    private_file::write(engine.dir.path(), &path, text.as_bytes())
+        .map_err(io_error(path.display().to_string()))?;
     Ok(path)
 }

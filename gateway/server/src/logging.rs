@@ -5,8 +5,8 @@
 
 mod flood;
 
-use mlgw_config::{LogFormat, LogLevel};
 use flood::Flood;
+use mlgw_config::{LogFormat, LogLevel};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::Targets;

@@ -3,8 +3,8 @@
 //! The label says whose key it is; no access key has a space in it, so none can be taken for the other.
 //! Whoever has the catalogue and not `secrets.key` can read nothing that is encrypted in an upstream.
 
-use mlgw_credentials::Sealer;
 use mlgw_common::SegmentId;
+use mlgw_credentials::Sealer;
 use mlgw_tiering::hot::SealKeys;
 use mlgw_tiering::upstream::{REPLICA_KEY_BYTES, ReplicaKey};
 use std::fmt::Write as _;
@@ -42,8 +42,8 @@ impl SealKeys for ObjectKeys {
 #[cfg(test)]
 mod tests {
     use super::ObjectKeys;
-    use mlgw_credentials::Sealer;
     use mlgw_common::SegmentId;
+    use mlgw_credentials::Sealer;
     use mlgw_tiering::hot::SealKeys as _;
     use mlgw_tiering::upstream::ReplicaKey;
 

@@ -8,11 +8,11 @@
 //! last: without it there is none.
 
 use super::{Place, StoreVerbError};
-use mlgw_credentials::sealer;
 use crate::data_dir::DataDir;
 use crate::node_file::NODE_FILE;
 use mlgw_common::regular;
 use mlgw_common::{Clock, SegmentId};
+use mlgw_credentials::sealer;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::copy::{Copier, CopyError};
 use mlgw_metadata::offline::{Offline, Watch, copy_closed, unwatched};

@@ -1,9 +1,9 @@
 //! `mlgw store check`: is everything there, and is it what it should be?
 
 use super::{Place, StoreVerbError, checkpoint_dir, expected, scratch, unfit};
-use mlgw_credentials::{Sealer, SealerError};
 use crate::data_dir::{DataDir, DataDirError};
 use crate::node_file::{NODE_FILE, Node};
+use mlgw_credentials::{Sealer, SealerError};
 use mlgw_metadata::identity::Expected;
 use mlgw_metadata::offline::{self, Finding, Kind, Offline, Watch, check_checkpoint};
 use mlgw_tiering::hot::{check_marks, check_segments, segment_of_file_name};

@@ -17,9 +17,9 @@
 
 use super::node_file::{FORMAT, NODE_FILE, Node};
 use super::start_reserve;
-use mlgw_credentials::{Sealer, SealerError};
 use mlgw_common::limits::INCARNATIONS_MAX;
 use mlgw_common::{Lineage, Timestamp, regular};
+use mlgw_credentials::{Sealer, SealerError};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};

@@ -3,15 +3,15 @@
 //! Each verb holds the directory's lock, so no server starts meanwhile. `check` writes nothing in
 //! it; what the others write is made beside what it replaces, synced, and only then renamed.
 
-pub mod start_reserve;
-pub mod data_dir;
-pub mod node_file;
 mod backup;
 mod check;
 pub mod checkpoint_dir;
+pub mod data_dir;
+pub mod node_file;
 mod repair;
 mod restore;
 mod small_files;
+pub mod start_reserve;
 mod timeline;
 
 pub use backup::{BackedUp, backup_closed, backup_serving};
@@ -21,10 +21,10 @@ pub use restore::restore;
 pub use small_files::{Unfit, unfit};
 pub use timeline::{LostTail, accept_lost_tail, adopt};
 
-use mlgw_config::Config;
 use crate::data_dir::{DataDir, DataDirError};
 use crate::node_file::Node;
 use mlgw_common::SegmentId;
+use mlgw_config::Config;
 use mlgw_metadata::copy::CopyError;
 use mlgw_metadata::identity::Expected;
 use mlgw_metadata::offline::{self, Finding, RebuildError, Rebuilt, Watch, WhichLog};

@@ -7,11 +7,11 @@
 //! was cut short goes on under the identity that was written.
 
 use super::data_dir::DataDirError;
-use mlgw_credentials::SealerError;
-use mlgw_common::random;
-use mlgw_common::private_file;
 use mlgw_common::limits::INCARNATIONS_MAX;
+use mlgw_common::private_file;
+use mlgw_common::random;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, Timestamp, regular};
+use mlgw_credentials::SealerError;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;

@@ -5,9 +5,9 @@
 //! starting. Nothing is written.
 
 use super::StoreVerbError;
-use mlgw_telemetry::audit;
 use mlgw_background::reconciler::standing;
 use mlgw_common::regular;
+use mlgw_telemetry::audit;
 use mlgw_tiering::{decisions, state_format};
 use rustix::io::Errno;
 use std::fs::{self, File};

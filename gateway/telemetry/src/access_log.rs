@@ -6,9 +6,9 @@
 //! stops writes what waits.
 
 use super::observed::{Ending, Notes};
-use mlgw_config::AccessLogSection;
 use crate::rotating::Rotating;
 use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
+use mlgw_config::AccessLogSection;
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::io;
@@ -212,9 +212,9 @@ impl LogFile {
 #[cfg(test)]
 mod tests {
     use super::{AccessLog, FILE_NAME, Line};
-    use mlgw_config::AccessLogSection;
     use mlgw_common::ByteSize;
     use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
+    use mlgw_config::AccessLogSection;
     use std::path::Path;
 
     fn settings(one_in: u64) -> AccessLogSection {

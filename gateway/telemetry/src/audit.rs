@@ -5,8 +5,8 @@
 //! and a new one begun; the oldest go. Power failure may leave half a last line of a change that
 //! was never answered.
 
-use mlgw_config::Audit;
 use crate::rotating::Rotating;
+use mlgw_config::Audit;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -76,8 +76,8 @@ impl AuditLog {
 #[cfg(test)]
 mod tests {
     use super::{AuditLog, FILE_NAME, Line};
-    use mlgw_config::Audit;
     use mlgw_common::ByteSize;
+    use mlgw_config::Audit;
     use std::path::Path;
 
     fn line(resource: &str) -> Line {

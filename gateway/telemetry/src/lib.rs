@@ -5,23 +5,23 @@
 //! nothing is allocated for it. Only a request that the access log or a trace takes carries notes
 //! ([`observed`]). All of it is lost when power fails, as Prometheus expects of counters.
 
-pub mod audit;
-pub mod rotating;
 pub mod access_log;
+pub mod audit;
 pub mod exposition;
 pub mod observed;
 pub mod process;
 pub mod recent;
+pub mod rotating;
 pub mod slow_log;
 pub mod table;
 pub mod traces;
 
-use mlgw_wire::operation::Operation;
 use access_log::AccessLog;
 use exposition::{Family, Value};
 use mlgw_common::histogram::{Durations, Histogram};
 use mlgw_objects::Shortage;
 use mlgw_objects::metrics::{ObjectMetrics, QUOTAS};
+use mlgw_wire::operation::Operation;
 use slow_log::SlowLog;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -241,4 +241,11 @@ impl Drop for ConnectionCount {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::STATUSES;
+
+    #[test]
+    fn statuses_are_sorted_as_their_search_needs() {
+        assert!(STATUSES.is_sorted());
+    }
+}

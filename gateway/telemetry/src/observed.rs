@@ -7,13 +7,13 @@
 use super::access_log::Line;
 use super::slow_log::Slow;
 use super::{CLIENT_GONE, Metrics};
-use mlgw_wire::operation::Operation;
 use bytes::BufMut;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::Timestamp;
 use mlgw_objects::stages::Stages;
+use mlgw_wire::operation::Operation;
 use opentelemetry::Context;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -5,9 +5,9 @@
 //! a person who asks `mlgw status` has it computed here.
 
 use super::{Done, Metrics};
-use mlgw_wire::operation::Operation;
 use mlgw_common::histogram::Durations;
 use mlgw_objects::Shortage;
+use mlgw_wire::operation::Operation;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -285,7 +285,7 @@ pub fn documentation() -> String {
 #[cfg(test)]
 mod tests {
     use super::{Kind, METRICS, documentation};
-    use mlgw_config::printed::assert_file_is;
+    use mlgw_testing::printed::assert_file_is;
 
     #[test]
     fn docs_metrics_is_printed_from_the_table() {

@@ -213,11 +213,6 @@ impl Timelines {
         Self { own: Some(own), ended }
     }
 
-    #[cfg(test)]
-    pub(super) fn of_test(own: u64, ended: &[(u64, u64)]) -> Self {
-        Self::new(Incarnation(own), ended.iter().map(|(of, before)| (Incarnation(*of), *before)).collect())
-    }
-
     /// Whether this server made a write, in this incarnation or before an earlier one ended. A server that
     /// went on in an earlier incarnation, beside this one, is somebody else.
     #[must_use]

@@ -1,28 +1,29 @@
 //! Calls over a real catalogue and hot tier, signed as the command line signs them.
 
-use mlgw_background::access_plans::AccessPlans;
-use mlgw_background::access_traces::AccessTraces;
 use crate::{Admin, Served, router};
-use mlgw_telemetry::audit::{AuditLog, Line};
-use mlgw_cli::client::{Target, signed};
-use mlgw_config::{Loaded, Machine, Sources};
-use mlgw_credentials::{Keyring, Sealer};
-use mlgw_common::Secret;
-use mlgw_background::jobs::Jobs;
-use mlgw_telemetry::Metrics;
-use mlgw_telemetry::recent::{Recent, Sample};
-use mlgw_policy_runtime::{self, Policies, Watched};
-use mlgw_tiering::writeback::{Means, WriteBack};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use mlgw_api::{NewKey, Role};
+use mlgw_background::access_plans::AccessPlans;
+use mlgw_background::access_traces::AccessTraces;
+use mlgw_background::jobs::Jobs;
+use mlgw_background::stored_objects::StoredObjects;
+use mlgw_cli::client::{Target, signed};
+use mlgw_common::Secret;
 use mlgw_common::histogram::Durations;
 use mlgw_common::{Clock, Lineage, SegmentId, SystemClock};
+use mlgw_config::{Loaded, Machine, Sources};
+use mlgw_credentials::{Keyring, Sealer};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
+use mlgw_policy_runtime::{self, Policies, Watched};
+use mlgw_telemetry::Metrics;
+use mlgw_telemetry::audit::{AuditLog, Line};
+use mlgw_telemetry::recent::{Recent, Sample};
 use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_tiering::hot::{Scrub, ScrubOptions, SegmentDirs};
+use mlgw_tiering::writeback::{Means, WriteBack};
 use mlgw_tiering::{Decisions, HotOptions, HotTier, Keeper, MemoryTier, Tiers};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -68,8 +69,12 @@ impl Api {
             Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), decisions, clock, "n".into())
         };
         let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
-        let policies =
-            Policies::open(catalogue.clone(), clock.clone(), policies::Place::default(), Watched::default());
+        let policies = Policies::open(
+            catalogue.clone(),
+            clock.clone(),
+            mlgw_policy_runtime::Place::default(),
+            Watched::default(),
+        );
         let policies = policies.await.unwrap();
         let means = Means {
             catalogue: catalogue.clone(),

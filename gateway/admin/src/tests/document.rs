@@ -2,7 +2,6 @@
 
 use crate::openapi::DOCUMENT;
 use crate::{PROBES, ROUTES};
-use mlgw_cli::sample_status;
 use mlgw_api::{
     AtOrigin, BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo,
     CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionInfo, DecisionList,
@@ -12,6 +11,7 @@ use mlgw_api::{
     ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList,
     TraceFileInfo, TraceInfo, TraceList, UpstreamInfo, UpstreamList, UsedInfo,
 };
+use mlgw_testing::sample_status;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

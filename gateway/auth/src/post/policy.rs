@@ -1,8 +1,8 @@
 //! A policy document: until when, and what each field must be.
 
 use super::{Fields, decode};
-use mlgw_wire::error::{Code, S3Error};
 use mlgw_common::Timestamp;
+use mlgw_wire::error::{Code, S3Error};
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
@@ -173,10 +173,10 @@ fn denied(text: &str) -> S3Error {
 mod tests {
     use super::Policy;
     use crate::post::Fields;
-    use mlgw_wire::error::{Code, S3Error};
     use base64::Engine;
     use base64::prelude::BASE64_STANDARD;
     use mlgw_common::Timestamp;
+    use mlgw_wire::error::{Code, S3Error};
     use std::ops::RangeInclusive;
 
     const NOW: Timestamp = Timestamp::from_secs(1_400_000_000);

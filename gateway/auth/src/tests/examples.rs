@@ -1,8 +1,9 @@
 //! The examples that AWS publishes with its description of the signatures.
 
-use super::{head, is_verified, verify};
+use super::{is_verified, verify};
 use crate::Payload;
 use http::request::Parts;
+use mlgw_testing::signer::head;
 use sha2::{Digest, Sha256};
 
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";

@@ -1,13 +1,14 @@
 //! POST forms.
 
-use super::{ACCESS_KEY, OneKey, SECRET};
+use super::OneKey;
 use crate::AuthRules;
 use crate::post::{Fields, Grant, verify};
-use mlgw_wire::error::{Code, S3Error};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use mlgw_common::Timestamp;
+use mlgw_testing::signer::{ACCESS_KEY, SECRET};
+use mlgw_wire::error::{Code, S3Error};
 use sha1::Sha1;
 
 /// 29 December 2015, the day of AWS's example.

@@ -1,13 +1,14 @@
 //! What is not signed rightly is refused, by AWS's code.
 
 use super::authenticate;
-use super::signer::ToSign;
-use super::{NOW, OneKey, SECRET, head, verify};
+use super::{OneKey, verify};
 use crate::{AuthRules, Payload};
-use mlgw_wire::error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, Method, Uri};
 use mlgw_common::Timestamp;
+use mlgw_testing::signer::ToSign;
+use mlgw_testing::signer::{NOW, SECRET, head};
+use mlgw_wire::error::{Code, S3Error};
 use proptest::prelude::*;
 use std::time::Duration;
 

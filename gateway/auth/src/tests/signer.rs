@@ -1,99 +1,13 @@
-//! Requests signed by `aws-sigv4`, which the Rust SDK signs with.
+//! Requests that were signed by `aws-sigv4`, which the Rust SDK signs with, are verified.
 
 use super::authenticate;
-use super::{ACCESS_KEY, NOW, OneKey, SECRET, is_verified, verify};
+use super::{OneKey, is_verified, verify};
 use crate::{AuthRules, Payload};
+use aws_sigv4::http_request::SignableBody;
+use mlgw_testing::signer::{NOW, SECRET, ToSign};
 use mlgw_wire::error::Code;
-use aws_credential_types::Credentials;
-use aws_sigv4::http_request::{
-    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SignatureLocation,
-    SigningSettings, UriPathNormalizationMode, sign,
-};
-use aws_sigv4::sign::v4::{SigningParams, sign_chunk, sign_trailer};
-use bytes::Bytes;
-use http::Request;
-use http::request::Parts;
 use proptest::prelude::*;
-use std::time::{Duration, SystemTime};
-
-/// A request to be signed.
-pub(crate) struct ToSign<'a> {
-    pub(crate) method: &'a str,
-    /// Path and query as sent.
-    pub(crate) target: &'a str,
-    pub(crate) headers: &'a [(&'a str, &'a str)],
-    pub(crate) body: SignableBody<'a>,
-    /// How long it is good for in the query; in the header, without.
-    pub(crate) expires: Option<Duration>,
-    pub(crate) region: &'a str,
-}
-
-impl Default for ToSign<'_> {
-    fn default() -> Self {
-        let body = SignableBody::UnsignedPayload;
-        Self { method: "GET", target: "/b/k", headers: &[], body, expires: None, region: "us-east-1" }
-    }
-}
-
-impl ToSign<'_> {
-    /// The head as it is sent, and its signature.
-    pub(crate) fn sign(self) -> (Parts, String) {
-        let uri = format!("http://localhost:9000{}", self.target);
-        let signable =
-            SignableRequest::new(self.method, &uri, self.headers.iter().copied(), self.body).unwrap();
-        let signed =
-            with_params(self.region, settings(self.expires), |params| sign(signable, &params.into()));
-        let (instructions, signature) = signed.unwrap().into_parts();
-        let mut request = Request::builder().method(self.method).uri(&uri).header("host", "localhost:9000");
-        for (name, value) in self.headers {
-            request = request.header(*name, *value);
-        }
-        let mut request = request.body(()).unwrap();
-        instructions.apply_to_request_http1x(&mut request);
-        let mut head = request.into_parts().0;
-        // In origin form, as most clients send it.
-        head.uri = head.uri.path_and_query().unwrap().as_str().parse().unwrap();
-        (head, signature)
-    }
-}
-
-/// The signature of a chunk that follows the one with signature `previous`.
-pub(crate) fn chunk_signature(chunk: &[u8], previous: &str) -> String {
-    let chunk = Bytes::copy_from_slice(chunk);
-    with_params("us-east-1", (), |params| sign_chunk(&chunk, previous, &params).unwrap().into_parts().1)
-}
-
-/// The signature of a trailer that follows the last chunk.
-pub(crate) fn trailer_signature(name: &'static str, value: &str, previous: &str) -> String {
-    let mut headers = http::HeaderMap::new();
-    headers.insert(name, value.parse().unwrap());
-    let headers = headers.try_into().unwrap();
-    with_params("us-east-1", (), |params| sign_trailer(&headers, previous, &params).unwrap().into_parts().1)
-}
-
-fn settings(expires: Option<Duration>) -> SigningSettings {
-    let mut settings = SigningSettings::default();
-    settings.percent_encoding_mode = PercentEncodingMode::Single;
-    settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
-    settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
-    if expires.is_some() {
-        settings.payload_checksum_kind = PayloadChecksumKind::NoHeader;
-        settings.signature_location = SignatureLocation::QueryParams;
-        settings.expires_in = expires;
-    }
-    settings
-}
-
-fn with_params<S: Default, R>(
-    region: &str,
-    settings: S,
-    use_them: impl FnOnce(SigningParams<'_, S>) -> R,
-) -> R {
-    let identity = Credentials::new(ACCESS_KEY, SECRET, None, None, "tests").into();
-    let time = SystemTime::UNIX_EPOCH + Duration::from_millis(NOW.as_millis().unsigned_abs());
-    let params = SigningParams::builder().identity(&identity).region(region).name("s3").time(time);
-    use_them(params.settings(settings).build().unwrap())
-}
+use std::time::Duration;
 
 const TARGETS: &[&str] = &[
     "/",

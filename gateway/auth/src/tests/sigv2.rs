@@ -1,14 +1,15 @@
 //! SigV2 in the query.
 
+use super::OneKey;
 use super::authenticate;
-use super::{OneKey, SECRET, head};
 use crate::{AuthRules, Authenticated};
-use mlgw_wire::error::{Code, S3Error};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use http::request::Parts;
 use mlgw_common::Timestamp;
+use mlgw_testing::signer::{SECRET, head};
+use mlgw_wire::error::{Code, S3Error};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha1::Sha1;
 

@@ -1,9 +1,9 @@
 //! Counts a dataset of one of our own buckets: how much there is, and in which tiers and segments. Blocks.
 
-use mlgw_objects::extents::extents;
 use mlgw_common::{BucketId, ObjectKey, SegmentId};
 use mlgw_metadata::schema::Bucket;
 use mlgw_metadata::{Catalogue, ReadError};
+use mlgw_objects::extents::extents;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 

@@ -4,8 +4,6 @@
 //! that breaks off is read on from where it was, of the same version or not at all.
 
 use super::live::Ahead;
-use mlgw_policy_runtime::Policies;
-use mlgw_policy_runtime::compression::NewObject;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use mlgw_common::limits::GIB;
@@ -18,6 +16,8 @@ use mlgw_objects::memory::Account;
 use mlgw_objects::put::{Description, Source as Body, Stored, Sums, Target};
 use mlgw_objects::quota::Writer;
 use mlgw_objects::{ObjectError, Objects};
+use mlgw_policy_runtime::Policies;
+use mlgw_policy_runtime::compression::NewObject;
 use mlgw_tiering::origin::{Body as OriginBody, GetQuery, Got, Origin, OriginError, Part, hint, md5_of};
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,7 +17,6 @@ mod carry;
 mod walk;
 
 use super::{Outcome, Stop, Work};
-use mlgw_tiering::writeback::Queue;
 use carry::{Carried, Carrier, Side};
 use futures_util::{StreamExt as _, stream};
 use mlgw_common::ObjectKey;
@@ -26,6 +25,7 @@ use mlgw_metadata::schema::{BindMode, Binding, Bucket, MigrateTo};
 use mlgw_tiering::bound::{BoundBucket, Changed, Frozen, Listening};
 use mlgw_tiering::decisions::{self, Decided, Kind, What, Why};
 use mlgw_tiering::origin::OriginError;
+use mlgw_tiering::writeback::Queue;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -206,7 +206,8 @@ impl Acting {
     /// The next chunks of an object that are stored as they came, from one on; none when it is not there any
     /// more.
     async fn loose_chunks(&self, one: &Loose, from: usize) -> Result<Vec<LooseChunk>, Ended> {
-        let (stored, bucket, key, body) = (self.context.stored.clone(), one.bucket, one.key.clone(), one.body);
+        let (stored, bucket, key, body) =
+            (self.context.stored.clone(), one.bucket, one.key.clone(), one.body);
         let found = tokio::task::spawn_blocking(move || {
             let (mut found, mut number, mut part) = (Vec::new(), 0, 0);
             let object = stored.catalogue.object(bucket, &key)?.filter(|object| object.body() == body);

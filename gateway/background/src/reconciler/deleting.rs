@@ -9,7 +9,6 @@ use super::groups::{Retained, moment_of};
 use super::pointed::{Endangered, Named, named};
 use super::standing::{Outcome, Standing};
 use super::walk::{Ended, Walk};
-use mlgw_telemetry::audit::Line;
 use mlgw_common::limits::ROUND_DELETIONS_MAX;
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::Catalogue;
@@ -18,6 +17,7 @@ use mlgw_metadata::schema::{Bucket, BucketState, ObjectVersion};
 use mlgw_policies::at_rest::{Note, Superfluous};
 use mlgw_policies::checkpoints::{Checkpoints, Generation, GroupId, MustStay};
 use mlgw_policies::language::{ActionKind, Tier};
+use mlgw_telemetry::audit::Line;
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use mlgw_tiering::policy::Keeper;
 use std::collections::BTreeSet;
@@ -126,8 +126,10 @@ impl Acting {
     /// When anything of a checkpoint that is watched was read or written, in milliseconds since 1970.
     fn touched_ms(&self, bucket: u64, prefix: &str) -> Option<i64> {
         let (began_ms, now_ms) = (self.context.keeper.began_ms(), self.context.clock.now().as_millis());
-        let told =
-            self.context.keeper.ask(|decider, now_us| Some((decider.watched.touched(bucket, prefix)?, now_us)));
+        let told = self
+            .context
+            .keeper
+            .ask(|decider, now_us| Some((decider.watched.touched(bucket, prefix)?, now_us)));
         let (at_us, now_us) = told?;
         Some(by_both_clocks(at_us, (began_ms, now_us), now_ms))
     }

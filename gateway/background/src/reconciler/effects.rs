@@ -88,7 +88,8 @@ impl Acting {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 0 to 100")]
         let percent = walk.program.settings().size(Setting::PinMax) as u64;
         let hot_bytes = self.context.hot_capacity_bytes;
-        let copies_bytes = self.context.stored.bound.copies().map_or(0, |copies| copies.metrics().limit_bytes);
+        let copies_bytes =
+            self.context.stored.bound.copies().map_or(0, |copies| copies.metrics().limit_bytes);
         let own = std::mem::take(&mut found.own_pins).all;
         let (own, own_roomless) = state.own_pins.choose(now_ms, own, hot_bytes / 100 * percent);
         let copies = std::mem::take(&mut found.copy_pins).all;
@@ -149,7 +150,8 @@ impl Acting {
             let mut room = self.room_to_promote();
             let (mut fits, mut refused) = (Vec::new(), 0);
             for segment in segments.into_iter().take(ORDER_SEGMENTS_MAX) {
-                let bytes = self.context.stored.catalogue.segment(segment).map_or(0, |segment| segment.length);
+                let bytes =
+                    self.context.stored.catalogue.segment(segment).map_or(0, |segment| segment.length);
                 let is_allowed = self.context.stored.tiers.hot.flash().allows();
                 if is_allowed && bytes <= room {
                     room -= bytes;
@@ -242,7 +244,8 @@ impl Acting {
 
     fn count_moved(&self, action: ActionKind, segments: &[SegmentId], is_there: impl Fn(u32) -> bool) {
         // One that is gone was emptied meanwhile: what lived in it is in the hot tier.
-        let tier = |segment: &SegmentId| self.context.stored.catalogue.segment(*segment).map(|segment| segment.tier);
+        let tier =
+            |segment: &SegmentId| self.context.stored.catalogue.segment(*segment).map(|segment| segment.tier);
         let moved = segments.iter().filter(|segment| tier(segment).is_none_or(&is_there)).count();
         self.context.standing.count(action, Outcome::Done, moved as u64);
         self.context.standing.count(action, Outcome::Failed, (segments.len() - moved) as u64);

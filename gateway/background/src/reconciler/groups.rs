@@ -4,7 +4,6 @@
 //! and not on what was heard. The policy engine's own knowledge, which is of bound buckets and of what was
 //! heard, is put right by the way.
 
-use mlgw_policy_runtime::facts::KnownObject;
 use mlgw_metadata::schema::{Bucket, ObjectVersion};
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Superfluous};
 use mlgw_policies::checkpoints::{
@@ -13,6 +12,7 @@ use mlgw_policies::checkpoints::{
 use mlgw_policies::language::{
     Fact, Facts, FileType, Layer, Program, Property, Retain, Setting, Target, Wish, Word as _,
 };
+use mlgw_policy_runtime::facts::KnownObject;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Files of checkpoints that are collected before they are told in the order in which they were written: at

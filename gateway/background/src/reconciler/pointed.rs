@@ -129,7 +129,12 @@ impl Named {
 
     /// Whether all small files in the folder of a run and in the one above it were looked at. That some are
     /// gone since names no more checkpoints.
-    pub(crate) async fn is_as_seen(&self, stored: &StoredObjects, bucket: u64, parent: &str) -> Result<bool, String> {
+    pub(crate) async fn is_as_seen(
+        &self,
+        stored: &StoredObjects,
+        bucket: u64,
+        parent: &str,
+    ) -> Result<bool, String> {
         for folder in folders_of_pointers(parent) {
             let place = Place { bucket: BucketId(bucket), folder: folder.to_owned(), of: None };
             let files = small_files(stored.catalogue.clone(), place.clone()).await?;

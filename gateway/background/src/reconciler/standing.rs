@@ -9,8 +9,8 @@
 
 mod file;
 
-use mlgw_common::private_file;
 use crate::line_file::BadLine;
+use mlgw_common::private_file;
 use mlgw_common::{Lineage, regular};
 use mlgw_policies::at_rest::{Areas, Doomed, Note, Superfluous, Unheld};
 use mlgw_policies::checkpoints::{MustStay, Spacings};

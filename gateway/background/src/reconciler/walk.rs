@@ -8,8 +8,6 @@ use super::groups::{
     Finding, InCheckpoint, Member, checkpoint_keep, moment_of, own_buckets, pin_newest, put_right,
 };
 use crate::stored_objects::{Behind, Looked};
-use mlgw_policy_runtime::SystemFacts;
-use mlgw_policy_runtime::facts::{KnownObject, ObjectFacts, dataset_of};
 use mlgw_common::{SegmentId, Timestamp};
 use mlgw_metadata::ReadError;
 use mlgw_policies::asked_at_rest;
@@ -19,6 +17,8 @@ use mlgw_policies::at_rest::{
 use mlgw_policies::checkpoints::Checkpoints;
 use mlgw_policies::engine::Unread;
 use mlgw_policies::language::{Facts, Program, Property, Target, Wish, resolve};
+use mlgw_policy_runtime::SystemFacts;
+use mlgw_policy_runtime::facts::{KnownObject, ObjectFacts, dataset_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -77,8 +77,10 @@ impl Acting {
         loop {
             let (acting, each, begun) = (Arc::clone(self), Arc::clone(&each), Instant::now());
             let page = tokio::task::spawn_blocking(move || {
-                let next =
-                    acting.context.stored.each_object(from.as_ref(), PAGE, &mut |looked| each(&mut sum, looked));
+                let next = acting
+                    .context
+                    .stored
+                    .each_object(from.as_ref(), PAGE, &mut |looked| each(&mut sum, looked));
                 next.map(|next| (sum, next))
             });
             let (collected, next) = page.await.map_err(|error| Ended::Failed(error.to_string()))??;

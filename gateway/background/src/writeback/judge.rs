@@ -3,10 +3,10 @@
 //! Always: what somebody else wrote after the write was acknowledged here is never overwritten. What was
 //! there before is, as it would have been by a write that went through.
 
-use mlgw_tiering::writeback::record::{Mark, Timelines};
 use mlgw_common::hex;
 use mlgw_metadata::schema::ObjectVersion;
 use mlgw_tiering::origin::md5_of;
+use mlgw_tiering::writeback::record::{Mark, Timelines};
 
 /// What becomes of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,9 +101,14 @@ impl Sent<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Mark, Sent, Timelines, Verdict, judge};
-    use mlgw_tiering::writeback::record::MARK;
-    use mlgw_common::BodyId;
+    use mlgw_common::{BodyId, Incarnation};
     use mlgw_metadata::schema::{Bucket, EtagKind, ObjectVersion, Pair};
+    use mlgw_tiering::writeback::record::MARK;
+
+    fn timelines(own: u64, ended: &[(u64, u64)]) -> Timelines {
+        let ended = ended.iter().map(|(of, before)| (Incarnation(*of), *before));
+        Timelines::new(Incarnation(own), ended.collect())
+    }
 
     fn mark(bucket: u64, write: u64) -> Mark {
         mark_of(&Timelines::default(), bucket, write)
@@ -195,7 +200,7 @@ mod tests {
     #[test]
     fn what_another_incarnation_wrote_after_the_backup_is_somebody_elses() {
         // The server was in incarnation 5 up to body 99, then restored; another one goes on in 5.
-        let (before, restored) = (Timelines::of_test(5, &[]), Timelines::of_test(6, &[(5, 100)]));
+        let (before, restored) = (timelines(5, &[]), timelines(6, &[(5, 100)]));
         let yes = Verdict::IfMatch("t".into());
         // A write of the backup, and one that was made after the restore. Both began at 10.5 s.
         for (sends, deletes) in [(50, false), (50, true), (1 << 40, false)] {
@@ -207,7 +212,7 @@ mod tests {
                 (&before, 0, yes.clone(), Verdict::Foreign),
                 (&restored, 1 << 39, yes.clone(), yes.clone()),
                 (&restored, 0, yes.clone(), yes.clone()),
-                (&Timelines::of_test(7, &[(5, 100)]), 1 << 39, yes.clone(), Verdict::Foreign),
+                (&timelines(7, &[(5, 100)]), 1 << 39, yes.clone(), Verdict::Foreign),
                 (NONE, 100, yes.clone(), yes.clone()),
             ] {
                 for (ms, expected) in [(9_000, before_it), (11_000, after_it)] {

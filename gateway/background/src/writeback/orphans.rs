@@ -7,13 +7,13 @@
 //! Always: the note is durable before the upload begins, and goes only with the note of the id or with the
 //! write.
 
-use super::persist::Trouble;
-use mlgw_tiering::writeback::record::UploadBegins;
 use super::Inner;
-use mlgw_tiering::writeback::{Queue, Write};
+use super::persist::Trouble;
 use mlgw_common::ObjectKey;
 use mlgw_tiering::bound::BoundBucket;
 use mlgw_tiering::origin::{ListQuery, OriginError, UploadLine, UploadPage, UploadsQuery};
+use mlgw_tiering::writeback::record::UploadBegins;
+use mlgw_tiering::writeback::{Queue, Write};
 
 /// Uploads of one key that are looked at. With more, nothing is noted and nothing is aborted.
 const LOOKED_AT_MAX: usize = 1000;
@@ -106,9 +106,9 @@ fn ids(uploads: Vec<UploadLine>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{ids, of_key, split};
-    use mlgw_tiering::writeback::record::UploadBegins;
     use mlgw_common::ObjectKey;
     use mlgw_tiering::origin::{UploadLine, UploadPage};
+    use mlgw_tiering::writeback::record::UploadBegins;
 
     fn upload(key: &str, id: &str) -> UploadLine {
         UploadLine { key: key.into(), id: id.into(), ..UploadLine::default() }

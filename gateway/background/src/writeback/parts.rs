@@ -7,24 +7,24 @@
 //! Power failure between the upload's beginning and the note leaves an upload without parts at the origin;
 //! it is found and aborted ([`orphans`](super::orphans)).
 
-use super::persist::{Trouble, prove};
-use mlgw_wire::origin_headers::describe;
-use mlgw_tiering::writeback::record::{Mark, UploadThere};
 use super::Inner;
-use mlgw_tiering::writeback::{Queue, Write};
-use mlgw_common::hex;
-use mlgw_wire::checksums;
-use mlgw_wire::values::header_value;
+use super::persist::{Trouble, prove};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::PartNumber;
+use mlgw_common::hex;
 use mlgw_metadata::schema::{Checksum, ObjectVersion, Pair, Part};
 use mlgw_objects::checksum;
 use mlgw_objects::reader::part_ranges;
 use mlgw_tiering::origin::{OriginError, PartLine, complete_document};
+use mlgw_tiering::writeback::record::{Mark, UploadThere};
+use mlgw_tiering::writeback::{Queue, Write};
+use mlgw_wire::checksums;
+use mlgw_wire::origin_headers::describe;
+use mlgw_wire::values::header_value;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -149,7 +149,10 @@ impl Inner {
         self.note_beginning(queue, write).await?;
         let id = queue.bound().create_upload(&write.facts.key, &headers).await?.id;
         let noted = UploadThere { id: id.clone(), number: write.seq };
-        let noted = self.writeback.note(queue, write, |facts| (facts.upload, facts.begins) = (Some(noted), None)).await;
+        let noted = self
+            .writeback
+            .note(queue, write, |facts| (facts.upload, facts.begins) = (Some(noted), None))
+            .await;
         noted.map_err(|error| Trouble::Here(error.to_string()))?;
         write.set_upload_there(Some(id.clone()));
         write.set_upload_begins(None);

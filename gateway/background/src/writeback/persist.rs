@@ -4,14 +4,9 @@
 //! goes; whatever fails is tried again from the look on, for as long as it takes. Power failure between the
 //! two leaves a write that is there and a record of it: the next look finds the mark.
 
+use super::Inner;
 use super::doubt::is_sent_again;
 use super::judge::{Sent, Verdict, judge};
-use super::Inner;
-use mlgw_tiering::writeback::record::{Foreign, Mark, Timelines};
-use mlgw_tiering::writeback::{Queue, Write};
-use mlgw_wire::checksums;
-use mlgw_wire::origin_headers::describe;
-use mlgw_wire::values::header_value;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::BytesMut;
@@ -26,6 +21,11 @@ use mlgw_objects::reader::BodyReader;
 use mlgw_tiering::Lane;
 use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed, hint, md5_of};
+use mlgw_tiering::writeback::record::{Foreign, Mark, Timelines};
+use mlgw_tiering::writeback::{Queue, Write};
+use mlgw_wire::checksums;
+use mlgw_wire::origin_headers::describe;
+use mlgw_wire::values::header_value;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -309,9 +309,9 @@ pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::prove;
-    use mlgw_wire::origin_headers::describe;
     use http::HeaderMap;
     use mlgw_metadata::schema::{ObjectVersion, Pair};
+    use mlgw_wire::origin_headers::describe;
 
     fn described(etag: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();

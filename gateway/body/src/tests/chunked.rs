@@ -1,18 +1,18 @@
 //! Bodies in the aws-chunked encoding.
 
+use super::verify;
 use super::{head, read};
-use mlgw_auth::Payload;
-use mlgw_auth::tests::signer::{ToSign, chunk_signature, trailer_signature};
-use mlgw_auth::tests::verify;
-use mlgw_objects::checksum::Algorithm;
 use crate::{Digests, Terms};
-use mlgw_wire::error::{Code, S3Error};
 use aws_sigv4::http_request::SignableBody;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::HeaderValue;
 use http::request::Parts;
+use mlgw_auth::Payload;
+use mlgw_objects::checksum::Algorithm;
+use mlgw_testing::signer::{ToSign, chunk_signature, trailer_signature};
+use mlgw_wire::error::{Code, S3Error};
 use proptest::prelude::*;
 
 const CRC64: &str = "x-amz-checksum-crc64nvme";

@@ -1,17 +1,17 @@
 //! Bodies in the identity encoding.
 
 use super::{head, read};
-use mlgw_auth::Payload;
-use mlgw_objects::checksum::Algorithm;
 use crate::{Body, BodyMd5, Terms, read_all};
-use mlgw_wire::error::{Code, S3Error};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::Version;
 use http_body_util::Full;
 use md5::Md5;
+use mlgw_auth::Payload;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX, SMALL_BODY_BYTES};
+use mlgw_objects::checksum::Algorithm;
+use mlgw_wire::error::{Code, S3Error};
 use sha2::{Digest, Sha256};
 
 /// The terms of an object whose MD5 nobody computes apart.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Files that are to run, or might.
 #[derive(Debug, Args)]
-pub(in crate) struct FilesArgs {
+pub(crate) struct FilesArgs {
     /// Policies in YAML or JSON, the strongest first, in the place of all that run; those stay if only plugins are given.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,

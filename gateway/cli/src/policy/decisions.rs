@@ -3,10 +3,10 @@
 use crate::client::Client;
 use crate::output::{Out, columns};
 use crate::{CliError, Global, discover, path_segment};
-use mlgw_common::ByteSize;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mlgw_api::{DecisionInfo, DecisionList};
+use mlgw_common::ByteSize;
 use mlgw_tiering::decisions::Kind;
 
 #[derive(Debug, Args)]

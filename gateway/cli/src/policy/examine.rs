@@ -4,9 +4,9 @@ use super::keys::Keys;
 use super::text::{BeneathArgs, program};
 use crate::CliError;
 use crate::output::{Out, columns};
-use mlgw_lab::rehearsal::examine::{begin, try_key};
 use clap::Args;
 use mlgw_api::{Examined, RuleExamined};
+use mlgw_lab::rehearsal::examine::{begin, try_key};
 use mlgw_policies::language::KnownOfKey;
 use std::path::PathBuf;
 

@@ -4,8 +4,8 @@ use crate::client::Client;
 use crate::object::Location;
 use crate::output::{Out, columns, pairs};
 use crate::{CliError, Global, discover, path_segment};
-use mlgw_common::ByteSize;
 use mlgw_api::{ActionInfo, Explanation, ExtentInfo, KeptInfo, RuleTried};
+use mlgw_common::ByteSize;
 
 pub(super) async fn run(object: &Location, global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;

@@ -3,8 +3,8 @@
 use crate::client::Client;
 use crate::output::{Out, columns};
 use crate::{CliError, Global, discover};
-use mlgw_common::ByteSize;
 use mlgw_api::{DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
+use mlgw_common::ByteSize;
 
 pub(super) async fn run(global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;

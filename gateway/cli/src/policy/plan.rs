@@ -5,11 +5,11 @@ use crate::client::Client;
 use crate::output::{Out, columns};
 use crate::progress::Progress;
 use crate::{CliError, Global, discover};
-use mlgw_config::Value as _;
-use mlgw_common::ByteSize;
 use clap::Args;
 use http::Method;
 use mlgw_api::{DeedInfo, PlanPage, PlanRequest, SettingPlanned};
+use mlgw_common::ByteSize;
+use mlgw_config::Value as _;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -5,12 +5,12 @@ use super::text::{self, BeneathArgs};
 use crate::CliError;
 use crate::output::{Out, columns};
 use crate::progress::Progress;
+use clap::{Args, ValueEnum};
+use mlgw_api::Simulated;
 use mlgw_common::ByteSize;
 use mlgw_lab::rehearsal::scenario::Scenario;
 use mlgw_lab::rehearsal::simulate::{Simulation, Step, racer, racers};
 use mlgw_lab::rehearsal::sizes::{CacheSize, DEFAULT_CACHES, block_bytes};
-use clap::{Args, ValueEnum};
-use mlgw_api::Simulated;
 use mlgw_policies::rehearse::race::Racer;
 use mlgw_policies::rehearse::workload::{Order, Profile, Settings};
 use std::path::PathBuf;
@@ -195,9 +195,9 @@ fn plot(simulated: &[Simulated]) -> Plot {
 #[cfg(test)]
 mod tests {
     use super::{OrderArg, Simulated, plot, svg, table};
-    use mlgw_lab::rehearsal::simulate::parse_order;
     use clap::ValueEnum as _;
     use mlgw_api::OrderWord;
+    use mlgw_lab::rehearsal::simulate::parse_order;
     use mlgw_policies::rehearse::workload::Order;
 
     #[test]

@@ -1,10 +1,12 @@
 //! Policy files as commands read them, compiled above what comes with the server.
 
 use crate::CliError;
-use mlgw_lab::rehearsal::RehearsalError;
 use clap::Args;
+use mlgw_lab::rehearsal::RehearsalError;
 use mlgw_metadata::schema::PolicyFile as Text;
-use mlgw_policies::language::{BuiltIn, Environment, NoFacts, Program, Texts, Word as _, Wrong, is_framework};
+use mlgw_policies::language::{
+    BuiltIn, Environment, NoFacts, Program, Texts, Word as _, Wrong, is_framework,
+};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +30,7 @@ fn environment(word: &str) -> Result<Environment, String> {
 ///
 /// # Errors
 /// A usage error when there is none; a failure when it cannot be read.
-pub(in crate) fn read(path: &Path) -> Result<String, CliError> {
+pub(crate) fn read(path: &Path) -> Result<String, CliError> {
     std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))
 }
 
@@ -42,7 +44,7 @@ pub(super) fn texts(paths: &[PathBuf]) -> Result<Vec<Text>, CliError> {
 }
 
 /// Why a file is not read.
-pub(in crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
     let path = path.display();
     match error.kind() {
         io::ErrorKind::NotFound => CliError::Usage(format!("{path}: there is no such file")),

@@ -3,9 +3,9 @@
 use super::text::texts;
 use crate::CliError;
 use crate::output::Out;
-use mlgw_lab::rehearsal::validate::validate;
 use clap::Args;
 use mlgw_api::Validated;
+use mlgw_lab::rehearsal::validate::validate;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]

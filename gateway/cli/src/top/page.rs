@@ -8,8 +8,8 @@ use super::super::figures::{age, byte_rate, findings, operations, rate, tiers, t
 use super::super::job::in_short;
 use super::super::status::headline;
 use super::Look as TwoStatuses;
-use mlgw_common::ByteSize;
 use mlgw_api::{Health, JobInfo, OperationStatus, Status};
+use mlgw_common::ByteSize;
 use mlgw_common::histogram::{BUCKETS, Durations};
 
 /// How a row looks.
@@ -239,8 +239,8 @@ mod tests {
     use super::{Look, line, page, unreachable};
     use crate::CliError;
     use crate::job::tests::a_job;
-    use crate::sample_status::{healthy, operation};
     use mlgw_api::{Finding, Health};
+    use mlgw_testing::sample_status::{healthy, operation};
     use std::time::Duration;
 
     fn look() -> TwoStatuses {

@@ -1,13 +1,13 @@
 //! The keyring over a real catalogue.
 
 use super::{ChangeKeyError, Keyring, RootCredentials};
-use mlgw_auth::KeySource;
 use crate::Sealer;
-use mlgw_common::Secret;
-use mlgw_wire::access::Action;
 use mlgw_api::{KeyChange, NewKey, Role};
+use mlgw_auth::KeySource;
+use mlgw_common::Secret;
 use mlgw_common::SystemClock;
 use mlgw_metadata::{Catalogue, CatalogueOptions};
+use mlgw_wire::access::Action;
 use std::path::Path;
 use std::sync::Arc;
 

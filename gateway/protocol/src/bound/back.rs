@@ -5,24 +5,18 @@
 //! decides, or what has no record of its own here, goes through to the origin, after everything that was
 //! acknowledged before.
 
-use crate::delete;
-use crate::put::{BodySource, writer};
 use super::Fronted;
 use super::write::{CONDITIONS, delete_one, many};
-use mlgw_body::Body;
-use mlgw_wire::elements::Doomed;
-use mlgw_wire::error::{Code, S3Error};
+use crate::delete;
 use crate::get::{GetError, answer_get, answer_head_request};
 use crate::object_headers::{self, check_metadata};
-use mlgw_wire::operation::Operation;
 use crate::put::put_answer;
+use crate::put::{BodySource, writer};
 use crate::request::Request;
 use crate::response::{S3Response, S3Result, empty};
-use mlgw_wire::target::check_version;
 use crate::{Gateway, Upload};
-use mlgw_tiering::writeback::record::{Facts, MARK, Mark, Timelines, name_of};
-use mlgw_tiering::writeback::{Place, Queue, Turn, write_of};
 use http::{HeaderValue, StatusCode, header};
+use mlgw_body::Body;
 use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_common::{BodyId, ObjectKey};
 use mlgw_metadata::command::{Conditions, PutObject};
@@ -31,6 +25,12 @@ use mlgw_objects::Shortage;
 use mlgw_objects::put::{Description, Stored, Target, put_of};
 use mlgw_objects::read::Found;
 use mlgw_objects::reader::ReadError;
+use mlgw_tiering::writeback::record::{Facts, MARK, Mark, Timelines, name_of};
+use mlgw_tiering::writeback::{Place, Queue, Turn, write_of};
+use mlgw_wire::elements::Doomed;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::operation::Operation;
+use mlgw_wire::target::check_version;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,7 +69,8 @@ pub(super) async fn put_object(
 ) -> S3Result {
     let (key, after) = (request.key()?, queue.acked());
     let description = object_headers::description(request)?;
-    let body = BodySource(Body::new(upload.incoming, request.head, upload.payload, gateway.body_terms(None))?);
+    let body =
+        BodySource(Body::new(upload.incoming, request.head, upload.payload, gateway.body_terms(None))?);
     let bytes = body.0.decoded_length().ok_or_else(|| S3Error::new(Code::MissingContentLength))?;
     let id = gateway.objects.catalogue.body_id().await?;
     check_with_mark(&description, fronted, id)?;

@@ -13,23 +13,26 @@ use super::back::{self, check_with_mark, commit};
 use super::{Fronted, told};
 use crate::conditions;
 use crate::copy;
-use mlgw_wire::error::{Code, S3Error};
 use crate::keep_alive;
 use crate::list::Listing;
-use crate::multipart::{Markers, UploadPage, abort_of, completion, create_as, list_parts_of, read_document, result, show_uploads, upload_part_of};
+use crate::multipart::{
+    Markers, UploadPage, abort_of, completion, create_as, list_parts_of, read_document, result, show_uploads,
+    upload_part_of,
+};
 use crate::object_headers;
-use mlgw_wire::operation::Operation;
 use crate::request::Request;
 use crate::response::{S3Response, S3Result, xml};
 use crate::{Gateway, Upload};
-use mlgw_tiering::writeback::record::{Facts, Mark, name_of, unmarked};
-use mlgw_tiering::writeback::{Queue, Turn};
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_metadata::command::Conditions;
 use mlgw_metadata::schema::{self, ObjectVersion};
 use mlgw_objects::multipart::UploadKey;
 use mlgw_tiering::origin::OriginError;
+use mlgw_tiering::writeback::record::{Facts, Mark, name_of, unmarked};
+use mlgw_tiering::writeback::{Queue, Turn};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::operation::Operation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

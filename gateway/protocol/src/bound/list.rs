@@ -6,19 +6,19 @@
 
 use super::onward::{LAST_CHARACTER, Onward};
 use super::{Fronted, merge, told};
-use mlgw_common::hex;
-use mlgw_objects::checksum::Algorithm;
 use crate::conditions::names;
-use mlgw_wire::error::S3Error;
 use crate::list::{Listing, open_token, token, write_v1, write_v2};
 use crate::request::Request;
 use crate::response::{S3Result, empty, long_xml};
-use mlgw_wire::values::etag_value;
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::ObjectKey;
+use mlgw_common::hex;
 use mlgw_metadata::schema::{ObjectSummary, ObjectVersion};
+use mlgw_objects::checksum::Algorithm;
 use mlgw_objects::list::{Item, Page};
 use mlgw_tiering::origin::{ListLine, ListQuery};
+use mlgw_wire::error::S3Error;
+use mlgw_wire::values::etag_value;
 
 /// ListObjects.
 ///

@@ -11,13 +11,13 @@
 use super::list::item;
 use super::onward::LAST_CHARACTER;
 use super::{Fronted, told};
-use mlgw_wire::error::S3Error;
 use crate::list::Listing;
-use mlgw_tiering::writeback::{Queue, Write};
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_metadata::schema::ObjectSummary;
 use mlgw_objects::list::{Item, Page};
 use mlgw_tiering::origin::{ListLine, ListPage, ListQuery};
+use mlgw_tiering::writeback::{Queue, Write};
+use mlgw_wire::error::S3Error;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;

@@ -5,22 +5,22 @@ use super::send::{To, send};
 use super::shown::pass_conditions;
 use super::write::{CONDITIONS, described, pass};
 use super::{Fronted, told, told_of_write};
-use mlgw_objects::checksum::Algorithm;
-use mlgw_body::Terms;
-use mlgw_wire::error::{Code, S3Error};
 use crate::keep_alive::{self, Done};
 use crate::list::{Listing, write_owner};
 use crate::multipart::part_number;
 use crate::request::Request;
 use crate::response::{S3Result, empty, long_xml, xml};
-use mlgw_wire::xml::Xml;
 use crate::{Upload, document};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use mlgw_body::Terms;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_metadata::schema::Pair;
+use mlgw_objects::checksum::Algorithm;
 use mlgw_tiering::origin::{ListQuery, PartPage, UploadPage, UploadsQuery};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::xml::Xml;
 use std::borrow::Cow;
 
 /// CreateMultipartUpload.

@@ -3,15 +3,11 @@
 use super::write::pass;
 use super::{Fronted, told};
 use crate::Gateway;
-use mlgw_wire::error::{Code, S3Error};
 use crate::get::{Answer, answer_head, attached, part_number};
 use crate::noted::{About, caller, identity, may_wait};
 use crate::object_headers::override_headers;
 use crate::request::Request;
 use crate::response::{BodyError, ResponseBody, S3Response, S3Result, long_xml};
-use mlgw_wire::values::header_value;
-use mlgw_wire::target::check_version;
-use mlgw_tiering::writeback::record::unmarked;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -23,6 +19,10 @@ use mlgw_objects::reader::PIECE_BYTES;
 use mlgw_tiering::bound::{BoundReader, CacheState, Opened};
 use mlgw_tiering::origin::{OriginError, Part};
 use mlgw_tiering::policy::Asking;
+use mlgw_tiering::writeback::record::unmarked;
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::target::check_version;
+use mlgw_wire::values::header_value;
 use std::ops::Range;
 use std::sync::Arc;
 

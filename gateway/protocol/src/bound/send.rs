@@ -7,13 +7,8 @@
 
 use super::write::pass;
 use super::{Fronted, told_of_write};
-use mlgw_objects::checksum::Algorithm;
-use mlgw_body::{Body, Digests, Terms};
 use crate::Upload;
-use mlgw_wire::error::{Code, S3Error};
 use crate::request::Request;
-use mlgw_wire::values::header_value;
-use mlgw_listener::pace::Incoming;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Bytes, BytesMut};
@@ -21,11 +16,16 @@ use futures_util::StreamExt as _;
 use futures_util::future::{Either, select};
 use futures_util::stream;
 use http::{HeaderMap, HeaderName};
+use mlgw_body::{Body, Digests, Terms};
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, SMALL_BODY_BYTES};
+use mlgw_listener::pace::Incoming;
 use mlgw_objects::CONNECTION_BLOCKS;
+use mlgw_objects::checksum::Algorithm;
 use mlgw_objects::memory::blocks_of;
 use mlgw_tiering::origin::{Content, OriginError, Streamed, Trailer, Written};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::values::header_value;
 use std::pin::pin;
 use tokio::sync::{mpsc, oneshot};
 

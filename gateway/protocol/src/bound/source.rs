@@ -3,11 +3,8 @@
 use super::{Fronted, back, of_name, told};
 use crate::Gateway;
 use crate::copied::Copied;
-use mlgw_wire::copy_source::source_range;
-use mlgw_wire::error::{Code, S3Error};
 use crate::noted::caller;
 use crate::request::Request;
-use mlgw_tiering::writeback::record::unmarked;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_metadata::schema::{ObjectVersion, Pair};
@@ -17,6 +14,9 @@ use mlgw_policies::Caller;
 use mlgw_tiering::bound::{BoundReader, Opened};
 use mlgw_tiering::origin::{OriginError, Part};
 use mlgw_tiering::policy::Asking;
+use mlgw_tiering::writeback::record::unmarked;
+use mlgw_wire::copy_source::source_range;
+use mlgw_wire::error::{Code, S3Error};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl FromBound {
     ///
     /// # Errors
     /// `NoSuchKey`; those of the origin.
-    pub(in crate) async fn find(
+    pub(crate) async fn find(
         gateway: &Gateway,
         request: &Request<'_>,
         bucket: &str,
@@ -66,12 +66,12 @@ impl FromBound {
         }))))
     }
 
-    pub(in crate) fn object(&self) -> &ObjectVersion {
+    pub(crate) fn object(&self) -> &ObjectVersion {
         &self.object
     }
 
     /// Its tags; none where the origin has no such thing.
-    pub(in crate) async fn tags(&self) -> Result<Vec<Pair>, S3Error> {
+    pub(crate) async fn tags(&self) -> Result<Vec<Pair>, S3Error> {
         match self.fronted.bound.tags(&self.key).await {
             Err(OriginError::Refused { status: 501, .. }) => Ok(Vec::new()),
             tags => tags.map_err(|error| self.told(error)),
@@ -79,7 +79,7 @@ impl FromBound {
     }
 
     /// Reads some of it.
-    pub(in crate) async fn read(
+    pub(crate) async fn read(
         &self,
         memory: &Account,
         range: Range<u64>,
@@ -97,7 +97,7 @@ impl FromBound {
         Ok((reader, held))
     }
 
-    pub(in crate) fn told(&self, error: OriginError) -> S3Error {
+    pub(crate) fn told(&self, error: OriginError) -> S3Error {
         told(error, &self.fronted)
     }
 }

@@ -1,12 +1,12 @@
 //! Tags of objects of bound buckets. They are the origin's, and nothing of them is kept here.
 
 use super::{Fronted, told, told_of_write};
-use mlgw_wire::elements::TaggingDocument;
 use crate::request::Request;
 use crate::response::{S3Result, empty, xml};
-use mlgw_wire::target::check_version;
 use crate::{Upload, document, tagging};
 use http::StatusCode;
+use mlgw_wire::elements::TaggingDocument;
+use mlgw_wire::target::check_version;
 
 /// GetObjectTagging.
 ///

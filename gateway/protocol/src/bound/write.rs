@@ -4,23 +4,23 @@
 //! Conditions pass as they are: only the origin knows what is there at the moment of the write. Always: 200
 //! means that the origin has it.
 
-use crate::delete;
 use super::send::{To, send};
 use super::shown::{at_origin, pass_conditions};
 use super::{Fronted, told_of_write};
-use mlgw_wire::elements::{DeleteDocument, Doomed};
-use mlgw_wire::error::S3Error;
+use crate::delete;
 use crate::object_headers;
 use crate::request::Request;
 use crate::response::{S3Result, empty};
-use mlgw_wire::values::header_value;
-use mlgw_wire::target::check_version;
 use crate::{Gateway, Upload};
-use mlgw_wire::origin_headers::describe_as;
-use mlgw_tiering::writeback::record::Mark;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, StatusCode};
 use mlgw_objects::put::Description;
+use mlgw_tiering::writeback::record::Mark;
+use mlgw_wire::elements::{DeleteDocument, Doomed};
+use mlgw_wire::error::S3Error;
+use mlgw_wire::origin_headers::describe_as;
+use mlgw_wire::target::check_version;
+use mlgw_wire::values::header_value;
 use std::collections::BTreeMap;
 
 /// Conditions of a write.

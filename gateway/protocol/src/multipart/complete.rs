@@ -4,23 +4,23 @@
 //! the whole come from theirs. No byte of the object is read or written. While the completed
 //! object is the current version, the same request gets the same answer.
 
-use mlgw_objects::checksum::Algorithm;
-use mlgw_body::Terms;
-use mlgw_wire::checksums;
 use crate::conditions;
 use crate::document;
-use mlgw_wire::elements::{ClientPart, CompleteDocument};
-use mlgw_wire::error::{Code, S3Error};
 use crate::keep_alive;
 use crate::request::Request;
 use crate::response::S3Result;
-use mlgw_wire::xml::{Xml, parse};
 use crate::{Gateway, Upload};
+use mlgw_body::Terms;
 use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_common::{ObjectKey, PartNumber};
 use mlgw_metadata::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Part};
 use mlgw_objects::checksum;
+use mlgw_objects::checksum::Algorithm;
 use mlgw_objects::multipart::{Completion, UploadKey, combine};
+use mlgw_wire::checksums;
+use mlgw_wire::elements::{ClientPart, CompleteDocument};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::xml::{Xml, parse};
 use std::sync::Arc;
 
 /// CompleteMultipartUpload.
@@ -52,7 +52,7 @@ pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upl
 ///
 /// # Errors
 /// `MalformedXML`, and those of reading it.
-pub(in crate) async fn read_document(
+pub(crate) async fn read_document(
     request: &Request<'_>,
     upload: Upload<'_>,
 ) -> Result<CompleteDocument, S3Error> {
@@ -140,7 +140,7 @@ fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<()
 ///
 /// # Errors
 /// What is wrong with the document, the parts or what the request states of the whole.
-pub(in crate) fn completion(
+pub(crate) fn completion(
     gateway: &Gateway,
     request: &Request<'_>,
     named: &UploadKey,
@@ -210,7 +210,7 @@ fn is_stated(checksum: &Checksum, stated: &str, part_count: usize) -> bool {
 }
 
 /// The answer's document: the object of this key is there.
-pub(in crate) fn result(bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> String {
+pub(crate) fn result(bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> String {
     let bucket = &bucket.name;
     let mut out = Xml::new("CompleteMultipartUploadResult");
     out.text("Location", &format!("/{bucket}/{key}")).text("Bucket", bucket).text("Key", key.as_str());

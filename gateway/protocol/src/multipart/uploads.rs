@@ -4,15 +4,15 @@
 
 use super::write_checksum;
 use crate::Gateway;
-use mlgw_wire::error::S3Error;
 use crate::list::{Listing, write_owner};
 use crate::request::Request;
 use crate::response::{S3Result, long_xml};
-use mlgw_wire::xml::Xml;
 use mlgw_common::{BodyId, Timestamp};
 use mlgw_metadata::schema::{Bucket, Upload};
 use mlgw_objects::list::after_prefix;
 use mlgw_objects::put::STORAGE_CLASS;
+use mlgw_wire::error::S3Error;
+use mlgw_wire::xml::Xml;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub fn list_uploads(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 }
 
 /// Where a page of uploads begins.
-pub(in crate) struct Markers<'a> {
-    pub(in crate) key: Cow<'a, str>,
+pub(crate) struct Markers<'a> {
+    pub(crate) key: Cow<'a, str>,
     /// Without a key marker it says nothing.
     id: Cow<'a, str>,
     /// The upload of the key marker behind which the page begins; without one it begins behind the key.
@@ -42,7 +42,7 @@ impl<'a> Markers<'a> {
     ///
     /// # Errors
     /// `InvalidArgument` for an id that was never given.
-    pub(in crate) fn of(gateway: &Gateway, request: &Request<'a>) -> Result<Self, S3Error> {
+    pub(crate) fn of(gateway: &Gateway, request: &Request<'a>) -> Result<Self, S3Error> {
         let key = request.query.get("key-marker")?.unwrap_or_default();
         let id = request.query.get("upload-id-marker")?.filter(|_| !key.is_empty()).unwrap_or_default();
         let invalid = || S3Error::invalid_argument("Invalid uploadId marker", "upload-id-marker", &*id);
@@ -58,7 +58,7 @@ impl<'a> Markers<'a> {
 ///
 /// # Errors
 /// `SlowDown` when there is no memory for it.
-pub(in crate) fn show_uploads(
+pub(crate) fn show_uploads(
     gateway: &Gateway,
     request: &Request<'_>,
     bucket: &Bucket,
@@ -94,7 +94,7 @@ pub(in crate) fn show_uploads(
 
 /// One page of uploads, by key and then in the order in which they were begun.
 #[derive(Default)]
-pub(in crate) struct UploadPage {
+pub(crate) struct UploadPage {
     uploads: Vec<Upload>,
     groups: Vec<String>,
     truncated: bool,
@@ -133,7 +133,7 @@ impl UploadPage {
     }
 
     /// The page of these uploads, which are in order and all begin with the listing's prefix.
-    pub(in crate) fn of(
+    pub(crate) fn of(
         uploads: impl Iterator<Item = Upload>,
         listing: &Listing<'_>,
         markers: &Markers<'_>,

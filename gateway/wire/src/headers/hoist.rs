@@ -8,8 +8,8 @@
 //! the URL. S3 ignores checksums there, and so does mlgw, except for a checksum of real bytes,
 //! which is compared with the body. It counts where the request itself has no checksum.
 
-use crate::query::Query;
 use crate::error::{Code, S3Error};
+use crate::query::Query;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -101,8 +101,8 @@ pub fn hoist(headers: &mut HeaderMap, query: &Query<'_>) -> Result<bool, S3Error
 #[cfg(test)]
 mod tests {
     use super::hoist;
-    use crate::query::Query;
     use crate::error::{Code, S3Error};
+    use crate::query::Query;
     use http::{HeaderMap, HeaderValue};
 
     fn hoisted(query: &str) -> Result<HeaderMap, S3Error> {

@@ -7,8 +7,8 @@
 
 use super::table::{self, SUBRESOURCES};
 use super::{Level, Operation, Support};
-use crate::query::Query;
 use crate::error::{Code, S3Error};
+use crate::query::Query;
 use http::Method;
 
 /// Parameters of SigV2's query signatures. Other requests may carry them without effect.

@@ -1,10 +1,10 @@
 //! No query that names something else leads to the plain operation.
 
 use super::check_query;
-use crate::query::Query;
 use crate::error::Code;
 use crate::operation::table::{SUBRESOURCES, TABLES};
 use crate::operation::{Level, Operation, Shape, Support};
+use crate::query::Query;
 use http::Method;
 use proptest::{prop_assert, prop_assert_eq, proptest};
 

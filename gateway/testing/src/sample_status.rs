@@ -1,6 +1,6 @@
 //! The status of a server with nothing wrong, for tests of what judges and shows it.
 //!
-//! It is compiled for tests alone, and always the same.
+//! It is always the same.
 
 use mlgw_api::{
     CatalogueStatus, Health, JobStatus, OperationStatus, PolicyStatus, ProcessStatus, RecentStatus, S3Status,
@@ -9,7 +9,9 @@ use mlgw_api::{
 use mlgw_common::histogram::BUCKETS;
 use mlgw_objects::Shortage as Kind;
 
-pub(crate) fn operation(name: &str, requests: u64) -> OperationStatus {
+/// Returns the figures of an operation that did nothing wrong.
+#[must_use]
+pub fn operation(name: &str, requests: u64) -> OperationStatus {
     let mut duration_buckets = vec![0; BUCKETS];
     duration_buckets[1] = requests;
     OperationStatus {
@@ -26,7 +28,7 @@ pub(crate) fn operation(name: &str, requests: u64) -> OperationStatus {
 }
 
 /// The status of a server with nothing wrong.
-pub(crate) fn healthy() -> Status {
+pub fn healthy() -> Status {
     Status {
         version: "0.1.0".into(),
         node: "n".into(),

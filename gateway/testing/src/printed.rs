@@ -1,0 +1,43 @@
+//! Files of the repository that are printed from tables.
+//!
+//! `UPDATE_PRINTED=1` writes them anew instead of comparing.
+
+use std::path::{Path, PathBuf};
+
+/// Returns the root of the repository that the running test belongs to.
+#[must_use]
+pub fn root() -> PathBuf {
+    // As it is now: a test that was compiled in another clone may run in this one.
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let is_root = |dir: &&Path| dir.join("Cargo.lock").exists();
+    Path::new(&package).ancestors().find(is_root).unwrap_or(Path::new(".")).to_owned()
+}
+
+/// Asserts that the repository's file `name` has exactly `text` between its lines `<!-- begin MARK -->` and
+/// `<!-- end MARK -->`.
+///
+/// # Panics
+/// When it has not.
+pub fn assert_section_is(name: &str, mark: &str, text: &str) {
+    let path = root().join(name);
+    let whole = std::fs::read_to_string(path).expect("a page of the repository");
+    let (begin, end) = (format!("<!-- begin {mark} -->\n"), format!("<!-- end {mark} -->\n"));
+    let (before, rest) = whole.split_once(&begin).expect("a page of the repository");
+    let (_, after) = rest.split_once(&end).expect("a page of the repository");
+    assert_file_is(name, &format!("{before}{begin}\n{text}\n{end}{after}"));
+}
+
+/// Asserts that the repository's file `name` is exactly `text`.
+///
+/// # Panics
+/// When it has not.
+pub fn assert_file_is(name: &str, text: &str) {
+    let path = root().join(name);
+    if std::env::var_os("UPDATE_PRINTED").is_some() {
+        std::fs::create_dir_all(path.parent().expect("a page of the repository"))
+            .expect("a page of the repository");
+        std::fs::write(&path, text).expect("a page of the repository");
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == text, "{name} is out of date: run the tests once with UPDATE_PRINTED=1");
+}
