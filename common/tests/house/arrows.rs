@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::source::Source;
 use crate::tree::{Tree, root};
 
-/// What each crate may use of ours. Tests use the binary, not the crates of the engine.
+/// The crates of ours that each crate may use. Tests use the binary, not the crates of the engine.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-common", &[]),
     ("mlgw-metadata", &["mlgw-common"]),
@@ -80,7 +80,7 @@ pub(crate) fn crates_use_each_other_along_the_arrows_only(tree: &Tree) -> Vec<St
     found
 }
 
-/// What is behind a seam is named only there, and every row of the tables is in use.
+/// Crates behind a seam are named only there, and every row of the tables is in use.
 pub(crate) fn what_is_behind_a_seam_is_named_only_there(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
     for (name, folders) in NAMED_ONLY_IN {

@@ -1,14 +1,14 @@
-//! Circles of imports between files. An arrow goes from a file to each file whose items it names, by `use` or by a
-//! path in place, wherever they are re-exported on the way. What only tests name draws no arrow; nor does a module that
-//! declares a child, or re-exports from it, without using it.
+//! Circles of imports between files. An arrow goes from a file to each file whose items it names, by `use` or
+//! by a path in place, wherever they are re-exported on the way. Code for tests draws no arrow; nor does a
+//! module that declares a child, or re-exports from it, without using it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::measures::{Measure, Offender};
+use crate::measures::{Kind, Measure, Offender};
 use crate::source::{Import, Source};
 use crate::tree::{Tree, submodule_file};
 
-/// How many re-exports are followed, one of another.
+/// Re-exports are followed so often, one of another.
 const REEXPORTS_MAX: usize = 16;
 
 /// Arrows from file to file, with the names behind each and the line of the first.
@@ -17,29 +17,41 @@ type Arrows<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Vec<(usize, String)>>>;
 /// A strongly connected component of more than one file.
 type Circle<'a> = Vec<&'a str>;
 
-/// Files on a circle, and circles that reach across folders.
-pub(crate) fn measures(tree: &Tree) -> [Measure; 2] {
+/// Files on a circle; the same without the arrows from a module to its own parts, which are a matter of
+/// layout where the parts use what their module defines; and files on circles that reach across folders.
+pub(crate) fn measures(tree: &Tree) -> [Measure; 3] {
     let arrows = arrows(tree);
-    let circles = circles(&arrows);
-    let files = circles.iter().flat_map(|circle| {
-        circle.iter().map(|path| Offender::new(circle.len(), path, 1, format!("one of {}", circle.len())))
-    });
-    let across = circles.iter().filter(|circle| common_folder(circle).is_none());
-    let across = across.map(|circle| {
-        Offender::new(
-            circle.len(),
-            circle[0],
-            1,
-            format!("and {} others: {}", circle.len() - 1, circle[1..].join(", ")),
-        )
-    });
+    let all = circles(&arrows);
+    let across: Vec<Circle<'_>> =
+        all.iter().filter(|circle| common_folder(circle).is_none()).cloned().collect();
+    let without_parts = circles(&without_own_parts(&arrows));
     [
-        Measure::count("files_on_import_circles", files.collect()),
-        Measure::count("import_circles_across_folders", across.collect()),
+        files_on("files_on_import_circles", &all),
+        files_on("files_on_import_circles_without_own_parts", &without_parts),
+        files_on("files_on_import_circles_across_folders", &across),
     ]
 }
 
-/// Prints every circle: its files, and a small set of arrows that would break it if they were turned or removed.
+fn files_on(name: &str, circles: &[Circle<'_>]) -> Measure {
+    let listed = circles.iter().map(|circle| {
+        Offender::new(circle.len(), circle[0], 1, format!("{} files: {}", circle.len(), circle.join(", ")))
+    });
+    let files = circles.iter().map(Vec::len).sum::<usize>();
+    Measure::new(name, Kind::Count, files as f64, listed.collect())
+}
+
+/// Arrows but those from `foo.rs` to files in `foo/`, and from `lib.rs` to files beside it and below.
+fn without_own_parts<'a>(arrows: &Arrows<'a>) -> Arrows<'a> {
+    let mut arrows = arrows.clone();
+    for (from, targets) in &mut arrows {
+        let folder = from.strip_suffix("lib.rs").map_or_else(|| from.replace(".rs", "/"), str::to_owned);
+        targets.retain(|target, _| !target.starts_with(&folder));
+    }
+    arrows
+}
+
+/// Prints every circle: its files, and a small set of arrows that would break it if they were turned or
+/// removed.
 pub(crate) fn print(tree: &Tree) {
     let arrows = arrows(tree);
     let mut circles = circles(&arrows);
@@ -62,7 +74,8 @@ pub(crate) fn print(tree: &Tree) {
     }
 }
 
-/// The folder that holds all files of a circle. `foo.rs` belongs to `foo/` as well as to the folder that it is in.
+/// The folder that holds all files of a circle. `foo.rs` belongs to `foo/` as well as to the folder that it
+/// is in.
 fn common_folder(circle: &[&str]) -> Option<String> {
     let parent = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
     let own = circle.iter().map(|path| path.trim_end_matches(".rs").to_owned());
@@ -154,7 +167,7 @@ struct Modules<'a> {
     all: Vec<Module<'a>>,
 }
 
-/// What a name stands for in a module.
+/// The meaning of a name in a module.
 enum Meaning {
     Module(usize),
     /// An item that this module defines.
@@ -333,8 +346,18 @@ impl<'a> Search<'a, '_> {
     }
 }
 
+#[test]
+fn a_module_and_a_part_that_use_each_other_are_a_circle() {
+    let tree = Tree::of(&[
+        ("s/lib.rs", "mod a;"),
+        ("s/a.rs", "mod b; mod c; pub struct S; fn f() { b::g(); }"),
+        ("s/a/b.rs", "use super::S; pub fn g() {}"),
+        ("s/a/c.rs", "use super::S;"),
+    ]);
+    assert_eq!(measures(&tree).map(|measure| measure.value), [2.0, 0.0, 0.0]);
+}
+
 /// The arrows of literal files, as text.
-#[cfg(test)]
 fn drawn(tree: &Tree) -> Vec<String> {
     let arrows = arrows(tree);
     let all = arrows.iter().flat_map(|(from, targets)| targets.keys().map(move |to| format!("{from} {to}")));
@@ -346,7 +369,8 @@ fn arrows_go_to_the_file_that_defines_what_is_named() {
     let tree = Tree::of(&[
         (
             "s/lib.rs",
-            "mod a; mod b; mod c; pub mod d; pub use a::Thing; pub use d::*; mod util { pub use crate::c::C; }",
+            "mod a; mod b; mod c; pub mod d; pub use a::Thing; pub use d::*; mod util { pub use \
+             crate::c::C; }",
         ),
         ("s/a.rs", "pub struct Thing; fn f() { super::b::g(); }"),
         ("s/b.rs", "use crate::{Thing, util::C}; pub fn g() { Thing; log!(crate::d::DEEP); }"),
@@ -379,7 +403,7 @@ fn circles_are_found_with_the_arrows_that_break_them() {
     assert_eq!(circles, [vec!["s/a.rs", "s/b.rs", "s/d/e.rs"]]);
     assert_eq!(arrows_to_remove(&circles[0], &arrows).len(), 1);
     let values = measures(&tree).map(|measure| measure.value);
-    assert_eq!(values, [3.0, 1.0]);
+    assert_eq!(values, [3.0, 3.0, 3.0]);
     assert_eq!(common_folder(&["s/d.rs", "s/d/e.rs", "s/d/g.rs"]), Some("s/d".to_owned()));
     assert_eq!(common_folder(&["s/a.rs", "s/d.rs"]), Some("s".to_owned()));
     assert_eq!(common_folder(&["s/a.rs", "s/d/e.rs"]), None);

@@ -1,5 +1,5 @@
-//! Comments of a source file. The parser drops them, so a small lexer finds them: it knows strings, raw strings,
-//! character literals and nested block comments, and nothing else of the language.
+//! Comments of a source file. The parser drops them, so a small lexer finds them: it knows strings, raw
+//! strings, character literals and nested block comments, and nothing else of the language.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -48,8 +48,8 @@ pub(crate) fn comments(text: &str) -> Vec<Comment> {
     found
 }
 
-/// The first words of all doc comments: what stands before the first whitespace or punctuation of each block of
-/// consecutive `///` or `//!` lines, with the line of the block.
+/// The first words of all doc comments: what stands before the first whitespace or punctuation of each block
+/// of consecutive `///` or `//!` lines, with the line of the block.
 pub(crate) fn first_words(comments: &[Comment]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut last: Option<(usize, Kind)> = None;
@@ -94,7 +94,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Whether the byte before belongs to the prefix of a raw string: `br"…"`, `cr"…"`.
+/// True after the first letter of `br"…"` or `cr"…"`.
 fn is_string_prefix(bytes: &[u8], at: usize) -> bool {
     matches!(bytes[at - 1], b'b' | b'c') && (at == 1 || !is_word(bytes[at - 2]))
 }
@@ -130,8 +130,10 @@ fn character_length(text: &str) -> usize {
 
 #[test]
 fn comments_are_found_beside_strings_and_lifetimes() {
-    let text = "//! Inner.\nfn f<'a>(s: &'a str) -> char { // tail\n    let _ = (\"// no\", r#\"\" // no\"#, b\"\\\"// no\");\n    \
-                /* a /* nested */ block */ '\\'' // '\n}\n/// Outer.\n//// Plain.\nconst C: char = '\"'; // quote\n";
+    let text = "//! Inner.\n\
+        fn f<'a>(s: &'a str) -> char { // tail\n    let _ = (\"// no\", r#\"\" // no\"#, b\"\\\"// no\");\n \
+           /* a /* nested */ block */ '\\'' // '\n\
+        }\n/// Outer.\n//// Plain.\nconst C: char = '\"'; // quote\n";
     let found: Vec<(usize, Kind, String)> =
         comments(text).into_iter().map(|c| (c.line, c.kind, c.text)).collect();
     let expected = [
@@ -149,7 +151,8 @@ fn comments_are_found_beside_strings_and_lifetimes() {
 
 #[test]
 fn a_doc_comment_has_one_first_word() {
-    let text = "//! The file.\n//! What follows.\n\n/// Who asks.\n/// That is.\nfn f() {}\n/// `Code`.\nfn g() {}\n";
+    let text = "//! The file.\n//! What follows.\n\n/// Who asks.\n/// That is.\nfn f() {}\n/// `Code`.\n\
+        fn g() {}\n";
     let found = first_words(&comments(text));
     assert_eq!(found, [(1, "The".to_owned()), (4, "Who".to_owned()), (7, String::new())]);
 }

@@ -98,7 +98,7 @@ fn paragraphs(text: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// Whether a line begins an item of a list: `- `, `* `, `+ `, `1. `.
+/// True for the first line of an item of a list: `- `, `* `, `+ `, `1. `.
 fn is_item(line: &str) -> bool {
     let after_number = line.trim_start_matches(|c: char| c.is_ascii_digit());
     ["- ", "* ", "+ "].iter().any(|mark| line.starts_with(mark))
@@ -123,7 +123,8 @@ fn long_lines_are_found_in_every_kind_of_file() {
 
 #[test]
 fn paragraphs_end_at_blank_lines_items_tables_and_code() {
-    let text = "# Title of it\n\none two\nthree\n- four\n  five six\n2. seven\n| a | b | c |\neight\n```\nnine ten\n```\neleven\n";
+    let text = "# Title of it\n\none two\nthree\n- four\n  five six\n2. seven\n| a | b | c |\neight\n```\n\
+        nine ten\n```\neleven\n";
     assert_eq!(paragraphs(text), [(3, 3), (5, 3), (7, 1), (9, 1), (13, 1)]);
     let tree = Tree::of(&[("a.md", &"word ".repeat(91)), ("b.rs", "//! A.")]);
     assert_eq!((long_paragraphs(&tree).value, longest_paragraph(&tree).value), (1.0, 91.0));

@@ -1,5 +1,5 @@
-//! Rules that hold everywhere: no unsafe code, no marks for later, no `.unwrap()` outside tests, small corpora, and a
-//! test behind each promise of the documents.
+//! Rules that hold everywhere: no unsafe code, no marks for later, no `.unwrap()` outside tests, small
+//! corpora, and a test behind each promise of the documents.
 
 use crate::tree::{Tree, root};
 
@@ -37,7 +37,7 @@ pub(crate) fn unsafe_code_is_in_listed_files_only(tree: &Tree) -> Vec<String> {
     lines.map(|(path, line)| format!("{path}:{line} is unsafe")).collect()
 }
 
-/// Every file opens with `//!`, which says what it is for.
+/// Every file opens with `//!` and its purpose.
 pub(crate) fn every_file_opens_with_its_purpose(tree: &Tree) -> Vec<String> {
     let without = tree.sources.iter().filter(|(_, source)| !source.text.starts_with("//!"));
     without.map(|(path, _)| format!("{path} does not open with //!")).collect()
@@ -56,11 +56,12 @@ pub(crate) fn nothing_is_left_for_later(tree: &Tree) -> Vec<String> {
 
 /// No `.unwrap()` outside tests.
 pub(crate) fn nothing_unwraps_outside_tests(tree: &Tree) -> Vec<String> {
-    let lines = tree.shipped().flat_map(|(path, source)| source.unwraps.iter().map(move |line| (path, line)));
+    let lines =
+        tree.outside_tests().flat_map(|(path, source)| source.unwraps.iter().map(move |line| (path, line)));
     lines.map(|(path, line)| format!("{path}:{line} unwraps")).collect()
 }
 
-/// Where the tests behind a promise are, by the letter before their name in the tables.
+/// The folders of the tests behind promises, by the letter before their name in the tables.
 const PROOFS: &[(&str, &str)] = &[
     ("s", "tests/src/"),
     ("u", "tiering/src/"),

@@ -1,4 +1,4 @@
-//! How long files and functions may be.
+//! Sizes of files and functions.
 
 use crate::measures::{Measure, Offender};
 use crate::source::{Function, Source};
@@ -32,8 +32,8 @@ pub(crate) fn files_and_functions_stay_readable(tree: &Tree) -> Vec<String> {
     found
 }
 
-/// Functions of more than 70 lines, with their signature and without their comments: free ones, methods, those of
-/// traits, nested ones; in files of tests too, but not in modules of tests.
+/// Functions of more than 70 lines, with their signature and without their comments: free ones, methods,
+/// those of traits, nested ones; in files of tests too, but not in modules of tests.
 pub(crate) fn long_functions(tree: &Tree) -> Measure {
     let functions = tree.sources.iter().flat_map(|(path, source)| {
         let long = source.functions.iter().filter(|function| function.lines > FUNCTION_LINES_MAX);

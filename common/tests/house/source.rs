@@ -1,4 +1,5 @@
-//! One Rust file, parsed: the facts that the rules and measures need. The syntax tree itself cannot leave its thread.
+//! One Rust file, parsed: the facts that the rules and measures need. The syntax tree itself cannot leave its
+//! thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -163,7 +164,8 @@ impl Reader {
         }
     }
 
-    /// Reads the inside of a macro call, which is no syntax tree: paths, asserts and `.unwrap()` by their tokens.
+    /// Reads the inside of a macro call, which is no syntax tree: paths, asserts and `.unwrap()` by their
+    /// tokens.
     fn scan(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let is = |at: usize, c: char| matches!(tokens.get(at), Some(TokenTree::Punct(p)) if p.as_char() == c);
@@ -496,22 +498,21 @@ fn item_attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    //! What is read from literal files.
+mod tests {
+    //! Literal files and the facts read from them.
 
     use super::Source;
 
-    /// Parses a snippet.
-    pub(crate) fn source(text: &str) -> Source {
+    fn source(text: &str) -> Source {
         Source::parse(text.to_owned()).unwrap()
     }
 
     #[test]
     fn functions_are_found_wherever_they_stand() {
-        let text = "//! S.\nfn a() {\n    async fn b() {}\n}\nimpl A {\n    pub(in crate::x) const fn c(\n        x: u8,\n    ) \
-                    {\n    }\n}\ntrait T {\n    fn d();\n    fn e() {}\n}\n#[cfg(test)]\nmod tests {\n    fn f() {}\n}\n\
-                    #[cfg(all(test, unix))]\nfn g() {}\nm! { fn h() {} }\n";
+        let text = "//! S.\nfn a() {\n    async fn b() {}\n}\n\
+            impl A {\n    pub(in crate::x) const fn c(\n        x: u8,\n    ) {\n    }\n}\n\
+            trait T {\n    fn d();\n    fn e() {}\n}\n#[cfg(test)]\nmod tests {\n    fn f() {}\n}\n\
+            #[cfg(all(test, unix))]\nfn g() {}\nm! { fn h() {} }\n";
         let found = source(text);
         let found: Vec<(&str, usize, usize)> =
             found.functions.iter().map(|f| (&*f.name, f.line, f.lines)).collect();
@@ -532,17 +533,25 @@ pub(crate) mod tests {
 
     #[test]
     fn unwraps_asserts_and_unsafe_code_are_found_inside_macros_too() {
-        let text = "fn a(x: Option<u8>) {\n    x.unwrap();\n    m!(y.unwrap(), \".unwrap()\");\n    x.unwrap_or(1); // \
-                    .unwrap()\n    assert!(true);\n    m! { debug_assert_eq!(1, 1); assert != 2; }\n    unsafe {}\n}\n\
-                    #[test]\nfn t() { assert!(x.unwrap()); }\nconst _: () = assert!(1 < 2);\n";
+        let text = r#"fn a(x: Option<u8>) {
+            x.unwrap();
+            m!(y.unwrap(), ".unwrap()");
+            x.unwrap_or(1); // .unwrap()
+            assert!(true);
+            m! { debug_assert_eq!(1, 1); assert != 2; }
+            unsafe {}
+        }
+        #[test]
+        fn t() { assert!(x.unwrap()); }
+        const _: () = assert!(1 < 2);"#;
         let found = source(text);
         assert_eq!((found.unwraps, found.asserts, found.unsafe_lines), (vec![2, 3], 3, vec![7]));
     }
 
     #[test]
     fn imports_and_paths_are_flat() {
-        let text = "use a::{self, b::{C as D, E}, f::*};\npub(crate) use g::H;\nmod m {\n    fn i() { x::y::<z::W>(); \
-                    log!(\"{}\", k::l); }\n}\npub(in crate::v) struct S;\n";
+        let text = "use a::{self, b::{C as D, E}, f::*};\npub(crate) use g::H;\n\
+            mod m {\n    fn i() { x::y::<z::W>(); log!(\"{}\", k::l); }\n}\npub(in crate::v) struct S;\n";
         let found = source(text);
         let imports: Vec<(String, Option<&str>, bool)> =
             found.imports.iter().map(|i| (i.path.join("::"), i.name.as_deref(), i.is_public)).collect();

@@ -38,10 +38,15 @@ impl Tree {
         Tree::new(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect())
     }
 
-    /// Rust files that are not for tests.
+    /// Rust files that are not for tests, fuzz targets included.
+    pub(crate) fn outside_tests(&self) -> impl Iterator<Item = (&str, &Source)> {
+        let outside = self.sources.iter().filter(|(path, _)| !self.test_files.contains(*path));
+        outside.map(|(path, source)| (&**path, source))
+    }
+
+    /// Rust files of what is shipped: neither for tests nor fuzz targets. Most measures are of these.
     pub(crate) fn shipped(&self) -> impl Iterator<Item = (&str, &Source)> {
-        let shipped = self.sources.iter().filter(|(path, _)| !self.test_files.contains(*path));
-        shipped.map(|(path, source)| (&**path, source))
+        self.outside_tests().filter(|(path, _)| !path.starts_with("fuzz/"))
     }
 
     fn read() -> Tree {

@@ -34,8 +34,8 @@ fn defined_in_more_than(files: usize, tree: &Tree) -> Vec<Offender> {
     offenders.collect()
 }
 
-/// Types (structs, enums, unions, traits, aliases) outside tests whose name is also that of a type in another file,
-/// as a percentage of all types. `Error`, `Config` and `Options` are not counted.
+/// Types (structs, enums, unions, traits, aliases) outside tests whose name is also that of a type in another
+/// file, as a percentage of all types. `Error`, `Config` and `Options` are not counted.
 pub(crate) fn shared_names(tree: &Tree) -> Measure {
     let definitions = definitions(tree);
     let all = definitions.values().map(BTreeMap::len).sum();
@@ -48,8 +48,9 @@ pub(crate) fn names_in_a_third_file(tree: &Tree) -> Measure {
     Measure::count("type_names_in_a_third_file", defined_in_more_than(2, tree))
 }
 
-/// Functions outside tests with a parameter that is a tuple of two or more types, which hides a struct. References
-/// are looked through. Methods of an implementation of a trait are not counted: the trait gives their signature.
+/// Functions outside tests with a parameter that is a tuple of two or more types, which hides a struct.
+/// References are looked through. Methods of an implementation of a trait are not counted: the trait gives
+/// their signature.
 pub(crate) fn tuple_parameters(tree: &Tree) -> Measure {
     let functions = shipped_functions(tree).filter(|(_, function)| function.tuples > 0);
     let offenders = functions.map(|(path, f)| Offender::new(f.tuples, path, f.line, f.name.clone()));
@@ -64,8 +65,8 @@ pub(crate) fn bool_parameters(tree: &Tree) -> Measure {
     Measure::new("bool_parameters", Kind::Count, bools as f64, offenders.collect())
 }
 
-/// Calls of `assert!`, `assert_eq!`, `assert_ne!` and their `debug_` forms outside tests, per 1,000 lines outside
-/// tests. Listed are folders with none.
+/// Calls of `assert!`, `assert_eq!`, `assert_ne!` and their `debug_` forms outside tests, per 1,000 lines
+/// outside tests. Listed are folders with none.
 pub(crate) fn asserts(tree: &Tree) -> Measure {
     let lines = tree.shipped().map(|(_, source)| source.lines).sum::<usize>();
     let asserts = tree.shipped().map(|(_, source)| source.asserts).sum::<usize>();
@@ -99,10 +100,11 @@ fn types_that_share_their_name_are_counted() {
 fn tuples_and_flags_are_counted_where_their_function_is_declared() {
     let tree = Tree::of(&[(
         "a.rs",
-        "fn a(x: (u8, u8), y: &[(u8, u8)], z: &(u8, ())) {}\nfn b((c, d): &(u8, bool), e: bool, f: &bool) {}\n\
-         trait T { fn g(self, h: bool); }\nimpl T for S { fn g(self, h: bool) {} }\n\
-         impl S { fn i(j: impl Fn((u8, u8)) -> bool) { |k: (u8, u8), l: bool| {}; } }\n\
-         #[test]\nfn m(n: bool, o: (u8, u8)) {}",
+        "fn a(x: (u8, u8), y: &[(u8, u8)], z: &(u8, ())) {}\n\
+         fn b((c, d): &(u8, bool), e: bool, f: &bool) {}\ntrait T { fn g(self, h: bool); }\n\
+         impl T for S { fn g(self, h: bool) {} }\n\
+         impl S { fn i(j: impl Fn((u8, u8)) -> bool) { |k: (u8, u8), l: bool| {}; } }\n#[test]\n\
+         fn m(n: bool, o: (u8, u8)) {}",
     )]);
     let tuples = tuple_parameters(&tree);
     let places: Vec<String> = tuples.offenders.iter().map(Offender::to_string).collect();

@@ -1,5 +1,5 @@
-//! Measures of language: summaries that begin without a subject, programs that speak, and words of a dialect in
-//! identifiers.
+//! Measures of language: summaries that begin without a subject, programs that speak, and words of a dialect
+//! in identifiers.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const VAGUE: &[&str] = &["How", "Of", "That", "What", "Who", "Whether"];
 /// Programs read, write and notify; they do not speak.
 const SPEAKING: &[&str] = &["heard", "hears", "said", "says", "tells", "told"];
 
-/// Types by names that say nothing of them: counted where an identifier is this word and no more.
+/// Names too general for a type: counted where an identifier is this word and no more.
 const BARE_TYPES: &[&str] = &[
     "Acting", "Asked", "Claim", "Decider", "Found", "Given", "Held", "Later", "Note", "Order", "Place",
     "Said", "Standing", "Step", "Walk", "Wanted",
@@ -52,8 +52,7 @@ const DIALECT: &[&str] = &[
 /// Standard terms with one of these words in them.
 const STANDARD: &[&str] = &["so_far", "spare_capacity"];
 
-/// Doc comments (`///` and `//!`), tests included, whose first word is What, Who, Whether, How, Of or That, as a
-/// percentage of all.
+/// Doc comments (`///` and `//!`), tests included, whose first word is in [`VAGUE`], as a percentage of all.
 pub(crate) fn vague_summaries(tree: &Tree) -> Measure {
     let (mut all, mut files) = (0, Vec::new());
     for (path, source) in &tree.sources {
@@ -73,8 +72,7 @@ pub(crate) fn vague_summaries(tree: &Tree) -> Measure {
     Measure::rate("vague_doc_summaries_percent", vague, all, 100.0, files)
 }
 
-/// The words told, tells, said, says, heard and hears in comments of Rust files, tests included, per 1,000 words of
-/// comments.
+/// Words of [`SPEAKING`] in comments of Rust files, tests included, per 1,000 words of comments.
 pub(crate) fn speaking_programs(tree: &Tree) -> Measure {
     let (mut all, mut files) = (0, Vec::new());
     for (path, source) in &tree.sources {
@@ -95,8 +93,8 @@ pub(crate) fn speaking_programs(tree: &Tree) -> Measure {
     Measure::rate("speaking_words_per_1000", speaking, all, 1000.0, files)
 }
 
-/// How often each word of the dialect stands in an identifier of a Rust file, tests included. Listed are the
-/// identifiers.
+/// Identifiers of Rust files, tests included, in which a word of the dialect stands: one measure for each
+/// word.
 pub(crate) fn dialect(tree: &Tree) -> Vec<Measure> {
     let mut identifiers: BTreeMap<&str, (usize, &str, usize)> = BTreeMap::new();
     for (path, source) in &tree.sources {
@@ -186,7 +184,8 @@ fn summaries_without_a_subject_are_counted() {
 fn speaking_programs_are_counted_in_comments_alone() {
     let tree = Tree::of(&[(
         "a.rs",
-        "//! Told by it: one two three.\n\nfn told(said: u8) {} // it says, sayso, unsaid\n/* four hears */\n",
+        "//! Told by it: one two three.\n\nfn told(said: u8) {} // it says, sayso, unsaid\n\
+         /* four hears */\n",
     )]);
     assert_eq!(speaking_programs(&tree).value, 214.29, "three of 14, the marks of a block comment included");
 }
