@@ -50,11 +50,18 @@ fn without_own_parts<'a>(arrows: &Arrows<'a>) -> Arrows<'a> {
     arrows
 }
 
-/// Prints every circle: its files, and a small set of arrows that would break it if they were turned or
-/// removed.
+/// Prints every circle with a small set of arrows that would break it if they were turned or removed. First
+/// come those that remain without the arrows from modules to their own parts, then all.
 pub(crate) fn print(tree: &Tree) {
     let arrows = arrows(tree);
-    let mut circles = circles(&arrows);
+    println!("\n== circles without arrows from a module to its own parts");
+    print_circles(&without_own_parts(&arrows));
+    println!("\n== all circles");
+    print_circles(&arrows);
+}
+
+fn print_circles(arrows: &Arrows<'_>) {
+    let mut circles = circles(arrows);
     circles.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
     for circle in circles {
         let place =
@@ -66,7 +73,7 @@ pub(crate) fn print(tree: &Tree) {
             println!("    {path} -> {}", within.join(", "));
         }
         println!("  it breaks without:");
-        for (from, to) in arrows_to_remove(&circle, &arrows) {
+        for (from, to) in arrows_to_remove(&circle, arrows) {
             let names: Vec<String> =
                 arrows[from][to].iter().map(|(line, name)| format!("{line} {name}")).collect();
             println!("    {from} -> {to}: {}", names.join(", "));

@@ -34,7 +34,8 @@ const RULES: &[(&str, Rule)] = &[
     ("fuzz targets have small corpora", rules::fuzz_targets_have_small_corpora_and_link_no_rocksdb),
 ];
 
-/// One test for all rules and measures: some runners start a process for each test, and each would parse all files.
+/// One test for all rules and measures: some runners start a process for each test, and each would parse all
+/// files.
 #[test]
 fn every_rule_and_measure_holds() {
     let tree = Tree::get();
