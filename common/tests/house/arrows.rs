@@ -1,0 +1,254 @@
+//! Which crate may use which, and what only some folders may name.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::source::Source;
+use crate::tree::{Tree, root};
+
+/// The crates of ours that each crate may use, from the lowest layer to the highest. Tests use the binary, not
+/// the crates of the engine. `mlgw-testing` is for unit tests, and `mlgw-admin` tests its handlers with the
+/// client of the command line.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("mlgw-common", &[]),
+    ("base2histogram", &[]),
+    ("mlgw-metadata", &["mlgw-common"]),
+    ("mlgw-policies", &["mlgw-common"]),
+    ("mlgw-lab", &["mlgw-api", "mlgw-common", "mlgw-metadata", "mlgw-policies"]),
+    ("mlgw-tiering", &["mlgw-common", "mlgw-metadata", "mlgw-policies"]),
+    ("mlgw-objects", &["mlgw-common", "mlgw-metadata", "mlgw-tiering"]),
+    (
+        "mlgw-policy-runtime",
+        &["mlgw-common", "mlgw-metadata", "mlgw-objects", "mlgw-policies", "mlgw-tiering"],
+    ),
+    ("mlgw-api", &[]),
+    ("mlgw-testing", &["mlgw-api", "mlgw-common", "mlgw-objects"]),
+    ("mlgw-wire", &["mlgw-api", "mlgw-common", "mlgw-metadata", "mlgw-objects", "mlgw-tiering"]),
+    (
+        "mlgw-config",
+        &["mlgw-api", "mlgw-common", "mlgw-policies", "mlgw-testing", "mlgw-tiering", "mlgw-wire"],
+    ),
+    ("mlgw-auth", &["mlgw-api", "mlgw-common", "mlgw-testing", "mlgw-wire"]),
+    ("mlgw-body", &["mlgw-api", "mlgw-auth", "mlgw-common", "mlgw-objects", "mlgw-testing", "mlgw-wire"]),
+    ("mlgw-telemetry", &["mlgw-common", "mlgw-config", "mlgw-objects", "mlgw-testing", "mlgw-wire"]),
+    ("mlgw-listener", &["mlgw-common", "mlgw-config", "mlgw-objects", "mlgw-telemetry", "mlgw-wire"]),
+    ("mlgw-credentials", &["mlgw-api", "mlgw-auth", "mlgw-common", "mlgw-metadata", "mlgw-wire"]),
+    (
+        "mlgw-protocol",
+        &[
+            "mlgw-auth",
+            "mlgw-body",
+            "mlgw-common",
+            "mlgw-config",
+            "mlgw-credentials",
+            "mlgw-listener",
+            "mlgw-metadata",
+            "mlgw-objects",
+            "mlgw-policies",
+            "mlgw-policy-runtime",
+            "mlgw-telemetry",
+            "mlgw-testing",
+            "mlgw-tiering",
+            "mlgw-wire",
+        ],
+    ),
+    (
+        "mlgw-background",
+        &[
+            "mlgw-common",
+            "mlgw-metadata",
+            "mlgw-objects",
+            "mlgw-policies",
+            "mlgw-policy-runtime",
+            "mlgw-telemetry",
+            "mlgw-tiering",
+            "mlgw-wire",
+        ],
+    ),
+    (
+        "mlgw-store",
+        &[
+            "mlgw-api",
+            "mlgw-background",
+            "mlgw-common",
+            "mlgw-config",
+            "mlgw-credentials",
+            "mlgw-metadata",
+            "mlgw-telemetry",
+            "mlgw-tiering",
+        ],
+    ),
+    (
+        "mlgw-admin",
+        &[
+            "mlgw-api",
+            "mlgw-auth",
+            "mlgw-background",
+            "mlgw-cli",
+            "mlgw-common",
+            "mlgw-config",
+            "mlgw-credentials",
+            "mlgw-lab",
+            "mlgw-listener",
+            "mlgw-metadata",
+            "mlgw-objects",
+            "mlgw-policies",
+            "mlgw-policy-runtime",
+            "mlgw-store",
+            "mlgw-telemetry",
+            "mlgw-testing",
+            "mlgw-tiering",
+            "mlgw-wire",
+        ],
+    ),
+    (
+        "mlgw-cli",
+        &[
+            "mlgw-api",
+            "mlgw-common",
+            "mlgw-config",
+            "mlgw-lab",
+            "mlgw-metadata",
+            "mlgw-objects",
+            "mlgw-policies",
+            "mlgw-testing",
+            "mlgw-tiering",
+        ],
+    ),
+    (
+        "mlgw-server",
+        &[
+            "mlgw-admin",
+            "mlgw-api",
+            "mlgw-auth",
+            "mlgw-background",
+            "mlgw-common",
+            "mlgw-config",
+            "mlgw-credentials",
+            "mlgw-listener",
+            "mlgw-metadata",
+            "mlgw-objects",
+            "mlgw-policy-runtime",
+            "mlgw-protocol",
+            "mlgw-store",
+            "mlgw-telemetry",
+            "mlgw-tiering",
+            "mlgw-wire",
+        ],
+    ),
+    (
+        "mlgw",
+        &[
+            "mlgw-api",
+            "mlgw-cli",
+            "mlgw-common",
+            "mlgw-config",
+            "mlgw-metadata",
+            "mlgw-server",
+            "mlgw-store",
+            "mlgw-tiering",
+        ],
+    ),
+    ("mlgw-tests", &["mlgw-common"]),
+];
+
+/// Crates that know no protocol: they depend on no crate of HTTP.
+const WITHOUT_HTTP: &[&str] = &[
+    "mlgw-api",
+    "mlgw-common",
+    "mlgw-config",
+    "mlgw-credentials",
+    "mlgw-lab",
+    "mlgw-metadata",
+    "mlgw-objects",
+    "mlgw-policies",
+    "mlgw-policy-runtime",
+    "mlgw-server",
+    "mlgw-store",
+];
+
+/// Crates that only some folders may name.
+const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
+    ("openraft", &["metadata/src/raft"]),
+    ("rocksdb", &["metadata/src/store"]),
+    ("hyper", &["gateway/listener", "tests", "tiering/src/origin"]),
+    ("axum", &["gateway/admin"]),
+    ("opendal", &["tiering/src/upstream"]),
+    ("reqsign_aws_v4", &["tiering/src/upstream"]),
+    ("reqsign_core", &["tiering/src/upstream"]),
+    ("reqwest", &["tiering/src/upstream"]),
+];
+
+/// Crates use each other along the arrows only, and every target of theirs is among the files that are read.
+pub(crate) fn crates_use_each_other_along_the_arrows_only(tree: &Tree) -> Vec<String> {
+    let out = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let mut found = Vec::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        let Some((_, allowed)) = ARROWS.iter().find(|(row, _)| *row == name) else {
+            found.push(format!("{name} has no row"));
+            continue;
+        };
+        for target in package["targets"].as_array().unwrap() {
+            let path = Path::new(target["src_path"].as_str().unwrap());
+            let path = path.strip_prefix(root()).unwrap_or(path).to_string_lossy();
+            if !tree.sources.contains_key(&*path) {
+                found.push(format!("{path} of {name} is not read: its folder is missing in this test"));
+            }
+        }
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let dependency = dependency["name"].as_str().unwrap();
+            let ours = dependency == "mlgw" || dependency.starts_with("mlgw-");
+            let is_http = ["http", "hyper", "axum"].iter().any(|prefix| dependency.starts_with(prefix));
+            if ours && !allowed.contains(&dependency) || is_http && WITHOUT_HTTP.contains(&name) {
+                found.push(format!("{name} uses {dependency}"));
+            }
+        }
+    }
+    found
+}
+
+/// Crates behind a seam are named only there, and every row of the tables is in use.
+pub(crate) fn what_is_behind_a_seam_is_named_only_there(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, folders) in NAMED_ONLY_IN {
+        let mut unused = folders.to_vec();
+        for (path, source) in &tree.sources {
+            let Some(line) = line_that_names(source, &[name]) else { continue };
+            unused.retain(|folder| !path.starts_with(folder));
+            if !folders.iter().any(|folder| path.starts_with(folder)) {
+                found.push(format!("{path}:{line} names {name}"));
+            }
+        }
+        let out_of_date = |folder| format!("no file in {folder} names {name}: the row is out of date");
+        found.extend(unused.into_iter().map(out_of_date));
+    }
+    found
+}
+
+/// The first line of a file with a path, in code or an import, that begins with these names.
+fn line_that_names(source: &Source, name: &[&str]) -> Option<usize> {
+    let begins = |path: &[String]| path.len() >= name.len() && path.iter().zip(name).all(|(a, b)| a == b);
+    let imports = source.imports.iter().map(|import| (&import.path, import.line));
+    let paths = source.paths.iter().map(|(mention, line)| (&mention.path, *line));
+    imports.chain(paths).filter(|(path, _)| begins(path)).map(|(_, line)| line).min()
+}
+
+#[test]
+fn a_crate_is_named_by_code_and_not_by_comments() {
+    let tree = Tree::of(&[
+        ("a.rs", "//! Of rocksdb::DB.\nfn f() { let _ = \"rocksdb::DB\"; my::rocksdb::f(); }"),
+        ("b.rs", "//! B.\nuse {std::fs, rocksdb::{DB, Options}};"),
+        ("c.rs", "//! C.\nfn f() {\n    log!(rocksdb::properties::STATS);\n}"),
+        ("d.rs", "//! D.\nuse rocksdb;"),
+    ]);
+    let found: Vec<Option<usize>> =
+        tree.sources.values().map(|source| line_that_names(source, &["rocksdb"])).collect();
+    assert_eq!(found, [None, Some(2), Some(3), Some(2)]);
+}

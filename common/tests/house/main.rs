@@ -1,0 +1,50 @@
+//! The rules of the house and its measures. Rules hold always: which crate may use which, what only some
+//! folders may name, how long a file and a function may be. Measures have a goal, and may only come nearer to
+//! it (`measures.toml`).
+//!
+//! Every file is parsed once in a process; the facts of [`source::Source`] are all that rules and measures
+//! see. Each measure has a test on a literal snippet, so that none can count nothing unnoticed.
+
+mod arrows;
+mod circles;
+mod comments;
+mod measures;
+mod prose;
+mod rules;
+mod sizes;
+mod source;
+mod tree;
+mod types;
+mod words;
+
+use tree::Tree;
+
+/// A rule returns one line for each violation.
+type Rule = fn(&Tree) -> Vec<String>;
+
+const RULES: &[(&str, Rule)] = &[
+    ("crates use each other along the arrows only", arrows::crates_use_each_other_along_the_arrows_only),
+    ("what is behind a seam is named only there", arrows::what_is_behind_a_seam_is_named_only_there),
+    ("files and functions stay readable", sizes::files_and_functions_stay_readable),
+    ("every file opens with its purpose", rules::every_file_opens_with_its_purpose),
+    ("unsafe code is in listed files only", rules::unsafe_code_is_in_listed_files_only),
+    ("nothing unwraps outside tests", rules::nothing_unwraps_outside_tests),
+    ("nothing is left for later", rules::nothing_is_left_for_later),
+    ("every test behind a promise is there", rules::every_test_behind_a_promise_is_there),
+    ("fuzz targets have small corpora", rules::fuzz_targets_have_small_corpora_and_link_no_rocksdb),
+];
+
+/// One test for all rules and measures: some runners start a process for each test, and each would parse all
+/// files.
+#[test]
+fn every_rule_and_measure_holds() {
+    let tree = Tree::get();
+    let mut failures = String::new();
+    let rules = RULES.iter().map(|(rule, check)| (*rule, check(tree)));
+    for (rule, found) in rules.chain([("every measure holds", measures::failures(tree))]) {
+        if !found.is_empty() {
+            failures += &format!("\n{rule}:\n  {}\n", found.join("\n  "));
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
