@@ -87,3 +87,12 @@ slow_disk() { program_of_tests mlgw-slow-disk; }
 install_build_packages() {
     apt_install g++ libclang-dev
 }
+
+# server_packages: prints the packages above the object layer, one a line. The packages below do not rest on them.
+server_packages() {
+    local file
+    for file in "$REPO"/gateway/*/Cargo.toml "$REPO"/policies/runtime/Cargo.toml; do
+        case $file in */gateway/api/* | */gateway/objects/*) continue ;; esac
+        sed -n 's/^name = "\(mlgw-.*\)"$/\1/p' "$file"
+    done
+}

@@ -84,7 +84,7 @@ fn default_of(setting: &Setting) -> String {
 pub fn documentation() -> String {
     let mut out = String::from(
         "# Configuration\n\n\
-         Printed from the table of settings (`gateway/src/config/table.rs`); a test keeps it true.\n\n\
+         Printed from the table of settings (`gateway/config/src/table.rs`); a test keeps it true.\n\n\
          Four layers, weakest first: built-in, the TOML file of `--config` (or `MLGW_CONFIG`), `MLGW_SECTION__KEY`\n\
          variables, flags. An unknown key or variable and a wrong value are refused with their place, the reason and\n\
          the nearest right name; `mlgw config check FILE` finds them without starting anything, `mlgw config show`\n\

@@ -262,7 +262,7 @@ metrics! {
 pub fn documentation() -> String {
     let mut out = String::from(
         "# Metrics\n\n\
-         Printed from the table of metrics (`gateway/src/metrics/table.rs`); a test keeps it true.\n\n\
+         Printed from the table of metrics (`gateway/telemetry/src/table.rs`); a test keeps it true.\n\n\
          `/metrics` on `admin.listen` (or `metrics.listen`) serves them in the OpenMetrics text format, without\n\
          authentication. Labels are bounded: no value of one comes from a request; of buckets the 200 largest have\n\
          their own, and `other` is the rest. Units are in the names. [OPERATIONS.md](OPERATIONS.md) says which to watch.\n\n\
