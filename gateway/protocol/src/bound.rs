@@ -31,7 +31,7 @@ use mlgw_tiering::bound::{BoundBucket, Pass};
 use mlgw_tiering::origin::OriginError;
 use mlgw_tiering::writeback::Queue;
 use mlgw_wire::error::{Code, S3Error};
-use mlgw_wire::operation::{Operation, Support};
+use mlgw_wire::operation::{Operation, Support, Supported};
 use std::sync::Arc;
 
 /// A bucket and what it fronts.
@@ -96,54 +96,59 @@ pub async fn dispatch(
     body: Upload<'_>,
     fronted: Fronted,
 ) -> S3Result {
-    use Operation as O;
-    match operation {
-        O::GetObject => match back::get_object(gateway, request, &fronted).await? {
+    use Supported as S;
+    let not_offered = || Err(not_offered(&fronted.bucket.name, &fronted.binding, operation.name()));
+    let supported = match operation.support() {
+        Support::Full(supported) => supported,
+        Support::Absent => return bucket_config::absent(gateway, request, operation),
+        Support::None => return not_offered(),
+    };
+    match supported {
+        S::GetObject => match back::get_object(gateway, request, &fronted).await? {
             Some(dirty) => Ok(dirty),
             None => read::get_object(gateway, request, &fronted).await,
         },
-        O::HeadObject => match back::head_object(gateway, request, &fronted).await? {
+        S::HeadObject => match back::head_object(gateway, request, &fronted).await? {
             Some(dirty) => Ok(dirty),
             None => read::head_object(request, &fronted).await,
         },
-        O::ListObjects => list::list_objects(request, &fronted).await,
-        O::ListObjectsV2 => list::list_objects_v2(request, &fronted).await,
-        O::HeadBucket => bucket::head(gateway, request),
-        O::GetBucketLocation => bucket::location(gateway, request),
-        O::DeleteBucket => Err(S3Error::new(Code::NotImplemented).message(format!(
+        S::ListObjects => list::list_objects(request, &fronted).await,
+        S::ListObjectsV2 => list::list_objects_v2(request, &fronted).await,
+        S::HeadBucket => bucket::head(gateway, request),
+        S::GetBucketLocation => bucket::location(gateway, request),
+        S::DeleteBucket => Err(S3Error::new(Code::NotImplemented).message(format!(
             "The bucket {0:?} is bound to the upstream {1:?}: `mlgw bucket unbind {0}` ends that, and all stays there.",
             fronted.bucket.name, fronted.binding.upstream
         ))),
-        O::CreateBucket => Err(S3Error::new(Code::BucketAlreadyOwnedByYou)),
-        O::GetObjectTagging => {
+        S::CreateBucket => Err(S3Error::new(Code::BucketAlreadyOwnedByYou)),
+        S::GetObjectTagging => {
             back::through(request, operation, &fronted).await?;
             tagging::get(request, &fronted).await
         }
-        O::GetObjectAttributes => {
+        S::GetObjectAttributes => {
             back::through(request, operation, &fronted).await?;
             read::attributes(request, &fronted).await
         }
-        O::ListParts => match back_parts::find(gateway, request, &fronted)? {
+        S::ListParts => match back_parts::find(gateway, request, &fronted)? {
             Some(found) => back_parts::with_upload(gateway, operation, request, &fronted, body, found).await,
             None => multipart::list_parts(request, &fronted).await,
         },
-        O::ListMultipartUploads if fronted.queue.is_some() => {
+        S::ListMultipartUploads if fronted.queue.is_some() => {
             back_parts::list_uploads(gateway, request, &fronted)
         }
-        O::ListMultipartUploads => multipart::list_uploads(request, &fronted).await,
-        O::PutObject
-        | O::CopyObject
-        | O::DeleteObject
-        | O::DeleteObjects
-        | O::CreateMultipartUpload
-        | O::UploadPart
-        | O::UploadPartCopy
-        | O::CompleteMultipartUpload
-        | O::AbortMultipartUpload
-        | O::PutObjectTagging
-        | O::DeleteObjectTagging => write(gateway, operation, request, body, fronted).await,
-        other if other.support() == Support::Absent => bucket_config::absent(gateway, request, other),
-        other => Err(not_offered(&fronted.bucket.name, &fronted.binding, other.name())),
+        S::ListMultipartUploads => multipart::list_uploads(request, &fronted).await,
+        S::PutObject
+        | S::CopyObject
+        | S::DeleteObject
+        | S::DeleteObjects
+        | S::CreateMultipartUpload
+        | S::UploadPart
+        | S::UploadPartCopy
+        | S::CompleteMultipartUpload
+        | S::AbortMultipartUpload
+        | S::PutObjectTagging
+        | S::DeleteObjectTagging => write(gateway, operation, request, body, fronted).await,
+        S::ListBuckets | S::ListObjectVersions | S::PostObject => not_offered(),
     }
 }
 

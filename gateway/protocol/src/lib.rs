@@ -61,7 +61,7 @@ use mlgw_wire::lanes;
 use mlgw_wire::operation;
 use mlgw_wire::target;
 use mlgw_wire::values;
-use operation::{Level, Operation, Support};
+use operation::{Level, Operation, Support, Supported};
 use request::{Query, Request, Target};
 use response::{S3Response, S3Result};
 use std::pin::pin;
@@ -241,51 +241,53 @@ async fn dispatch(
     if let Some(bucket) = bound::of_request(gateway, request)? {
         return Box::pin(bound::dispatch(gateway, operation, request, body, bucket)).await;
     }
-    if operation.support() == Support::None {
-        return Err(S3Error::not_implemented(operation.name()));
-    }
-    match operation {
-        Operation::GetObject => get::get_object(gateway, request).await,
-        Operation::HeadObject => get::head_object(gateway, request),
-        // What this waits for is tens of kilobytes large; it is moved once, and not for every GET.
-        other => Box::pin(dispatch_other(gateway, other, request, body)).await,
+    match operation.support() {
+        Support::Full(Supported::GetObject) => get::get_object(gateway, request).await,
+        Support::Full(Supported::HeadObject) => get::head_object(gateway, request),
+        // The future of the other operations is tens of kilobytes large. It is moved once, and not for a GET.
+        Support::Full(other) => Box::pin(dispatch_supported(gateway, other, request, body)).await,
+        Support::Absent => bucket_config::absent(gateway, request, operation),
+        Support::None => Err(S3Error::not_implemented(operation.name())),
     }
 }
 
-async fn dispatch_other(
+/// Calls the handler of an operation. The match has no catch-all arm.
+async fn dispatch_supported(
     gateway: &Arc<Gateway>,
-    operation: Operation,
+    operation: Supported,
     request: &Request<'_>,
     body: Upload<'_>,
 ) -> S3Result {
-    use Operation as O;
+    use Supported as S;
     match operation {
-        O::PutObject => put::put_object(gateway, request, body).await,
-        O::DeleteObject => delete::delete_object(gateway, request).await,
-        O::DeleteObjects => delete::delete_objects(gateway, request, body).await,
-        // What copies wait for is larger than what all others do: they are not to pay for it.
-        O::CopyObject => Box::pin(copy::copy_object(gateway, request)).await,
-        O::ListObjects => list::list_objects(gateway, request),
-        O::ListObjectsV2 => list::list_objects_v2(gateway, request),
-        O::ListObjectVersions => list_versions::list_object_versions(gateway, request),
-        O::CreateMultipartUpload => multipart::create(gateway, request).await,
-        O::UploadPart => multipart::upload_part(gateway, request, body).await,
-        O::UploadPartCopy => Box::pin(copy::upload_part_copy(gateway, request)).await,
-        O::CompleteMultipartUpload => multipart::complete(gateway, request, body).await,
-        O::AbortMultipartUpload => multipart::abort(gateway, request).await,
-        O::ListParts => multipart::list_parts(gateway, request),
-        O::ListMultipartUploads => multipart::list_uploads(gateway, request),
-        O::GetObjectAttributes => attributes::get_object_attributes(gateway, request),
-        O::GetObjectTagging => tagging::get(gateway, request),
-        O::PutObjectTagging => tagging::put(gateway, request, body).await,
-        O::DeleteObjectTagging => tagging::delete(gateway, request).await,
-        O::ListBuckets => bucket::list(gateway, request),
-        O::CreateBucket => bucket::create(gateway, request, body).await,
-        O::HeadBucket => bucket::head(gateway, request),
-        O::DeleteBucket => bucket::delete(gateway, request).await,
-        O::GetBucketLocation => bucket::location(gateway, request),
-        other if other.support() == Support::Absent => bucket_config::absent(gateway, request, other),
-        other => Err(S3Error::not_implemented(other.name())),
+        S::GetObject => get::get_object(gateway, request).await,
+        S::HeadObject => get::head_object(gateway, request),
+        S::PutObject => put::put_object(gateway, request, body).await,
+        S::DeleteObject => delete::delete_object(gateway, request).await,
+        S::DeleteObjects => delete::delete_objects(gateway, request, body).await,
+        // The futures of copies are larger than all others, which should not pay for them.
+        S::CopyObject => Box::pin(copy::copy_object(gateway, request)).await,
+        S::ListObjects => list::list_objects(gateway, request),
+        S::ListObjectsV2 => list::list_objects_v2(gateway, request),
+        S::ListObjectVersions => list_versions::list_object_versions(gateway, request),
+        S::CreateMultipartUpload => multipart::create(gateway, request).await,
+        S::UploadPart => multipart::upload_part(gateway, request, body).await,
+        S::UploadPartCopy => Box::pin(copy::upload_part_copy(gateway, request)).await,
+        S::CompleteMultipartUpload => multipart::complete(gateway, request, body).await,
+        S::AbortMultipartUpload => multipart::abort(gateway, request).await,
+        S::ListParts => multipart::list_parts(gateway, request),
+        S::ListMultipartUploads => multipart::list_uploads(gateway, request),
+        S::GetObjectAttributes => attributes::get_object_attributes(gateway, request),
+        S::GetObjectTagging => tagging::get(gateway, request),
+        S::PutObjectTagging => tagging::put(gateway, request, body).await,
+        S::DeleteObjectTagging => tagging::delete(gateway, request).await,
+        S::ListBuckets => bucket::list(gateway, request),
+        S::CreateBucket => bucket::create(gateway, request, body).await,
+        S::HeadBucket => bucket::head(gateway, request),
+        S::DeleteBucket => bucket::delete(gateway, request).await,
+        S::GetBucketLocation => bucket::location(gateway, request),
+        // A form carries its own signature and is answered before this ([`post_object`]).
+        S::PostObject => Err(S3Error::not_implemented(Operation::PostObject.name())),
     }
 }
 

@@ -25,34 +25,61 @@ pub enum Level {
 }
 
 macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident: $support:ident $action:ident,)*) => {
+    (
+        full { $($full:ident: $full_action:ident,)* }
+        absent { $($absent:ident: $absent_action:ident,)* }
+        none { $($(#[$doc:meta])* $none:ident: $none_action:ident,)* }
+    ) => {
         /// An operation of the S3 API, under the name AWS gives it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "AWS's own names, documented by AWS")]
         pub enum Operation {
-            $($name,)*
+            $($full,)* $($absent,)* $($(#[$doc])* $none,)*
+        }
+
+        /// An operation that mlgw offers. A match over these has no catch-all arm, so that an operation without
+        /// a handler does not compile.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "AWS's own names, documented by AWS")]
+        pub enum Supported {
+            $($full,)*
         }
 
         impl Operation {
             /// Every operation, in the order of their discriminants.
-            pub const ALL: &[Operation] = &[$(Operation::$name,)*];
+            pub const ALL: &[Operation] =
+                &[$(Operation::$full,)* $(Operation::$absent,)* $(Operation::$none,)*];
 
             /// AWS's name of the operation.
             #[must_use]
             pub const fn name(self) -> &'static str {
-                match self { $(Operation::$name => stringify!($name),)* }
+                match self {
+                    $(Operation::$full => stringify!($full),)*
+                    $(Operation::$absent => stringify!($absent),)*
+                    $(Operation::$none => stringify!($none),)*
+                }
             }
 
             /// Whether mlgw answers the operation, or only names it.
             #[must_use]
+            #[inline]
             pub const fn support(self) -> Support {
-                match self { $(Operation::$name => Support::$support,)* }
+                match self {
+                    $(Operation::$full => Support::Full(Supported::$full),)*
+                    $(Operation::$absent => Support::Absent,)*
+                    $(Operation::$none => Support::None,)*
+                }
             }
 
             /// The right that a caller needs.
             #[must_use]
+            #[inline]
             pub const fn action(self) -> Action {
-                match self { $(Operation::$name => Action::$action,)* }
+                match self {
+                    $(Operation::$full => Action::$full_action,)*
+                    $(Operation::$absent => Action::$absent_action,)*
+                    $(Operation::$none => Action::$none_action,)*
+                }
             }
         }
     };
@@ -62,7 +89,7 @@ macro_rules! operations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
     /// Does what AWS does.
-    Full,
+    Full(Supported),
     /// Answers as AWS does for a bucket or object without such a configuration.
     Absent,
     /// Answers `NotImplemented`.
@@ -70,103 +97,106 @@ pub enum Support {
 }
 
 operations! {
-    ListBuckets: Full List,
-    CreateBucket: Full Admin,
-    HeadBucket: Full List,
-    DeleteBucket: Full Admin,
-    GetBucketLocation: Full List,
-    ListObjects: Full List,
-    ListObjectsV2: Full List,
-    ListObjectVersions: Full List,
-    ListMultipartUploads: Full List,
-    DeleteObjects: Full Write,
-    PostObject: Full Write,
-
-    GetObject: Full Read,
-    HeadObject: Full Read,
-    PutObject: Full Write,
-    CopyObject: Full Write,
-    DeleteObject: Full Write,
-    GetObjectAttributes: Full Read,
-    GetObjectTagging: Full Read,
-    PutObjectTagging: Full Write,
-    DeleteObjectTagging: Full Write,
-    CreateMultipartUpload: Full Write,
-    UploadPart: Full Write,
-    UploadPartCopy: Full Write,
-    CompleteMultipartUpload: Full Write,
-    AbortMultipartUpload: Full Write,
-    ListParts: Full Read,
-
-    GetBucketAcl: Absent List,
-    GetBucketVersioning: Absent List,
-    GetBucketPolicy: Absent List,
-    GetBucketPolicyStatus: Absent List,
-    GetBucketCors: Absent List,
-    GetBucketLifecycleConfiguration: Absent List,
-    GetBucketEncryption: Absent List,
-    GetBucketTagging: Absent List,
-    GetBucketWebsite: Absent List,
-    GetBucketLogging: Absent List,
-    GetBucketNotificationConfiguration: Absent List,
-    GetBucketReplication: Absent List,
-    GetBucketRequestPayment: Absent List,
-    GetBucketAccelerateConfiguration: Absent List,
-    GetBucketOwnershipControls: Absent List,
-    GetPublicAccessBlock: Absent List,
-    GetObjectLockConfiguration: Absent List,
-    GetObjectAcl: Absent Read,
-    GetObjectRetention: Absent Read,
-    GetObjectLegalHold: Absent Read,
-
-    PutBucketAcl: None Admin,
-    PutBucketVersioning: None Admin,
-    PutBucketPolicy: None Admin,
-    DeleteBucketPolicy: None Admin,
-    PutBucketCors: None Admin,
-    DeleteBucketCors: None Admin,
-    PutBucketLifecycleConfiguration: None Admin,
-    DeleteBucketLifecycle: None Admin,
-    PutBucketEncryption: None Admin,
-    DeleteBucketEncryption: None Admin,
-    PutBucketTagging: None Admin,
-    DeleteBucketTagging: None Admin,
-    PutBucketWebsite: None Admin,
-    DeleteBucketWebsite: None Admin,
-    PutBucketLogging: None Admin,
-    PutBucketNotificationConfiguration: None Admin,
-    PutBucketReplication: None Admin,
-    DeleteBucketReplication: None Admin,
-    PutBucketRequestPayment: None Admin,
-    PutBucketAccelerateConfiguration: None Admin,
-    PutBucketOwnershipControls: None Admin,
-    DeleteBucketOwnershipControls: None Admin,
-    PutPublicAccessBlock: None Admin,
-    DeletePublicAccessBlock: None Admin,
-    PutObjectLockConfiguration: None Admin,
-    BucketAnalyticsConfiguration: None Admin,
-    BucketInventoryConfiguration: None Admin,
-    BucketMetricsConfiguration: None Admin,
-    BucketIntelligentTieringConfiguration: None Admin,
-    BucketMetadataConfiguration: None Admin,
-    CreateSession: None Admin,
-    GetBucketAbac: None List,
-    PutBucketAbac: None Admin,
-    PutObjectAcl: None Write,
-    PutObjectRetention: None Write,
-    PutObjectLegalHold: None Write,
-    GetObjectTorrent: None Read,
-    GetObjectAnnotation: None Read,
-    PutObjectAnnotation: None Write,
-    DeleteObjectAnnotation: None Write,
-    UpdateObjectEncryption: None Write,
-    RestoreObject: None Write,
-    SelectObjectContent: None Read,
-    RenameObject: None Write,
-    AppendObject: None Write,
-    WriteGetObjectResponse: None Write,
-    /// No operation of S3 has this method at this place.
-    Unknown: None Admin,
+    full {
+        ListBuckets: List,
+        CreateBucket: Admin,
+        HeadBucket: List,
+        DeleteBucket: Admin,
+        GetBucketLocation: List,
+        ListObjects: List,
+        ListObjectsV2: List,
+        ListObjectVersions: List,
+        ListMultipartUploads: List,
+        DeleteObjects: Write,
+        PostObject: Write,
+        GetObject: Read,
+        HeadObject: Read,
+        PutObject: Write,
+        CopyObject: Write,
+        DeleteObject: Write,
+        GetObjectAttributes: Read,
+        GetObjectTagging: Read,
+        PutObjectTagging: Write,
+        DeleteObjectTagging: Write,
+        CreateMultipartUpload: Write,
+        UploadPart: Write,
+        UploadPartCopy: Write,
+        CompleteMultipartUpload: Write,
+        AbortMultipartUpload: Write,
+        ListParts: Read,
+    }
+    absent {
+        GetBucketAcl: List,
+        GetBucketVersioning: List,
+        GetBucketPolicy: List,
+        GetBucketPolicyStatus: List,
+        GetBucketCors: List,
+        GetBucketLifecycleConfiguration: List,
+        GetBucketEncryption: List,
+        GetBucketTagging: List,
+        GetBucketWebsite: List,
+        GetBucketLogging: List,
+        GetBucketNotificationConfiguration: List,
+        GetBucketReplication: List,
+        GetBucketRequestPayment: List,
+        GetBucketAccelerateConfiguration: List,
+        GetBucketOwnershipControls: List,
+        GetPublicAccessBlock: List,
+        GetObjectLockConfiguration: List,
+        GetObjectAcl: Read,
+        GetObjectRetention: Read,
+        GetObjectLegalHold: Read,
+    }
+    none {
+        PutBucketAcl: Admin,
+        PutBucketVersioning: Admin,
+        PutBucketPolicy: Admin,
+        DeleteBucketPolicy: Admin,
+        PutBucketCors: Admin,
+        DeleteBucketCors: Admin,
+        PutBucketLifecycleConfiguration: Admin,
+        DeleteBucketLifecycle: Admin,
+        PutBucketEncryption: Admin,
+        DeleteBucketEncryption: Admin,
+        PutBucketTagging: Admin,
+        DeleteBucketTagging: Admin,
+        PutBucketWebsite: Admin,
+        DeleteBucketWebsite: Admin,
+        PutBucketLogging: Admin,
+        PutBucketNotificationConfiguration: Admin,
+        PutBucketReplication: Admin,
+        DeleteBucketReplication: Admin,
+        PutBucketRequestPayment: Admin,
+        PutBucketAccelerateConfiguration: Admin,
+        PutBucketOwnershipControls: Admin,
+        DeleteBucketOwnershipControls: Admin,
+        PutPublicAccessBlock: Admin,
+        DeletePublicAccessBlock: Admin,
+        PutObjectLockConfiguration: Admin,
+        BucketAnalyticsConfiguration: Admin,
+        BucketInventoryConfiguration: Admin,
+        BucketMetricsConfiguration: Admin,
+        BucketIntelligentTieringConfiguration: Admin,
+        BucketMetadataConfiguration: Admin,
+        CreateSession: Admin,
+        GetBucketAbac: List,
+        PutBucketAbac: Admin,
+        PutObjectAcl: Write,
+        PutObjectRetention: Write,
+        PutObjectLegalHold: Write,
+        GetObjectTorrent: Read,
+        GetObjectAnnotation: Read,
+        PutObjectAnnotation: Write,
+        DeleteObjectAnnotation: Write,
+        UpdateObjectEncryption: Write,
+        RestoreObject: Write,
+        SelectObjectContent: Read,
+        RenameObject: Write,
+        AppendObject: Write,
+        WriteGetObjectResponse: Write,
+        /// No operation of S3 has this method at this place.
+        Unknown: Admin,
+    }
 }
 
 /// What a request shows of itself for the choice of its operation.
