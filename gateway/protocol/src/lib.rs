@@ -51,7 +51,7 @@ use mlgw_objects::memory::Account;
 use mlgw_objects::stages::{follow, stage_at_once};
 use mlgw_policy_runtime::Policies;
 use mlgw_telemetry::Metrics;
-use mlgw_telemetry::observed::{Arrival, Observed};
+use mlgw_telemetry::observed::{Arrival, Failure, Observed};
 use mlgw_tiering::Keeper;
 use mlgw_tiering::bound::Bound;
 use mlgw_tiering::writeback::WriteBack;
@@ -126,6 +126,7 @@ pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, pee
     let mut response = match answered {
         Ok(response) => response,
         Err(error) => {
+            observed.note_failure(Failure { code: error.code(), short_of: error.shortage() });
             if let Some(cause) = error.cause() {
                 log_cause(&error, cause, &id);
             }

@@ -36,6 +36,12 @@ pub(super) struct Line {
     bucket: Option<String>,
     path: String,
     status: u16,
+    /// The S3 code of an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'static str>,
+    /// What was short, if that was why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    short_of: Option<&'static str>,
     bytes_in: u64,
     bytes_out: u64,
     first_byte_ms: f64,
@@ -55,6 +61,8 @@ impl Line {
             bucket: notes.bucket,
             path: notes.path,
             status: ending.status,
+            error: ending.failure.map(|failure| failure.code.as_str()),
+            short_of: ending.failure.and_then(|failure| failure.short_of),
             bytes_in: ending.bytes_in,
             bytes_out: ending.bytes_out,
             first_byte_ms: millis(ending.first_byte),

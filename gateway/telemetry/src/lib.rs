@@ -21,6 +21,7 @@ use exposition::{Family, Value};
 use mlgw_common::histogram::{Durations, Histogram};
 use mlgw_objects::Shortage;
 use mlgw_objects::metrics::{ObjectMetrics, QUOTAS};
+use mlgw_wire::error::Code;
 use mlgw_wire::operation::Operation;
 use slow_log::SlowLog;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use table::{
     ACCESS_LOG_LINES, CONNECTIONS, FIRST_BYTE, INFLIGHT_REQUESTS, QUOTA_REFUSED, REQUEST_BYTES,
-    REQUEST_DURATION, REQUEST_ERRORS, REQUESTS, THROTTLED,
+    REQUEST_DURATION, REQUEST_ERROR_CODES, REQUEST_ERRORS, REQUESTS, THROTTLED,
 };
 use traces::Traces;
 
@@ -62,6 +63,8 @@ struct OfOperation {
 #[derive(Debug)]
 pub struct Metrics {
     operations: Vec<OfOperation>,
+    /// Answers with an error, by the place of its code in [`Code::ALL`].
+    error_codes: Vec<AtomicU64>,
     inflight: AtomicI64,
     connections: AtomicI64,
     /// Those of the object layer.
@@ -133,6 +136,7 @@ impl Metrics {
     pub fn new(slow_request_millis: u64) -> Self {
         Self {
             operations: Operation::ALL.iter().map(|_| OfOperation::default()).collect(),
+            error_codes: Code::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             inflight: AtomicI64::new(0),
             connections: AtomicI64::new(0),
             objects: Arc::default(),
@@ -148,6 +152,10 @@ impl Metrics {
         of.statuses[at].fetch_add(1, Relaxed);
         of.duration.record(took);
         self.inflight.fetch_sub(1, Relaxed);
+    }
+
+    fn count_error(&self, code: Code) {
+        self.error_codes[code as usize].fetch_add(1, Relaxed);
     }
 
     fn of(&self, operation: Operation) -> &OfOperation {
@@ -211,6 +219,13 @@ impl Metrics {
             bytes.push(&[op, "in"], Value::Count(of.bytes_in.load(Relaxed)));
             bytes.push(&[op, "out"], Value::Count(of.bytes_out.load(Relaxed)));
         }
+        let mut codes = Family::new(REQUEST_ERROR_CODES);
+        for (code, count) in Code::ALL.iter().zip(&self.error_codes) {
+            let count = count.load(Relaxed);
+            if count > 0 {
+                codes.push(&[code.as_str()], Value::Count(count));
+            }
+        }
         let mut over = Family::new(QUOTA_REFUSED);
         for (quota, count) in QUOTAS.iter().zip(self.objects.quota_refused()) {
             over.push(&[quota], Value::Count(count));
@@ -226,7 +241,7 @@ impl Metrics {
             .with(&["written"], Value::Count(written))
             .with(&["dropped"], Value::Count(dropped));
         let errors = Family::single(REQUEST_ERRORS, Value::Count(errors));
-        vec![requests, errors, duration, first_byte, bytes, inflight, connections, short, over, access_log]
+        vec![requests, errors, codes, duration, first_byte, bytes, inflight, connections, short, over, access_log]
     }
 }
 

@@ -13,6 +13,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::Timestamp;
 use mlgw_objects::stages::Stages;
+use mlgw_wire::error::Code;
 use mlgw_wire::operation::Operation;
 use opentelemetry::Context;
 use std::net::SocketAddr;
@@ -32,7 +33,17 @@ pub struct Observed {
     metrics: Arc<Metrics>,
     started: Instant,
     answered: bool,
+    failure: Option<Failure>,
     notes: Option<Box<Notes>>,
+}
+
+/// Why a request was answered with an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure {
+    /// The S3 code of the answer.
+    pub code: Code,
+    /// The name of what was short, if that was why.
+    pub short_of: Option<&'static str>,
 }
 
 /// Who sends a request, and under which number and id it is known.
@@ -77,6 +88,7 @@ pub struct Ending {
     pub(super) bytes_in: u64,
     /// Bytes of the answer's body that were sent.
     pub bytes_out: u64,
+    pub(super) failure: Option<Failure>,
 }
 
 impl Drop for Observed {
@@ -90,6 +102,7 @@ impl Drop for Observed {
                 took,
                 bytes_in: 0,
                 bytes_out: 0,
+                failure: None,
             };
             self.finish(ending, || ("", ""));
         }
@@ -127,6 +140,11 @@ impl Observed {
         }
     }
 
+    /// Notes why the request is answered with an error.
+    pub const fn note_failure(&mut self, failure: Failure) {
+        self.failure = Some(failure);
+    }
+
     /// Where the stages of a traced request are noted.
     #[must_use]
     pub fn stages(&self) -> Option<Arc<Stages>> {
@@ -145,7 +163,7 @@ impl Observed {
             of.bytes_in.fetch_add(bytes_in, Relaxed);
         }
         answer.insert(&SERVER_TIMING, server_timing(took, self.stages().as_deref()));
-        Ending { operation, status, first_byte: took, took, bytes_in, bytes_out: 0 }
+        Ending { operation, status, first_byte: took, took, bytes_in, bytes_out: 0, failure: self.failure }
     }
 
     /// The streamed body of the answer was sent whole, or was given up. `told` returns the path and the id of
@@ -170,7 +188,10 @@ impl Observed {
         if ending.bytes_out > 0 {
             metrics.of(ending.operation).bytes_out.fetch_add(ending.bytes_out, Relaxed);
         }
-        let Ending { operation, status, took, .. } = ending;
+        let Ending { operation, status, took, failure, .. } = ending;
+        if let Some(failure) = failure {
+            metrics.count_error(failure.code);
+        }
         metrics.count(operation, status, took);
         if status != CLIENT_GONE && metrics.slow_log.is_slow(took) {
             let (path, request_id) = told();
@@ -196,6 +217,7 @@ impl Metrics {
             metrics: Arc::clone(self),
             started: Instant::now(),
             answered: false,
+            failure: None,
             notes: None,
         }
     }

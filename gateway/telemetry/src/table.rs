@@ -87,6 +87,8 @@ metrics! {
         "Requests answered, by S3 operation and status; 499 is a client that went away"
     REQUEST_ERRORS: Counter "mlgw_request_errors_total" []
         "Requests that failed because of the server: 5xx, but for 501, which says that it has no such operation, and 503 and 507, which say that it is short of something"
+    REQUEST_ERROR_CODES: Counter "mlgw_request_error_codes_total" ["code"]
+        "Requests answered with an error, by its S3 code"
     REQUEST_DURATION: Histogram "mlgw_request_duration_seconds" ["op"]
         "From the head of a request to the last byte handed to the connection"
     FIRST_BYTE: Histogram "mlgw_first_byte_seconds" ["op" "tier"]

@@ -143,6 +143,10 @@ fn attributes(notes: &Notes, ending: &Ending) -> Vec<KeyValue> {
         KeyValue::new("user_agent.original", notes.user_agent.clone()),
         KeyValue::new("aws.request_id", notes.id.clone()),
     ];
+    let failure = ending.failure;
+    all.extend(failure.map(|failure| KeyValue::new("error.type", failure.code.as_str())));
+    let short_of = failure.and_then(|failure| failure.short_of);
+    all.extend(short_of.map(|name| KeyValue::new("mlgw.short_of", name)));
     all.extend(notes.bucket.clone().map(|bucket| KeyValue::new("aws.s3.bucket", bucket)));
     all.extend(notes.access_key.clone().map(|key| KeyValue::new("enduser.id", key)));
     all

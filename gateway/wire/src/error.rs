@@ -23,6 +23,7 @@ pub struct S3Error {
     fields: Vec<(&'static str, String)>,
     headers: Vec<(HeaderName, HeaderValue)>,
     cause: Option<Box<str>>,
+    short_of: Option<&'static str>,
 }
 
 impl S3Error {
@@ -38,6 +39,7 @@ impl S3Error {
             fields: Vec::new(),
             headers: Vec::new(),
             cause: None,
+            short_of: None,
         }
     }
 
@@ -112,6 +114,19 @@ impl S3Error {
     pub fn caused_by(mut self, cause: impl fmt::Display) -> Self {
         self.cause = Some(cause.to_string().into());
         self
+    }
+
+    /// The same error, because something is short: `name` is that of the shortage.
+    #[must_use]
+    pub const fn short_of(mut self, name: &'static str) -> Self {
+        self.short_of = Some(name);
+        self
+    }
+
+    /// The name of what is short, if that is why. It is for logs; the answer does not carry it.
+    #[must_use]
+    pub const fn shortage(&self) -> Option<&'static str> {
+        self.short_of
     }
 
     /// The code.

@@ -36,7 +36,7 @@ impl From<ObjectError> for S3Error {
 
 impl From<Shortage> for S3Error {
     fn from(shortage: Shortage) -> Self {
-        let error = Self::new(Code::SlowDown);
+        let error = Self::new(Code::SlowDown).short_of(shortage.name());
         match shortage {
             Shortage::Connections | Shortage::Memory | Shortage::Queue => error,
             Shortage::Dirty => {

@@ -48,6 +48,8 @@ fn each_request_has_its_line_once_the_log_is_on() {
         .map(|line| (line["operation"].as_str().unwrap_or_default(), line["status"].as_u64().unwrap_or(0)))
         .collect();
     assert_eq!(told, [("PutObject", 200), ("GetObject", 200), ("GetObject", 404)]);
+    assert_eq!((&lines[2]["error"], lines[2].get("short_of")), (&Value::from("NoSuchKey"), None));
+    assert_eq!(lines[1].get("error"), None, "{}", lines[1]);
     let put = &lines[0];
     assert_eq!((put["path"].as_str(), put["bucket"].as_str()), (Some("/observed/dir/a%20b"), Some(BUCKET)));
     assert_eq!((put["bytes_in"].as_u64(), lines[1]["bytes_out"].as_u64()), (Some(12), Some(12)));
