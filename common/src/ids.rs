@@ -71,6 +71,11 @@ id! {
     Epoch(u64)
 }
 
+impl NodeId {
+    /// The node of a server that is not in a cluster.
+    pub const SINGLE: Self = Self(1);
+}
+
 /// What the checksums of a segment's records are seeded with beside its id. Ids repeat between servers, and
 /// between the timelines of one; stamps do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

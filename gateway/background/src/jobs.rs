@@ -25,8 +25,8 @@ pub use live::Pace;
 pub use migrate::is_empty as is_nothing_there;
 
 use live::Live;
+use mlgw_common::Clock;
 use mlgw_common::limits::{JOB_BLOCKS_MAX, MIB};
-use mlgw_common::{Clock, NodeId};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Dataset, Found, Job, JobKind, JobOrder, JobState};
 use mlgw_objects::Objects;
@@ -43,8 +43,6 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The only node of an embedded server.
-const NODE: NodeId = NodeId(1);
 /// Memory of all imports together: eight of up to five chunks each, and what their connections hold.
 const IMPORT_MEMORY_BYTES: u64 = 64 * MIB;
 

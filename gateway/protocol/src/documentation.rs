@@ -36,7 +36,10 @@ fn page() -> String {
             .to_owned(),
         "## Operations".to_owned(),
         format!("Offered: {}.", operations(|support| matches!(support, Support::Full(_)))),
-        format!("Answered as AWS does where no such configuration was set: {}.", operations(|support| support == Support::Absent)),
+        format!(
+            "Answered as AWS does where no such configuration was set: {}.",
+            operations(|support| support == Support::Absent)
+        ),
         format!("Answered `NotImplemented`, by name: {}.", operations(|support| support == Support::None)),
         "## Request headers".to_owned(),
     ];

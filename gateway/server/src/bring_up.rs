@@ -314,7 +314,7 @@ async fn bound(
     }
     let options = CopiesOptions {
         dir: config.copies_dir(),
-        node: NodeId(1),
+        node: NodeId::SINGLE,
         lineage,
         capacity_bytes: config.copies_capacity_bytes(machine),
         // What is kept of others never takes the room that our own need.

@@ -241,7 +241,19 @@ impl Metrics {
             .with(&["written"], Value::Count(written))
             .with(&["dropped"], Value::Count(dropped));
         let errors = Family::single(REQUEST_ERRORS, Value::Count(errors));
-        vec![requests, errors, codes, duration, first_byte, bytes, inflight, connections, short, over, access_log]
+        vec![
+            requests,
+            errors,
+            codes,
+            duration,
+            first_byte,
+            bytes,
+            inflight,
+            connections,
+            short,
+            over,
+            access_log,
+        ]
     }
 }
 

@@ -21,15 +21,12 @@ use crate::store::saved_log::SavedLog;
 use crate::store::state::StateStore;
 use crate::store::{files, links, options, wal};
 use crate::view::StoreError;
-use mlgw_common::Lineage;
+use mlgw_common::{Lineage, NodeId};
 use parking_lot::Mutex as SyncMutex;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
-
-/// The id of the only node of an embedded catalogue.
-const NODE: u64 = 1;
 
 /// The log is purged at the latest when its entries fill this part of the file system: 8 MiB of
 /// a file system of 256 MiB.
@@ -72,7 +69,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     for (id, state) in (0..).zip(states) {
         let parts = GroupParts {
             id,
-            node: NODE,
+            node: NodeId::SINGLE.get(),
             log: log.clone(),
             store: state,
             watcher: Arc::clone(&resident) as Arc<dyn Watcher>,
@@ -215,7 +212,8 @@ async fn first_rows(inner: &Inner, partitions: Vec<(u64, Vec<u8>, u32)>) -> Resu
     if inner.resident.is_partitioned() {
         return Ok(());
     }
-    let node = Node { id: NODE, address: String::new(), joined_ms: inner.clock.now().as_millis() };
+    let node =
+        Node { id: NodeId::SINGLE.get(), address: String::new(), joined_ms: inner.clock.now().as_millis() };
     let mut rows = vec![Change::PutNode(PutNode { node })];
     rows.extend(
         partitions

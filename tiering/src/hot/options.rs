@@ -80,7 +80,7 @@ impl HotOptions {
     pub fn new(dir: PathBuf, disk_bytes: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
             dir,
-            node: NodeId(1),
+            node: NodeId::SINGLE,
             durability: Durability::Full,
             segment_bytes: 256 * MIB,
             direct_writes: true,

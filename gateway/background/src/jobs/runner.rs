@@ -6,9 +6,9 @@
 use super::JobContext;
 use super::cron::Times;
 use super::live::Live;
-use super::{Jobs, NODE, Outcome, Stop, Work, kind_name, state_name};
-use mlgw_common::Timestamp;
+use super::{Jobs, Outcome, Stop, Work, kind_name, state_name};
 use mlgw_common::limits::JOBS_RUNNING_MAX;
+use mlgw_common::{NodeId, Timestamp};
 use mlgw_metadata::command::{ClaimJob, CreateJob, EndJob, JobStep, NoteJob, StepJob};
 use mlgw_metadata::schema::{Dataset, Job, JobKind, JobState};
 use mlgw_metadata::{ProposeError, Reject};
@@ -69,7 +69,7 @@ impl Jobs {
             }
             return None;
         }
-        let is_ours = job.state() == JobState::Queued || job.node == NODE.0;
+        let is_ours = job.state() == JobState::Queued || job.node == NodeId::SINGLE.get();
         (is_ours && !job.has_ended()).then(|| (Arc::clone(dataset), Arc::clone(job)))
     }
 
@@ -175,7 +175,7 @@ impl Jobs {
         let step = StepJob {
             dataset: job.dataset.clone(),
             job: job.id,
-            node: NODE.0,
+            node: NodeId::SINGLE.get(),
             now_ms: self.clock.now().as_millis(),
             step: Some(step),
         };
