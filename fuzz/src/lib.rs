@@ -36,7 +36,7 @@ mod gateway {
             mod onward;
 
             use mlgw_metadata::schema::Binding;
-            use mlgw_tiering::origin::ListLine;
+            use mlgw_remote::origin::ListLine;
             use onward::Onward;
 
             /// The name behind which there is nothing of a group.

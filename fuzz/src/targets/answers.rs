@@ -17,8 +17,8 @@ use http_body_util::StreamBody;
 use mlgw_common::Timestamp;
 use mlgw_common::header_text::metadata_to_wire;
 use mlgw_metadata::schema::{Binding, ChecksumAlgorithm, ChecksumKind, EtagKind, ObjectVersion, Pair};
-use mlgw_tiering::origin::s3::answers;
-use mlgw_tiering::origin::{ListLine, ListPage, ListQuery, Made, OriginError, Trailer, UploadsQuery};
+use mlgw_remote::origin::s3::answers;
+use mlgw_remote::origin::{ListLine, ListPage, ListQuery, Made, OriginError, Trailer, UploadsQuery};
 use std::convert::Infallible;
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -3,11 +3,11 @@
 use super::objects::{encoding_of, find, object_key, sums};
 use super::{Admin, ApiError};
 use mlgw_api::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
+use mlgw_cache::writeback::record::unmarked;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Binding, Bucket, Extent, ObjectVersion};
-use mlgw_tiering::origin::OriginError;
-use mlgw_tiering::writeback::record::unmarked;
+use mlgw_remote::origin::OriginError;
 use mlgw_wire::error::{Code, S3Error};
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use http::StatusCode;
 use mlgw_api::{DecisionInfo, DecisionList};
 use mlgw_common::limits::DECISIONS_MAX;
 use mlgw_common::{BucketId, Timestamp};
-use mlgw_tiering::decisions::{Entry, Kind, Wanted};
+use mlgw_segments::decisions::{Entry, Kind, Wanted};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::MovesInfo;
 use mlgw_api::tier_names::{COLD, HOT, UPSTREAM};
-use mlgw_tiering::Order;
+use mlgw_segments::hot::Order;
 use std::sync::Arc;
 
 pub(super) async fn show(

@@ -4,9 +4,12 @@
 //! catalogue per bucket; so many are shown by name as are the largest, the rest is added up.
 
 use super::Admin;
+use mlgw_cache::bound::CacheState;
+use mlgw_cache::copies::Copies;
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
 use mlgw_metadata::schema::{BucketUsage, Measure};
+use mlgw_remote::upstream::Ownership;
 use mlgw_telemetry::exposition::{Family, Value};
 use mlgw_telemetry::process::Process;
 use mlgw_telemetry::table::{
@@ -19,9 +22,6 @@ use mlgw_telemetry::table::{
     TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES,
     UPSTREAM_LEFTOVERS, UPSTREAM_NOT_OWNED, UPSTREAM_REQUESTS, UPSTREAM_SECONDS,
 };
-use mlgw_tiering::Copies;
-use mlgw_tiering::bound::CacheState;
-use mlgw_tiering::upstream::Ownership;
 
 impl Admin {
     /// All metrics.

@@ -6,8 +6,8 @@
 use mlgw_api::{Finding, Health, Status, TierStatus};
 use mlgw_common::ByteSize;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, GIB, PROPOSE_QUEUE_MAX};
-use mlgw_tiering::hot::Upstreams;
-use mlgw_tiering::upstream::Ownership;
+use mlgw_remote::upstream::Ownership;
+use mlgw_segments::hot::Upstreams;
 use std::time::Duration;
 
 /// Less room than this is none: a body of a few chunks does not fit.

@@ -99,7 +99,7 @@ fn tier_name(tier: Option<u32>) -> String {
     match tier {
         Some(0) => "hot".to_owned(),
         Some(1) => "cold".to_owned(),
-        Some(mlgw_tiering::hot::UPSTREAM_TIER) => "upstream".to_owned(),
+        Some(mlgw_segments::hot::UPSTREAM_TIER) => "upstream".to_owned(),
         Some(other) => format!("tier {other}"),
         None => "unknown".to_owned(),
     }

@@ -158,7 +158,7 @@ impl Admin {
     pub(super) fn upstream_bytes(&self) -> Result<u64, mlgw_metadata::ReadError> {
         let segments = self.stored.catalogue.segments()?;
         let there =
-            segments.iter().filter(|segment| segment.summary().tier == mlgw_tiering::hot::UPSTREAM_TIER);
+            segments.iter().filter(|segment| segment.summary().tier == mlgw_segments::hot::UPSTREAM_TIER);
         Ok(there.map(|segment| segment.length).sum())
     }
 

@@ -13,7 +13,7 @@ use http::StatusCode;
 use mlgw_api::tier_names::{COLD, HOT, MEMORY, UPSTREAM};
 use mlgw_api::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
 use mlgw_common::Timestamp;
-use mlgw_tiering::hot::{BadBlock, UPSTREAM_TIER};
+use mlgw_segments::hot::{BadBlock, UPSTREAM_TIER};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -13,8 +13,8 @@ use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList};
 use mlgw_common::hide_url_secrets;
 use mlgw_config::Value as _;
 use mlgw_metadata::schema::SegmentRecord;
-use mlgw_tiering::hot::UPSTREAM_TIER;
-use mlgw_tiering::upstream::{CheckStep, Ownership, Upstream, UpstreamError, UpstreamSettings};
+use mlgw_remote::upstream::{CheckStep, Ownership, Upstream, UpstreamError, UpstreamSettings};
+use mlgw_segments::hot::UPSTREAM_TIER;
 use std::sync::Arc;
 
 /// Returns a step of a check as the admin API tells it.

@@ -11,6 +11,7 @@ mod file;
 
 pub use file::About;
 
+use mlgw_cache::policy::Keeper;
 use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
 use mlgw_common::private_file;
 use mlgw_common::regular;
@@ -18,7 +19,6 @@ use mlgw_common::{Clock, Lineage, Timestamp};
 use mlgw_policies::BLOCK_ID_SEED;
 use mlgw_policies::engine::{Followed, PLANS_MAX, ReadyPlan, TooManyPlans, Who};
 use mlgw_policies::plan::{Plan, Reading};
-use mlgw_tiering::Keeper;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -291,12 +291,12 @@ pub fn check(id: &str) -> Result<(), AccessPlanError> {
 #[cfg(test)]
 mod tests {
     use super::{About, AccessPlanError, AccessPlans, WORKLOAD_BYTES_MAX};
+    use mlgw_cache::policy::Keeper;
     use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
     use mlgw_common::{Lineage, SystemClock};
     use mlgw_policies::engine::PLANS_MAX;
     use mlgw_policies::language::Program;
     use mlgw_policies::plan::{Plan, Reading};
-    use mlgw_tiering::Keeper;
     use std::fs;
     use std::path::Path;
     use std::sync::Arc;

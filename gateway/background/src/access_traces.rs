@@ -7,11 +7,11 @@
 //! on the disk is lost, and a block that is torn at the end of the last file.
 
 use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
+use mlgw_cache::policy::Keeper;
+use mlgw_cache::policy::Recorded;
 use mlgw_common::limits::{MIB, TRACE_FILE_BYTES, TRACES_MAX};
 use mlgw_common::regular;
 use mlgw_common::{Clock, Timestamp};
-use mlgw_tiering::Keeper;
-use mlgw_tiering::policy::Recorded;
 use parking_lot::Mutex;
 use std::fs;
 use std::io;
@@ -240,12 +240,12 @@ fn check(name: &str) -> Result<(), TraceError> {
 mod tests {
     use super::{AccessTraces, BYTES_MIN, TraceError};
     use crate::trace_files::write;
+    use mlgw_cache::policy::Keeper;
+    use mlgw_cache::policy::{Asking, Piece, Request};
     use mlgw_common::limits::TRACES_MAX;
     use mlgw_common::{BucketId, ObjectKey, SystemClock};
     use mlgw_policies::trace::TraceReader;
     use mlgw_policies::{Caller, Op};
-    use mlgw_tiering::Keeper;
-    use mlgw_tiering::policy::{Asking, Piece, Request};
     use std::fs;
     use std::sync::Arc;
     use std::sync::mpsc::channel;

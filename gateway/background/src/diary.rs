@@ -6,10 +6,10 @@
 //! what was heard in the last seconds is lost. No byte depends on it.
 
 use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
+use mlgw_cache::policy::Keeper;
 use mlgw_common::limits::{DIARY_FILE_BYTES, KIB};
 use mlgw_common::regular;
 use mlgw_policies::trace::{HEADER_BYTES, TraceReader};
-use mlgw_tiering::Keeper;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -127,12 +127,12 @@ fn recall(path: &Path, keeper: &Keeper) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::Diary;
+    use mlgw_cache::policy::Keeper;
+    use mlgw_cache::policy::{Asking, Request};
     use mlgw_common::limits::{DIARY_FILE_BYTES, MIB};
     use mlgw_common::{BucketId, Clock as _, ObjectKey, SystemClock};
     use mlgw_policies::language::{Phase, Program};
     use mlgw_policies::{Caller, Op};
-    use mlgw_tiering::Keeper;
-    use mlgw_tiering::policy::{Asking, Request};
     use std::path::Path;
     use std::sync::Arc;
 

@@ -13,8 +13,9 @@ use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
 use mlgw_objects::checksum::{self, Algorithm, Running};
 use mlgw_objects::reader::{BodyReader, part_ranges};
-use mlgw_tiering::hot::{Compared, Proofs};
-use mlgw_tiering::{Lane, Tiers};
+use mlgw_segments::fair::Lane;
+use mlgw_segments::hot::{Compared, Proofs};
+use mlgw_segments::tiers::Tiers;
 use std::collections::VecDeque;
 use tokio::runtime::Handle;
 

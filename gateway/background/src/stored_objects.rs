@@ -2,14 +2,14 @@
 //!
 //! Nothing here writes, so a power failure changes nothing.
 
+use mlgw_cache::bound::Bound as RemoteBacked;
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::schema::{Bucket, Extent, ObjectVersion, Pair};
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_policies::language::Tier;
 use mlgw_policy_runtime::facts::KnownObject;
-use mlgw_tiering::Tiers;
-use mlgw_tiering::bound::Bound as RemoteBacked;
-use mlgw_tiering::hot::UPSTREAM_TIER;
+use mlgw_segments::hot::UPSTREAM_TIER;
+use mlgw_segments::tiers::Tiers;
 use std::ops::Bound;
 
 /// Copies that are read from their index at a time.

@@ -4,8 +4,8 @@
 //! Always: of so many files as were asked for the newest are there. When power fails, what was not on the
 //! disk is lost, and a block that is torn at the end of the last file.
 
+use mlgw_cache::policy::Piece;
 use mlgw_common::regular;
-use mlgw_tiering::policy::Piece;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;

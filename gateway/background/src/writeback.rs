@@ -13,10 +13,11 @@ mod persist;
 
 pub(crate) use persist::prove;
 
+use mlgw_cache::writeback::record::Timelines;
+use mlgw_cache::writeback::{NewQueues, WriteBack};
 use mlgw_metadata::Catalogue;
-use mlgw_tiering::writeback::record::Timelines;
-use mlgw_tiering::writeback::{NewQueues, WriteBack};
-use mlgw_tiering::{Decisions, Tiers};
+use mlgw_segments::decisions::Decisions;
+use mlgw_segments::tiers::Tiers;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

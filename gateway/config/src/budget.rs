@@ -15,7 +15,7 @@ use mlgw_common::limits::{
     MEMORY_BYTES_MIN, MIB, MOVE_BATCH_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, OWN_SEGMENTS_OPEN_MAX,
     OWN_SEGMENTS_OPEN_MIN, PROCESS_BYTES, PROPOSE_BYTES_MAX, RESTING_CONNECTION_BYTES,
 };
-use mlgw_tiering::upstream::UpstreamKind;
+use mlgw_remote::upstream::UpstreamKind;
 
 /// Idle connections may take a quarter of the memory beyond this: with 256 MiB that is 5,800 of them.
 const CONNECTIONS_FROM_BYTES: u64 = 96 * MIB;

@@ -7,7 +7,7 @@
 use super::value::{Address, Auto, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value};
 use mlgw_common::ByteSize;
 use mlgw_policies::language::Environment;
-use mlgw_tiering::upstream::UpstreamSettings;
+use mlgw_remote::upstream::UpstreamSettings;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use super::value::{CredentialKind, Value};
 use super::{ConfigError, Finding, Origin};
 use mlgw_common::ByteSize;
 use mlgw_common::Secret;
-use mlgw_tiering::upstream::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
+use mlgw_remote::upstream::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -7,7 +7,7 @@
 use mlgw_common::bytes::number_and_unit;
 use mlgw_common::{ByteSize, Secret, hide_url_secrets};
 use mlgw_policies::language::Environment;
-use mlgw_tiering::upstream::{Addressing, EtagTrust, UpstreamKind};
+use mlgw_remote::upstream::{Addressing, EtagTrust, UpstreamKind};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use mlgw_common::{BodyId, ObjectKey, Timestamp};
 use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::{Change, Command, ObjectChange, Reject, Reply};
 use mlgw_metadata::schema::{Bucket, Extent};
-use mlgw_tiering::Hold;
+use mlgw_segments::hot::Hold;
 use std::sync::Arc;
 
 impl Objects {

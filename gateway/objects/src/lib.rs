@@ -35,7 +35,7 @@ use compressor::Compressor;
 use md5_lanes::Md5Hasher;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Bucket, BucketState};
-use mlgw_tiering::Tiers;
+use mlgw_segments::tiers::Tiers;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 

@@ -16,7 +16,7 @@ use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::{Conditions, ObjectChange, PutObject, Reject, Reply};
 use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion, Pair};
-use mlgw_tiering::Hold;
+use mlgw_segments::hot::Hold;
 use std::sync::Arc;
 
 /// The only storage class.

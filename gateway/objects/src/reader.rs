@@ -14,7 +14,9 @@ use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, LOOK_AGAIN_MAX, UNPACKED
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_metadata::schema::{Encoding, Extent, ExtentPage, ObjectVersion, PartRange};
 use mlgw_metadata::{Catalogue, Pin};
-use mlgw_tiering::{SegmentPin, Tiers, Turn};
+use mlgw_segments::fair::Turn;
+use mlgw_segments::hot::SegmentPin;
+use mlgw_segments::tiers::Tiers;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -35,7 +37,7 @@ pub enum ReadError {
     Catalogue(#[from] mlgw_metadata::ReadError),
     /// The bytes cannot be read, or do not verify.
     #[error("the bytes of the object cannot be read: {0}")]
-    Segment(#[from] mlgw_tiering::ReadError),
+    Segment(#[from] mlgw_segments::hot::ReadError),
     /// No extent has this byte of the object. The object was replaced during the read, or the catalogue is
     /// damaged.
     #[error("no extent holds byte {0} of the body")]
@@ -45,7 +47,7 @@ pub enum ReadError {
 impl From<ReadError> for ObjectError {
     fn from(error: ReadError) -> Self {
         match &error {
-            ReadError::Segment(mlgw_tiering::ReadError::Unreachable { .. }) => {
+            ReadError::Segment(mlgw_segments::hot::ReadError::Unreachable { .. }) => {
                 Self::Unreachable(error.to_string())
             }
             _ => Self::Unreadable(error.to_string()),
@@ -148,7 +150,7 @@ impl BodyReader {
             }
             self.look_ahead(&extent, &piece);
             let bytes = match self.read(&extent, first, piece.clone()).await {
-                Err(mlgw_tiering::ReadError::Gone { .. }) => {
+                Err(mlgw_segments::hot::ReadError::Gone { .. }) => {
                     self.look_again()?;
                     continue;
                 }
@@ -169,13 +171,13 @@ impl BodyReader {
         extent: &Extent,
         first: u64,
         piece: Range<u64>,
-    ) -> Result<Bytes, mlgw_tiering::ReadError> {
+    ) -> Result<Bytes, mlgw_segments::hot::ReadError> {
         if !self.from_disks {
             return self.tiers.read(extent, self.body, first, piece, self.turn).await;
         }
         let segment = extent.segment_id();
         if self.tiers.hot.is_far(segment) {
-            return Err(mlgw_tiering::ReadError::Gone { segment });
+            return Err(mlgw_segments::hot::ReadError::Gone { segment });
         }
         self.tiers.hot.read(extent, self.body, piece, self.turn).await
     }

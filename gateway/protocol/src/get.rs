@@ -21,7 +21,7 @@ use mlgw_objects::memory::MemoryGrant;
 use mlgw_objects::read::{Found, Part};
 use mlgw_objects::reader::{BodyReader, ReadError};
 use mlgw_objects::stages::stage;
-use mlgw_tiering::Turn;
+use mlgw_segments::fair::Turn;
 use mlgw_wire::checksums;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::target::check_version;

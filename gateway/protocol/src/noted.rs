@@ -7,6 +7,7 @@
 use super::Gateway;
 use super::request::Request;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
+use mlgw_cache::policy::{self, Asking};
 use mlgw_common::limits::INLINE_READ_BYTES_MAX;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
@@ -15,7 +16,6 @@ use mlgw_policies::language::{ConditionType, Fact, Facts, Property, Tier, Word a
 use mlgw_policies::workloads::Identity;
 use mlgw_policies::{Caller, Op, Rank};
 use mlgw_policy_runtime::Policies;
-use mlgw_tiering::policy::{self, Asking};
 use mlgw_wire::lanes::workload;
 use mlgw_wire::operation::Operation;
 use std::cell::OnceCell;

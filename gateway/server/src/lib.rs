@@ -87,13 +87,13 @@ pub enum ServeError {
     Checkpoints(#[from] mlgw_store::checkpoint_dir::CheckpointDirError),
     /// The hot tier did not open.
     #[error("the hot tier does not open: {0}")]
-    Hot(#[from] mlgw_tiering::OpenError),
+    Hot(#[from] mlgw_segments::hot::OpenError),
     /// What is kept of bound buckets did not open.
     #[error("copies of bound buckets do not open: {0}; they may be removed, and are fetched again")]
-    Copies(#[from] mlgw_tiering::OpenCopiesError),
+    Copies(#[from] mlgw_cache::copies::OpenCopiesError),
     /// What was decided is not to be read.
     #[error("the log of decisions does not open: {0}; it may be removed")]
-    Decisions(#[from] mlgw_tiering::decisions::KeepError),
+    Decisions(#[from] mlgw_segments::decisions::KeepError),
     /// An upstream cannot be what is configured.
     #[error("{0}")]
     Upstream(String),

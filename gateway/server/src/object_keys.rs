@@ -5,8 +5,8 @@
 
 use mlgw_common::SegmentId;
 use mlgw_credentials::Sealer;
-use mlgw_tiering::hot::SealKeys;
-use mlgw_tiering::upstream::{REPLICA_KEY_BYTES, ReplicaKey};
+use mlgw_remote::upstream::{REPLICA_KEY_BYTES, ReplicaKey};
+use mlgw_segments::hot::SealKeys;
 use std::fmt::Write as _;
 use std::io;
 use zeroize::Zeroizing;
@@ -44,8 +44,8 @@ mod tests {
     use super::ObjectKeys;
     use mlgw_common::SegmentId;
     use mlgw_credentials::Sealer;
-    use mlgw_tiering::hot::SealKeys as _;
-    use mlgw_tiering::upstream::ReplicaKey;
+    use mlgw_remote::upstream::ReplicaKey;
+    use mlgw_segments::hot::SealKeys as _;
 
     #[test]
     fn a_key_opens_for_its_segment_only() {

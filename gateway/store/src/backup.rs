@@ -16,8 +16,8 @@ use mlgw_credentials::sealer;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::copy::{Copier, CopyError};
 use mlgw_metadata::offline::{Offline, Watch, copy_closed, unwatched};
-use mlgw_tiering::HotTier;
-use mlgw_tiering::hot::{UPSTREAM_TIER, segment_of_file_name};
+use mlgw_segments::hot::HotTier;
+use mlgw_segments::hot::{UPSTREAM_TIER, segment_of_file_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -128,7 +128,7 @@ fn add_segments(
     let total = segments.values().filter_map(|file| file.metadata().ok()).map(|found| found.len()).sum();
     let mut done = 0;
     for (id, mut file) in segments {
-        let name = format!("segments/{}", mlgw_tiering::hot::segment_file_name(id));
+        let name = format!("segments/{}", mlgw_segments::hot::segment_file_name(id));
         copier.add_open(&mut file, u64::MAX, &name, &mut |bytes| {
             done += bytes;
             watch("copying segments", done, total);

@@ -6,7 +6,7 @@ use crate::node_file::{NODE_FILE, Node};
 use mlgw_credentials::{Sealer, SealerError};
 use mlgw_metadata::identity::Expected;
 use mlgw_metadata::offline::{self, Finding, Kind, Offline, Watch, check_checkpoint};
-use mlgw_tiering::hot::{check_marks, check_segments, segment_of_file_name};
+use mlgw_segments::hot::{check_marks, check_segments, segment_of_file_name};
 use serde::Serialize;
 use std::path::Path;
 

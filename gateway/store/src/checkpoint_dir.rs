@@ -7,7 +7,7 @@
 
 use mlgw_common::{Kinship, Lineage};
 use mlgw_metadata::offline::{CheckpointDir, foreign_checkpoint};
-use mlgw_tiering::hot::{read_mark, write_mark};
+use mlgw_segments::hot::{read_mark, write_mark};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;

@@ -28,7 +28,7 @@ use mlgw_config::Config;
 use mlgw_metadata::copy::CopyError;
 use mlgw_metadata::identity::Expected;
 use mlgw_metadata::offline::{self, Finding, RebuildError, Rebuilt, Watch, WhichLog};
-use mlgw_tiering::hot::{Salvage, SegmentDirs, floor_in};
+use mlgw_segments::hot::{Salvage, SegmentDirs, floor_in};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -154,7 +154,7 @@ pub fn salvage(place: &Place, watch: Watch<'_>) -> Result<Salvage, StoreVerbErro
     if let Err(newer @ DataDirError::Newer { .. }) = DataDir::description(&place.dir) {
         return Err(newer.into());
     }
-    mlgw_tiering::hot::salvage(&place.segments, watch).map_err(StoreVerbError::io(place.segments.hot()))
+    mlgw_segments::hot::salvage(&place.segments, watch).map_err(StoreVerbError::io(place.segments.hot()))
 }
 
 /// What the catalogue of a directory must agree with; nothing while its server has no identity.

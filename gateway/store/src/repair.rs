@@ -9,7 +9,7 @@ use crate::data_dir::{DataDir, DataDirError};
 use crate::node_file::{NODE_FILE, Node};
 use mlgw_common::Clock;
 use mlgw_metadata::offline::{self, Finding, Kind, Watch, WhichLog};
-use mlgw_tiering::hot::{mend_headers, put_names_right, read_mark};
+use mlgw_segments::hot::{mend_headers, put_names_right, read_mark};
 use serde::Serialize;
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -7,8 +7,8 @@
 use super::StoreVerbError;
 use mlgw_background::reconciler::standing;
 use mlgw_common::regular;
+use mlgw_segments::{decisions, state_format};
 use mlgw_telemetry::audit;
-use mlgw_tiering::{decisions, state_format};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;

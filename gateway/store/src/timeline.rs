@@ -10,7 +10,7 @@ use crate::node_file::Node;
 use mlgw_common::Lineage;
 use mlgw_metadata::identity::Expected;
 use mlgw_metadata::offline::{self, Offline, Tail, Watch};
-use mlgw_tiering::hot::{Adopted, adopt as adopt_dir, pass_mark, unnamed_after};
+use mlgw_segments::hot::{Adopted, adopt as adopt_dir, pass_mark, unnamed_after};
 use std::collections::HashSet;
 use std::path::Path;
 

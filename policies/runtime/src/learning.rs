@@ -5,10 +5,10 @@
 //! rolls back takes it back. What was measured is counted anew after a restart, what was learnt is not lost.
 
 use super::Policies;
+use mlgw_cache::policy::Keeper;
 use mlgw_common::Clock;
 use mlgw_metadata::schema::LearntBound;
 use mlgw_policies::learning::{Bound, Learner, Learnt};
-use mlgw_tiering::policy::Keeper;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

@@ -5,9 +5,10 @@
 
 use super::Policies;
 use super::place::{SystemFacts, percent};
+use mlgw_cache::bound::Bound;
+use mlgw_cache::copies::Copies;
 use mlgw_common::Clock;
-use mlgw_tiering::bound::Bound;
-use mlgw_tiering::{Copies, Tiers};
+use mlgw_segments::tiers::Tiers;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

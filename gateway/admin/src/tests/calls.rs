@@ -10,6 +10,8 @@ use mlgw_background::access_plans::AccessPlans;
 use mlgw_background::access_traces::AccessTraces;
 use mlgw_background::jobs::Jobs;
 use mlgw_background::stored_objects::StoredObjects;
+use mlgw_cache::policy::Keeper;
+use mlgw_cache::writeback::{Means, WriteBack};
 use mlgw_cli::client::{Target, signed};
 use mlgw_common::Secret;
 use mlgw_common::histogram::Durations;
@@ -18,13 +20,15 @@ use mlgw_config::{Loaded, Machine, Sources};
 use mlgw_credentials::{Keyring, Sealer};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
 use mlgw_policy_runtime::{self, Policies, Watched};
+use mlgw_segments::decisions::Decisions;
+use mlgw_segments::decisions::{Decided, Kind, Outcome, Place, Reason, What};
+use mlgw_segments::hot::{HotOptions, HotTier};
+use mlgw_segments::hot::{Scrub, ScrubOptions, SegmentDirs};
+use mlgw_segments::memory::MemoryTier;
+use mlgw_segments::tiers::Tiers;
 use mlgw_telemetry::Metrics;
 use mlgw_telemetry::audit::{AuditLog, Line};
 use mlgw_telemetry::recent::{Recent, Sample};
-use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
-use mlgw_tiering::hot::{Scrub, ScrubOptions, SegmentDirs};
-use mlgw_tiering::writeback::{Means, WriteBack};
-use mlgw_tiering::{Decisions, HotOptions, HotTier, Keeper, MemoryTier, Tiers};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -62,7 +66,7 @@ impl Api {
         let loaded = Loaded::load(&Sources::default()).unwrap();
         let metrics = Arc::new(Metrics::new(0));
         let tiers = Tiers::new(MemoryTier::new(1 << 20), hot);
-        let bound = mlgw_tiering::bound::Bound::default();
+        let bound = mlgw_cache::bound::Bound::default();
         let decisions = Decisions::new(clock.clone());
         let jobs = {
             let (decisions, clock) = (decisions.clone(), clock.clone());
@@ -91,7 +95,7 @@ impl Api {
             policies,
             compressor: Arc::default(),
             writeback: WriteBack::open(means).unwrap().0,
-            upstreams: mlgw_tiering::hot::Upstreams::default(),
+            upstreams: mlgw_segments::hot::Upstreams::default(),
             traces: AccessTraces::new(dir.path(), keeper.clone(), clock.clone()),
             plans: AccessPlans::open(dir.path(), Lineage::default(), keeper.clone(), clock.clone()).unwrap(),
             policy_plans: crate::PolicyPlans::default(),

@@ -18,7 +18,7 @@ use mlgw_objects::quota::Writer;
 use mlgw_objects::{ObjectError, Objects};
 use mlgw_policy_runtime::Policies;
 use mlgw_policy_runtime::compression::NewObject;
-use mlgw_tiering::origin::{Body as OriginBody, GetQuery, Got, Origin, OriginError, Part, hint, md5_of};
+use mlgw_remote::origin::{Body as OriginBody, GetQuery, Got, Origin, OriginError, Part, hint, md5_of};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,10 +5,10 @@
 
 use super::Stop;
 use super::live::Live;
+use mlgw_cache::bound::BoundBucket;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::schema::{JobCursor, ObjectVersion};
-use mlgw_tiering::bound::BoundBucket;
-use mlgw_tiering::origin::{ListLine, ListPage, ListQuery, Origin, OriginError};
+use mlgw_remote::origin::{ListLine, ListPage, ListQuery, Origin, OriginError};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 

@@ -5,9 +5,9 @@ use super::census::{self, Census};
 use super::{Outcome, Stop, Work, parts, shuffle};
 use mlgw_common::SegmentId;
 use mlgw_metadata::schema::{Found, JobOrder};
-use mlgw_tiering::Order;
-use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
-use mlgw_tiering::hot::UPSTREAM_TIER;
+use mlgw_segments::decisions::{self, Decided, Kind, Place, What, Why};
+use mlgw_segments::hot::Order;
+use mlgw_segments::hot::UPSTREAM_TIER;
 use std::sync::Arc;
 use std::time::Duration;
 

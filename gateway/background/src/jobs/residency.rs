@@ -186,7 +186,7 @@ impl Jobs {
                 residency.here.insert(COPIES, here);
                 (residency.objects, residency.bytes) =
                     (dataset.found.map(|found| found.objects), dataset.found.map(|found| found.bytes));
-                let copies = self.bound.copies().map(mlgw_tiering::Copies::metrics).unwrap_or_default();
+                let copies = self.bound.copies().map(mlgw_cache::copies::Copies::metrics).unwrap_or_default();
                 residency.room_bytes = copies.limit_bytes.saturating_sub(copies.used_bytes);
                 Ok(())
             }

@@ -15,7 +15,7 @@ use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::command::{Conditions, DeleteObject, EtagCondition, ObjectChange};
 use mlgw_metadata::schema::{Bucket, Found, Source};
 use mlgw_metadata::{ProposeError, ReadError, Reject};
-use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
+use mlgw_segments::decisions::{self, Decided, Kind, Place, What, Why};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;

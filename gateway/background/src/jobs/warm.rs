@@ -6,13 +6,13 @@ use super::live::Ahead;
 use super::promote::BUDGET_GLANCE;
 use super::{Outcome, Stop, Work, parts, shuffle};
 use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
+use mlgw_cache::bound::{BoundBucket, Warmed};
+use mlgw_cache::copies::Copies;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::JOB_OBJECTS_MAX;
 use mlgw_metadata::schema::{Bucket, Found, JobOrder, JobProgress};
-use mlgw_tiering::Copies;
-use mlgw_tiering::bound::{BoundBucket, Warmed};
-use mlgw_tiering::decisions::{self, Decided, Kind, What, Why};
-use mlgw_tiering::origin::OriginError;
+use mlgw_remote::origin::OriginError;
+use mlgw_segments::decisions::{self, Decided, Kind, What, Why};
 use std::sync::Arc;
 
 /// Copies make room for others from 92 percent on; with more than this a dataset would drive itself out.

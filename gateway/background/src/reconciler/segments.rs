@@ -7,8 +7,8 @@
 
 use mlgw_common::limits::{ORDER_SEGMENTS_MAX, ROUND_OBJECTS_MAX};
 use mlgw_common::{BodyId, SegmentId};
-use mlgw_tiering::decisions::RuleName;
-use mlgw_tiering::{Leaving, Order};
+use mlgw_segments::decisions::RuleName;
+use mlgw_segments::hot::{Leaving, Order};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ mod tests {
     use super::{Going, Ordered, SegmentNow};
     use mlgw_common::limits::ORDER_SEGMENTS_MAX;
     use mlgw_common::{BodyId, SegmentId};
-    use mlgw_tiering::Order;
+    use mlgw_segments::hot::Order;
     use std::sync::Arc;
 
     const HOT: SegmentNow = SegmentNow { is_hot: true, is_open: false, is_kept: false, live_bytes: 100 };

@@ -3,10 +3,10 @@
 //! Always: what somebody else wrote after the write was acknowledged here is never overwritten. What was
 //! there before is, as it would have been by a write that went through.
 
+use mlgw_cache::writeback::record::{Mark, Timelines};
 use mlgw_common::hex;
 use mlgw_metadata::schema::ObjectVersion;
-use mlgw_tiering::origin::md5_of;
-use mlgw_tiering::writeback::record::{Mark, Timelines};
+use mlgw_remote::origin::md5_of;
 
 /// What becomes of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,9 +101,9 @@ impl Sent<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Mark, Sent, Timelines, Verdict, judge};
+    use mlgw_cache::writeback::record::MARK;
     use mlgw_common::{BodyId, Incarnation};
     use mlgw_metadata::schema::{Bucket, EtagKind, ObjectVersion, Pair};
-    use mlgw_tiering::writeback::record::MARK;
 
     fn timelines(own: u64, ended: &[(u64, u64)]) -> Timelines {
         let ended = ended.iter().map(|(of, before)| (Incarnation(*of), *before));

@@ -9,11 +9,11 @@
 
 use super::Inner;
 use super::persist::Trouble;
+use mlgw_cache::bound::BoundBucket;
+use mlgw_cache::writeback::record::UploadBegins;
+use mlgw_cache::writeback::{Queue, Write};
 use mlgw_common::ObjectKey;
-use mlgw_tiering::bound::BoundBucket;
-use mlgw_tiering::origin::{ListQuery, OriginError, UploadLine, UploadPage, UploadsQuery};
-use mlgw_tiering::writeback::record::UploadBegins;
-use mlgw_tiering::writeback::{Queue, Write};
+use mlgw_remote::origin::{ListQuery, OriginError, UploadLine, UploadPage, UploadsQuery};
 
 /// Uploads of one key that are looked at. With more, nothing is noted and nothing is aborted.
 const LOOKED_AT_MAX: usize = 1000;
@@ -106,9 +106,9 @@ fn ids(uploads: Vec<UploadLine>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{ids, of_key, split};
+    use mlgw_cache::writeback::record::UploadBegins;
     use mlgw_common::ObjectKey;
-    use mlgw_tiering::origin::{UploadLine, UploadPage};
-    use mlgw_tiering::writeback::record::UploadBegins;
+    use mlgw_remote::origin::{UploadLine, UploadPage};
 
     fn upload(key: &str, id: &str) -> UploadLine {
         UploadLine { key: key.into(), id: id.into(), ..UploadLine::default() }

@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mlgw_api::{DecisionInfo, DecisionList};
 use mlgw_common::ByteSize;
-use mlgw_tiering::decisions::Kind;
+use mlgw_segments::decisions::Kind;
 
 #[derive(Debug, Args)]
 pub struct DecisionsArgs {

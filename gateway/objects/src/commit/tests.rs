@@ -11,7 +11,9 @@ use mlgw_metadata::command::{
 };
 use mlgw_metadata::schema::{Bucket, Credential, ObjectVersion, Part, Quota, Upload};
 use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
-use mlgw_tiering::{HotOptions, HotTier, MemoryTier, Tiers};
+use mlgw_segments::hot::{HotOptions, HotTier};
+use mlgw_segments::memory::MemoryTier;
+use mlgw_segments::tiers::Tiers;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -125,7 +127,7 @@ async fn a_part_in_a_segment_that_was_fenced_meanwhile_is_stored() {
     let read = objects
         .tiers
         .hot
-        .read(&part.extents[0], body, 0..100_000, mlgw_tiering::Lane::default())
+        .read(&part.extents[0], body, 0..100_000, mlgw_segments::fair::Lane::default())
         .await
         .unwrap();
     assert!(read == data, "the part reads back");

@@ -2,7 +2,7 @@
 
 use crate::compressor::{Compression, Compressor, How};
 use crate::memory::{Account, MemoryGrant};
-use mlgw_tiering::Chunk;
+use mlgw_segments::hot::Chunk;
 use std::sync::Arc;
 
 /// Compresses a chunk.

@@ -6,7 +6,7 @@ use crate::memory::{Memory, MemoryGrant};
 use bytes::Buf as _;
 use md5::{Digest as _, Md5};
 use mlgw_common::{ObjectKey, PartNumber};
-use mlgw_tiering::Placement;
+use mlgw_segments::hot::Placement;
 use std::iter::from_fn;
 use std::net::Ipv4Addr;
 

@@ -16,7 +16,7 @@ use mlgw_common::hex;
 use mlgw_metadata::schema::{ObjectSummary, ObjectVersion};
 use mlgw_objects::checksum::Algorithm;
 use mlgw_objects::list::{Item, Page};
-use mlgw_tiering::origin::{ListLine, ListQuery};
+use mlgw_remote::origin::{ListLine, ListQuery};
 use mlgw_wire::error::S3Error;
 use mlgw_wire::values::etag_value;
 

@@ -18,7 +18,7 @@ use mlgw_common::Timestamp;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_metadata::schema::Pair;
 use mlgw_objects::checksum::Algorithm;
-use mlgw_tiering::origin::{ListQuery, PartPage, UploadPage, UploadsQuery};
+use mlgw_remote::origin::{ListQuery, PartPage, UploadPage, UploadsQuery};
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::xml::Xml;
 use std::borrow::Cow;

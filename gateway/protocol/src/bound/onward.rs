@@ -4,7 +4,7 @@
 //! own word, who judges it.
 
 use mlgw_metadata::schema::Binding;
-use mlgw_tiering::origin::ListLine;
+use mlgw_remote::origin::ListLine;
 use serde::{Deserialize, Serialize};
 
 /// What no key that belongs to a group comes behind.
@@ -61,7 +61,7 @@ impl Onward {
 mod tests {
     use super::{LAST_CHARACTER, Onward};
     use mlgw_metadata::schema::Binding;
-    use mlgw_tiering::origin::ListLine;
+    use mlgw_remote::origin::ListLine;
 
     #[test]
     fn a_listing_goes_on_by_the_origins_word_or_behind_the_last_name_where_that_is_another_one() {

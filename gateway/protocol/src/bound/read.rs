@@ -11,15 +11,15 @@ use crate::response::{BodyError, ResponseBody, S3Response, S3Result, long_xml};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use mlgw_cache::bound::{BoundReader, CacheState, Opened};
+use mlgw_cache::policy::Asking;
+use mlgw_cache::writeback::record::unmarked;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::{LOOK_AGAIN_MAX, SMALL_BODY_BYTES};
 use mlgw_objects::Shortage;
 use mlgw_objects::memory::{MemoryGrant, blocks_of};
 use mlgw_objects::reader::PIECE_BYTES;
-use mlgw_tiering::bound::{BoundReader, CacheState, Opened};
-use mlgw_tiering::origin::{OriginError, Part};
-use mlgw_tiering::policy::Asking;
-use mlgw_tiering::writeback::record::unmarked;
+use mlgw_remote::origin::{OriginError, Part};
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::target::check_version;
 use mlgw_wire::values::header_value;
@@ -290,7 +290,7 @@ fn pieces(
 #[cfg(test)]
 mod tests {
     use super::part_of_range;
-    use mlgw_tiering::origin::Part;
+    use mlgw_remote::origin::Part;
 
     #[test]
     fn a_range_is_a_part_before_the_size_is_known() {

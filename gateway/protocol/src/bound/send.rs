@@ -23,7 +23,7 @@ use mlgw_listener::pace::Incoming;
 use mlgw_objects::CONNECTION_BLOCKS;
 use mlgw_objects::checksum::Algorithm;
 use mlgw_objects::memory::blocks_of;
-use mlgw_tiering::origin::{Content, OriginError, Streamed, Trailer, Written};
+use mlgw_remote::origin::{Content, OriginError, Streamed, Trailer, Written};
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::values::header_value;
 use std::pin::pin;

@@ -11,9 +11,9 @@ use crate::conditions::{names, unquote};
 use crate::object_headers::WEBSITE_REDIRECT;
 use crate::request::Request;
 use http::{HeaderMap, HeaderName};
+use mlgw_cache::writeback::record::{Mark, unmarked};
 use mlgw_common::ObjectKey;
 use mlgw_metadata::schema::ObjectVersion;
-use mlgw_tiering::writeback::record::{Mark, unmarked};
 use mlgw_wire::origin_headers::describe;
 use mlgw_wire::values::header_value;
 use std::borrow::Cow;
@@ -90,9 +90,9 @@ fn describe_kept(object: &ObjectVersion, mark: Option<Mark>, headers: &mut Heade
 mod tests {
     use super::{IF_MATCH, describe_kept, header_value, names_etags, translated};
     use http::{HeaderMap, HeaderName};
+    use mlgw_cache::writeback::record::{MARK, Mark, Timelines};
     use mlgw_common::BodyId;
     use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
-    use mlgw_tiering::writeback::record::{MARK, Mark, Timelines};
 
     #[test]
     fn an_etag_that_was_shown_becomes_the_origins() {

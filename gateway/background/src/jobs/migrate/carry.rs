@@ -11,13 +11,13 @@ use bytes::BytesMut;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http::HeaderMap;
 use md5::{Digest as _, Md5};
+use mlgw_cache::writeback::record::{Mark, Timelines, unmarked};
 use mlgw_common::hex;
 use mlgw_metadata::schema::{Bucket, EtagKind, ObjectVersion, Pair};
-use mlgw_tiering::origin::{
+use mlgw_remote::origin::{
     Body, Content, GetQuery, Got, ListQuery, Origin, OriginError, Part, Streamed, UploadOf, UploadsQuery,
     complete_document,
 };
-use mlgw_tiering::writeback::record::{Mark, Timelines, unmarked};
 use mlgw_wire::origin_headers::describe;
 use std::ops::Range;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use super::carry::Side;
 use futures_util::stream::{self, Stream};
 use mlgw_common::Clock;
 use mlgw_metadata::schema::ObjectVersion;
-use mlgw_tiering::origin::{ListLine, ListQuery, Origin, OriginError};
+use mlgw_remote::origin::{ListLine, ListQuery, Origin, OriginError};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;

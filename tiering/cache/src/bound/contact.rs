@@ -1,0 +1,230 @@
+//! Asking an origin for what is not known, or holds no more: one request however many ask, and what it
+//! fetches is shared.
+
+use super::fetch::Begun;
+use super::order::Ticket;
+use super::{BoundBucket, CacheState, Opened, block};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use mlgw_common::ObjectKey;
+use mlgw_common::ids::BucketId;
+use mlgw_common::limits::COPY_BLOCK_BYTES;
+use mlgw_metadata::schema::Copy;
+use mlgw_remote::origin::{GetQuery, OriginError, Part, weak_validator};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+/// Headers tell seconds, listings tell more.
+pub(super) fn is_other_second(one_ms: i64, other_ms: i64) -> bool {
+    one_ms.div_euclid(1000) != other_ms.div_euclid(1000)
+}
+
+/// Who is being asked for, and what for: an answer about an object may lack its checksums. Who asks after a
+/// write does not ask together with who asked before it.
+type Asked = (BucketId, ObjectKey, bool, Ticket);
+type Answer = Shared<BoxFuture<'static, Result<Contact, OriginError>>>;
+
+/// The requests that are under way.
+#[derive(Default)]
+pub(super) struct Contacts(Mutex<HashMap<Asked, Answer>>);
+
+/// What came of one.
+#[derive(Clone)]
+struct Contact {
+    copy: Copy,
+    state: CacheState,
+    begun: Begun,
+}
+
+impl BoundBucket {
+    /// Asks the origin for an object, of which `part` is about to be read; or only what it is like.
+    pub(super) async fn contact(
+        &self,
+        key: &ObjectKey,
+        part: Option<Part>,
+        known: Option<Copy>,
+    ) -> Result<Opened, OriginError> {
+        let ticket = self.ticket(key);
+        let asked = (self.id, key.clone(), part.is_none(), ticket);
+        let answer = {
+            let mut contacts = self.inner.contacts.0.lock();
+            if let Some(answer) = contacts.get(&asked) {
+                answer.clone()
+            } else if let Some(copy) = self.learned(key, part.is_none(), known.as_ref()) {
+                return Ok(self.opened(copy, CacheState::Hit));
+            } else {
+                let answer = self.begin(asked.clone(), part, known);
+                contacts.insert(asked, answer.clone());
+                answer
+            }
+        };
+        let Contact { copy, state, begun } = answer.await?;
+        let Begun { tail, claim, rest } = begun;
+        Ok(Opened { tail, rest, claim: Mutex::new(claim), ..self.opened(copy, state) })
+    }
+
+    /// To be taken before the origin is asked. What a bucket that is bound elsewhere by now is told holds for
+    /// nobody.
+    pub(super) fn ticket(&self, key: &ObjectKey) -> Ticket {
+        if self.is_current() { self.inner.order.ticket(self.id, key) } else { Ticket::VOID }
+    }
+
+    /// While this key is being asked for: ends when that is answered.
+    pub(super) fn asked_for(&self, key: &ObjectKey) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let ticket = self.ticket(key);
+        let contacts = self.inner.contacts.0.lock();
+        let of = |about| contacts.get(&(self.id, key.clone(), about, ticket));
+        let answer = of(false).or_else(|| of(true)).cloned()?;
+        Some(async move { drop(answer.await) })
+    }
+
+    /// What somebody else has asked since it was looked at what is `known`. Who has reason to doubt that asks
+    /// although it holds.
+    fn learned(&self, key: &ObjectKey, with_checksums: bool, known: Option<&Copy>) -> Option<Copy> {
+        let copy = self.inner.copies.find(self.id, key)?;
+        let is_new = known.is_none_or(|known| copy.validated_ms > known.validated_ms);
+        (is_new && self.is_fresh(&copy) && (copy.with_checksums || !with_checksums)).then_some(copy)
+    }
+
+    /// Begins to ask. It goes on although who asked first goes away: others wait for the same.
+    fn begin(&self, asked: Asked, part: Option<Part>, known: Option<Copy>) -> Answer {
+        let bucket = self.clone();
+        let task = tokio::spawn(async move {
+            let answer = bucket.ask(&asked.1, part, known, asked.3).await;
+            bucket.inner.contacts.0.lock().remove(&asked);
+            answer
+        });
+        let joined = task.map(|ended| {
+            ended.unwrap_or_else(|stopped| {
+                Err(OriginError::Unreachable(format!("it was given up: {stopped}")))
+            })
+        });
+        joined.boxed().shared()
+    }
+
+    async fn ask(
+        &self,
+        key: &ObjectKey,
+        part: Option<Part>,
+        known: Option<Copy>,
+        ticket: Ticket,
+    ) -> Result<Contact, OriginError> {
+        let answer = match part {
+            Some(part) => self.ask_for(key, part, known.as_ref(), ticket).await,
+            None => self.ask_about(key, ticket).await,
+        };
+        match answer {
+            Err(OriginError::NoSuchKey) => {
+                let now = self.inner.clock.now();
+                self.inner.order.with(ticket, self.id, key, now, |holds| {
+                    if holds {
+                        self.inner.copies.forget(self.id, key);
+                        self.inner.absent.insert((self.id, key.clone()), now);
+                    }
+                });
+                Err(OriginError::NoSuchKey)
+            }
+            Err(error) => self.stand_in(key, known, error),
+            told => told,
+        }
+    }
+
+    /// What is known although asking failed, if that may be said once more.
+    fn stand_in(
+        &self,
+        key: &ObjectKey,
+        known: Option<Copy>,
+        error: OriginError,
+    ) -> Result<Contact, OriginError> {
+        let Some(known) = known else { return Err(error) };
+        // Meanwhile more of it may have been kept, or it is another one.
+        let copy = self.inner.copies.find(self.id, key).unwrap_or(known);
+        if !self.may_be_stale(&copy, &error) {
+            return Err(error);
+        }
+        tracing::debug!(origin = self.origin.name(), %error, "a copy is used though it holds no more");
+        Ok(Contact { copy, state: CacheState::Stale, begun: Begun::default() })
+    }
+
+    async fn ask_about(&self, key: &ObjectKey, ticket: Ticket) -> Result<Contact, OriginError> {
+        let object = self.origin.head(&self.there(key)).await?;
+        let now_ms = self.inner.clock.now().as_millis();
+        let said = Copy { object, validated_ms: now_ms, with_checksums: true, read_ms: now_ms };
+        let copy = self.note(key, said, ticket);
+        Ok(Contact { copy, state: CacheState::Miss, begun: Begun::default() })
+    }
+
+    /// Notes what the origin said, for as long as it holds: not at all when the key was written meanwhile.
+    fn note(&self, key: &ObjectKey, said: Copy, ticket: Ticket) -> Copy {
+        let validated_ms = said.validated_ms;
+        let noted = self.inner.order.with(ticket, self.id, key, self.inner.clock.now(), |holds| {
+            let validated_ms = if holds { validated_ms } else { 0 };
+            self.inner.copies.note(self.id, key, Copy { validated_ms, ..said })
+        });
+        Copy { validated_ms, ..noted }
+    }
+
+    async fn ask_for(
+        &self,
+        key: &ObjectKey,
+        part: Part,
+        known: Option<&Copy>,
+        ticket: Ticket,
+    ) -> Result<Contact, OriginError> {
+        let asking = self.place(&self.inner.asking).await?;
+        let query = self.query(part, known);
+        let asked_ms = self.inner.clock.now().as_millis();
+        match self.origin.get(&self.there(key), &query).await {
+            Ok(got) => {
+                self.check_length(key, known, &got.object).await?;
+                let with_checksums = query.part == Part::Whole;
+                let said = Copy {
+                    object: got.object.clone(),
+                    validated_ms: asked_ms,
+                    with_checksums,
+                    read_ms: asked_ms,
+                };
+                let copy = self.note(key, said, ticket);
+                let begun = self.take(key, &copy, got, asking).await?;
+                Ok(Contact { copy, state: CacheState::Miss, begun })
+            }
+            Err(OriginError::NotModified(modified_ms)) => match known {
+                // The same bytes, and something else about them.
+                Some(known)
+                    if modified_ms.is_some_and(|ms| is_other_second(ms, known.object.modified_ms)) =>
+                {
+                    self.ask_about(key, ticket).await
+                }
+                Some(known) => {
+                    let said = Copy { validated_ms: asked_ms, ..known.clone() };
+                    let copy = self.note(key, said, ticket);
+                    Ok(Contact { copy, state: CacheState::Hit, begun: Begun::default() })
+                }
+                None => Err(OriginError::Nonsense("it has not changed, and nobody asked whether".into())),
+            },
+            // It is empty, or the reader's range is behind its end: what it is like says which.
+            Err(OriginError::OutOfRange(_)) => self.ask_about(key, ticket).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What to ask for: the block that is read first, or all of what may be a small object.
+    fn query(&self, part: Part, known: Option<&Copy>) -> GetQuery {
+        let known = known.map(|copy| &copy.object);
+        let first = match (part, known) {
+            (Part::Whole, None) => return GetQuery::of(Part::Whole),
+            (Part::Last(bytes), None) => return GetQuery::of(Part::Last(bytes)),
+            (Part::Whole, Some(_)) => 0,
+            (Part::Range { first, .. } | Part::From(first), _) => first,
+            (Part::Last(bytes), Some(object)) => object.size.saturating_sub(bytes),
+        };
+        let number = block::of(first);
+        let has_it =
+            known.filter(|object| object.size == 0 || self.inner.copies.block(object, number).is_some());
+        let part = match known {
+            Some(object) if object.size <= COPY_BLOCK_BYTES && number == 0 => Part::Whole,
+            _ => Part::Range { first: number * COPY_BLOCK_BYTES, end: (number + 1) * COPY_BLOCK_BYTES },
+        };
+        GetQuery { part, if_match: None, if_none_match: has_it.map(weak_validator) }
+    }
+}

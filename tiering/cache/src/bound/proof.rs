@@ -1,0 +1,113 @@
+//! Compares the bytes from an origin with the ETag and the length that it states.
+//!
+//! Always: of an object whose ETag is an MD5 no reader gets the last bytes before all of it was compared,
+//! if all of it is read or it has one block only; what does not fit is not kept. A range of a larger
+//! object, and an object whose ETag is no MD5, are held to their length and to their ETag staying the same.
+
+use super::BoundBucket;
+use crate::copies::is_same;
+use mlgw_common::ObjectKey;
+use mlgw_common::limits::{COPY_BLOCK_BYTES, FETCH_SMALL_BYTES_MAX};
+use mlgw_metadata::schema::{Copy, ObjectVersion};
+use mlgw_remote::origin::{OriginError, hint, md5_of};
+use std::ops::Range;
+
+/// Bytes that are withheld from a reader until all were compared. A small object is withheld whole, so that
+/// its answer can be an error.
+const HELD_BACK_BYTES: u64 = FETCH_SMALL_BYTES_MAX;
+
+/// The byte from which on a block is withheld until it was compared; its end if it is not compared by itself.
+pub(super) fn held_from(object: &ObjectVersion, block: &Range<u64>) -> u64 {
+    match is_compared_by_block(object) {
+        true => block.end.saturating_sub(HELD_BACK_BYTES).max(block.start),
+        false => block.end,
+    }
+}
+
+/// Whether the object is one block whose MD5 is known.
+pub(super) fn is_compared_by_block(object: &ObjectVersion) -> bool {
+    object.size <= COPY_BLOCK_BYTES && md5_of(object).is_some()
+}
+
+impl BoundBucket {
+    /// The bytes of an object have another MD5 than its ETag says. Forgets what is here of it.
+    ///
+    /// # Errors
+    /// [`OriginError::WrongBytes`], which names the setting when the same came before;
+    /// [`OriginError::Changed`] when the object is another one by now. None when the origin says that the
+    /// ETag is no MD5.
+    pub(super) async fn wrong_bytes(
+        &self,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        sum: [u8; 16],
+    ) -> Result<(), OriginError> {
+        if let Ok(now) = self.origin.head(&self.there(key)).await {
+            if now.etag != object.etag {
+                self.inner.copies.forget(self.id, key);
+                return Err(OriginError::Changed);
+            }
+            if is_same(&now, object) && md5_of(&now).is_none() {
+                return Ok(());
+            }
+        }
+        let place = (self.id, key.clone());
+        let is_again = self.inner.suspects.get(&place) == Some(sum);
+        self.inner.suspects.insert(place, sum);
+        self.inner.copies.forget(self.id, key);
+        let what = format!("their MD5 is not the ETag {:?}", object.etag);
+        let why = match is_again {
+            true => format!("{what}, and the same came before; {}", hint(self.origin.name())),
+            false => what,
+        };
+        tracing::warn!(origin = self.origin.name(), %key, why, "an origin sent wrong bytes");
+        Err(OriginError::WrongBytes(why))
+    }
+
+    /// Checks that an answer does not state another length under the ETag that is known. The origin is
+    /// asked which of the two is right.
+    pub(super) async fn check_length(
+        &self,
+        key: &ObjectKey,
+        known: Option<&Copy>,
+        told: &ObjectVersion,
+    ) -> Result<(), OriginError> {
+        let is_other = |known: &ObjectVersion| known.etag == told.etag && known.size != told.size;
+        if !known.is_some_and(|known| is_other(&known.object)) {
+            return Ok(());
+        }
+        let now = self.origin.head(&self.there(key)).await?;
+        match is_other(&now) {
+            true => Err(OriginError::WrongBytes(format!(
+                "{} of them under the ETag {:?}, which names {}",
+                told.size, told.etag, now.size
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HELD_BACK_BYTES, held_from};
+    use crate::bound::block;
+    use mlgw_common::limits::COPY_BLOCK_BYTES as BLOCK;
+    use mlgw_metadata::schema::{EtagKind, ObjectVersion};
+
+    #[test]
+    fn what_is_compared_by_its_block_is_held_back_at_its_end() {
+        let md5 = "5d41402abc4b2a76b9719d911017c592";
+        let of = |etag: &str, kind: EtagKind, size: u64| {
+            let etag_kind = kind.into();
+            let object = ObjectVersion { etag: etag.into(), etag_kind, size, ..ObjectVersion::default() };
+            held_from(&object, &block::range(0, size))
+        };
+        assert_eq!(of(md5, EtagKind::Plain, 5), 0, "a small one can be an error");
+        assert_eq!(of(md5, EtagKind::Plain, HELD_BACK_BYTES), 0);
+        assert_eq!(of(md5, EtagKind::Plain, BLOCK), BLOCK - HELD_BACK_BYTES);
+        assert_eq!(of(md5, EtagKind::Plain, BLOCK + 1), BLOCK, "its reader compares it");
+        for (etag, kind) in [(md5, EtagKind::Opaque), (md5, EtagKind::Weak), ("x-2", EtagKind::Plain)] {
+            assert_eq!(of(etag, kind, 5), 5, "{etag} {kind:?}");
+        }
+    }
+}

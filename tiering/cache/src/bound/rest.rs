@@ -1,0 +1,180 @@
+//! The rest of an answer that carries more than the block that was taken from it.
+//!
+//! A read of a whole object requests it whole, because only such an answer has its checksums. If the object
+//! has more than one block, the blocks behind the first come from the same answer, one after the other, so
+//! that no byte is fetched twice and no connection is cut. Always: blocks are assigned to the rest in order
+//! and without a gap; any other block is fetched by a range. The answer ends with its last reader.
+
+use bytes::Bytes;
+use mlgw_common::ids::BodyId;
+use mlgw_remote::origin::Got;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use tokio::sync::Notify;
+
+/// An answer that has begun, and bytes of it that came and belong to the next block.
+pub(super) struct Running {
+    pub(super) got: Got,
+    pub(super) left_over: Bytes,
+}
+
+impl Running {
+    /// An answer without any bytes so far.
+    pub(super) const fn new(got: Got) -> Self {
+        Self { got, left_over: Bytes::new() }
+    }
+}
+
+/// See the module.
+pub(super) struct Rest {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+struct State {
+    /// The first block that is not assigned.
+    unassigned: u64,
+    /// The block that the answer is at.
+    at: u64,
+    running: Option<Running>,
+    is_over: bool,
+}
+
+impl Rest {
+    /// The rest of an answer whose block `first` is being taken.
+    pub(super) fn behind(first: u64) -> Self {
+        let state = State { unassigned: first + 1, at: first, running: None, is_over: false };
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// Assigns a block to it, if it is the next one.
+    fn assign(&self, number: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_next = !state.is_over && state.unassigned == number;
+        state.unassigned += u64::from(is_next);
+        is_next
+    }
+
+    /// The block before `number` was taken; nothing when the answer has ended.
+    pub(super) fn give(&self, number: u64, running: Option<Running>) {
+        let mut state = self.state.lock();
+        state.is_over = running.is_none();
+        (state.at, state.running) = (number, running);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// The answer, as soon as it is at the block `number`, which was assigned; nothing when it has ended
+    /// before.
+    pub(super) async fn take(&self, number: u64) -> Option<Running> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.state.lock();
+                if state.is_over {
+                    return None;
+                }
+                if state.at == number && state.running.is_some() {
+                    return state.running.take();
+                }
+            }
+            changed.await;
+        }
+    }
+}
+
+/// The rests that have a reader, by body.
+#[derive(Default)]
+pub(super) struct Rests(Mutex<HashMap<BodyId, Weak<Rest>>>);
+
+impl Rests {
+    /// Adds the rest of an answer. Rests without a reader are dropped.
+    pub(super) fn add(&self, body: BodyId, rest: &Arc<Rest>) {
+        let mut rests = self.0.lock();
+        rests.retain(|_, rest| rest.strong_count() > 0);
+        rests.insert(body, Arc::downgrade(rest));
+    }
+
+    /// The rest that a block of a body is assigned to, if it is the next one there.
+    pub(super) fn assign(&self, body: BodyId, number: u64) -> Option<Arc<Rest>> {
+        let rest = self.0.lock().get(&body)?.upgrade()?;
+        rest.assign(number).then_some(rest)
+    }
+}
+
+/// Passes the answer on, or ends it when its current block was abandoned.
+pub(super) struct Holding {
+    rest: Arc<Rest>,
+    next: u64,
+    running: Option<Running>,
+}
+
+impl Holding {
+    pub(super) fn new(rest: Arc<Rest>, next: u64) -> Self {
+        Self { rest, next, running: None }
+    }
+
+    /// The answer goes on with the next block.
+    pub(super) fn keep(&mut self, running: Running) {
+        self.running = Some(running);
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.rest.give(self.next, self.running.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rest, Rests, Running};
+    use bytes::Bytes;
+    use futures_util::StreamExt as _;
+    use futures_util::stream;
+    use mlgw_common::ids::BodyId;
+    use mlgw_metadata::schema::ObjectVersion;
+    use mlgw_remote::origin::Got;
+    use std::sync::Arc;
+
+    fn running(text: &'static str) -> Running {
+        let body = stream::iter([Ok(Bytes::from_static(text.as_bytes()))]).boxed();
+        let object = ObjectVersion::default();
+        Running::new(Got { object, is_tagged: false, range: 0..1, body })
+    }
+
+    #[tokio::test]
+    async fn blocks_are_assigned_in_order_and_get_the_answer_in_turn() {
+        let (rests, rest) = (Rests::default(), Arc::new(Rest::behind(0)));
+        rests.add(BodyId(7), &rest);
+        let assigned = |number| rests.assign(BodyId(7), number).is_some();
+        assert!(!assigned(2), "a gap");
+        assert!(assigned(1) && assigned(2) && !assigned(1) && !assigned(4));
+        assert!(rests.assign(BodyId(8), 1).is_none());
+        let second = tokio::spawn({
+            let rest = rest.clone();
+            async move { rest.take(2).await.is_some() }
+        });
+        rest.give(1, Some(running("a")));
+        let first = rest.take(1).await.unwrap();
+        assert!(!second.is_finished());
+        rest.give(2, Some(first));
+        assert!(second.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_ends_leaves_its_blocks_to_others() {
+        let (rests, rest) = (Rests::default(), Arc::new(Rest::behind(0)));
+        rests.add(BodyId(7), &rest);
+        assert!(rests.assign(BodyId(7), 1).is_some());
+        rest.give(1, None);
+        assert!(rest.take(1).await.is_none() && rests.assign(BodyId(7), 2).is_none());
+        drop(rest);
+        assert!(rests.assign(BodyId(7), 1).is_none(), "nobody reads it any more");
+        rests.add(BodyId(8), &Arc::new(Rest::behind(0)));
+        assert_eq!(rests.0.lock().len(), 1, "what nobody reads is forgotten");
+    }
+}

@@ -1,0 +1,477 @@
+//! Bound buckets over an origin in memory: what is asked of it, and that what is read is what it has.
+
+mod ahead;
+mod keeping;
+mod letting_go;
+mod moving;
+mod origin;
+mod warming;
+mod writing;
+
+use super::{Bound, BoundBucket, CacheState, Freshness, Opened};
+use crate::copies::{Copies, CopiesOptions};
+use crate::policy::Keeper;
+use mlgw_common::clock::ManualClock;
+use mlgw_common::ids::NodeId;
+use mlgw_common::limits::{COPY_BLOCK_BYTES as BLOCK, MIB};
+use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_metadata::schema::{Binding, Bucket};
+use mlgw_remote::origin::{OriginError, Part};
+use mlgw_segments::decisions::Decisions;
+use mlgw_segments::fair::DiskQueues;
+use mlgw_segments::flash::{Cause, Flash};
+use mlgw_segments::memory::MemoryTier;
+use origin::{Fault, MemoryOrigin};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+struct Bench {
+    room: tempfile::TempDir,
+    origin: Arc<MemoryOrigin>,
+    clock: Arc<ManualClock>,
+    bound: Bound,
+}
+
+/// Opens bound buckets, as soon as whoever had the directory has let go of it.
+async fn open(
+    dir: &Path,
+    origin: Arc<MemoryOrigin>,
+    clock: Arc<ManualClock>,
+    capacity_bytes: u64,
+    keeper: Option<Keeper>,
+) -> Bound {
+    let options = CopiesOptions {
+        dir: dir.to_owned(),
+        node: NodeId(1),
+        lineage: mlgw_common::Lineage::default(),
+        capacity_bytes,
+        reserve_bytes: 0,
+        memory_bytes: 1 << 20,
+        clock: clock.clone(),
+        decisions: Decisions::new(clock.clone()),
+        queues: DiskQueues::default(),
+        flash: Flash::new(clock.clone()),
+        open_files_max: 512,
+        lost: keeper.as_ref().map(Keeper::books),
+    };
+    // Who had it open before is about to let go of it.
+    let mut tries = 0;
+    let copies = loop {
+        match Copies::open(options.clone(), MemoryTier::new(0)).await {
+            Ok(copies) => break copies,
+            Err(error) => assert!(tries < 10_000 && error.to_string().contains("lock"), "{error}"),
+        }
+        tries += 1;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    let origins = HashMap::from([("lake".to_owned(), origin as Arc<dyn mlgw_remote::origin::Origin>)]);
+    keeper.iter().for_each(|keeper| keeper.start(&copies));
+    Bound::new(origins, copies, keeper, Freshness::default(), clock)
+}
+
+impl Bench {
+    async fn new() -> Self {
+        Self::with_capacity(1 << 30).await
+    }
+
+    async fn with_capacity(capacity_bytes: u64) -> Self {
+        let bench = Self::not_left_open(capacity_bytes).await;
+        leave_open(&bench.bound);
+        bench
+    }
+
+    /// One that is opened again.
+    async fn not_left_open(capacity_bytes: u64) -> Self {
+        let room = tempfile::tempdir().unwrap();
+        let (origin, clock) = (Arc::new(MemoryOrigin::default()), Arc::new(ManualClock::default()));
+        clock.set(Timestamp::from_secs(1_000_000));
+        let bound = open(room.path(), origin.clone(), clock.clone(), capacity_bytes, None).await;
+        Self { room, origin, clock, bound }
+    }
+
+    /// The same after a restart, at a time when all is let go of.
+    async fn opened_again(self) -> Self {
+        self.bound.copies().unwrap().shutdown().await;
+        let Self { room, origin, clock, bound } = self;
+        drop(bound);
+        let bound = open(room.path(), origin.clone(), clock.clone(), 1 << 30, None).await;
+        leave_open(&bound);
+        Self { room, origin, clock, bound }
+    }
+
+    fn bucket(&self) -> BoundBucket {
+        let binding = Binding { upstream: "lake".into(), prefix: "p/".into(), ..Binding::default() };
+        self.bound.bucket(&Bucket { id: 7, ..Bucket::default() }, &binding).unwrap()
+    }
+
+    /// Another version of the object `k`.
+    fn put(&self, seed: u8, bytes: usize) -> Vec<u8> {
+        let content: Vec<u8> = (0..bytes).map(|at| (at / 251) as u8 ^ (at as u8) ^ seed).collect();
+        self.origin.put("p/k", content.clone());
+        content
+    }
+
+    async fn read(&self, part: Part) -> Result<(Vec<u8>, CacheState), OriginError> {
+        let bucket = self.bucket();
+        let opened = bucket.open(&key("k"), part).await?;
+        let range = of(part, opened.object.size);
+        Ok((drain(&bucket, &opened, range).await?, opened.state))
+    }
+
+    async fn whole(&self) -> Vec<u8> {
+        self.read(Part::Whole).await.unwrap().0
+    }
+
+    fn pass(&self, secs: i64) {
+        use mlgw_common::Clock as _;
+        self.clock.set(Timestamp(self.clock.now().as_millis() + secs * 1000));
+    }
+
+    fn inner_fills(&self) -> usize {
+        let fills = self.bound.inner.as_ref().unwrap().fills.lock();
+        fills.values().filter(|fill| !fill.rests()).count()
+    }
+
+    /// Waits until no block is being fetched or kept.
+    async fn quiet(&self) {
+        while self.inner_fills() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Leaves the index open to the end of the process: the last to let go of it may be a writer's thread, and
+/// the process must not end while that closes a database.
+fn leave_open(bound: &Bound) {
+    std::mem::forget(bound.clone());
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::from_bytes(name.as_bytes()).unwrap()
+}
+
+fn of(part: Part, size: u64) -> Range<u64> {
+    match part {
+        Part::Whole => 0..size,
+        Part::Range { first, end } => first..end.min(size),
+        Part::From(first) => first..size,
+        Part::Last(bytes) => size.saturating_sub(bytes)..size,
+    }
+}
+
+async fn drain(bucket: &BoundBucket, opened: &Opened, range: Range<u64>) -> Result<Vec<u8>, OriginError> {
+    let mut reader = bucket.read(&key("k"), opened, range, None);
+    let mut read = Vec::new();
+    while let Some(piece) = reader.next().await? {
+        read.extend_from_slice(&piece);
+    }
+    Ok(read)
+}
+
+#[tokio::test]
+async fn a_small_object_is_fetched_whole_once() {
+    let bench = Bench::new().await;
+    for bytes in [1, 5000, 3 * MIB as usize + 17] {
+        let content = bench.put(1, bytes);
+        bench.pass(60);
+        assert!(bench.read(Part::Range { first: 0, end: 9 }).await.unwrap().0 == content[..bytes.min(9)]);
+        bench.quiet().await;
+        bench.origin.take_log();
+        assert!(bench.whole().await == content);
+        assert_eq!(
+            bench.read(Part::Last(1)).await.unwrap(),
+            (content[bytes - 1..].to_vec(), CacheState::Hit)
+        );
+        assert_eq!(bench.origin.take_log(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn what_the_flash_budget_does_not_allow_is_read_through_and_not_kept() {
+    let bench = Bench::new().await;
+    let content = bench.put(1, 5000);
+    let flash = bench.bound.copies().unwrap().flash().clone();
+    flash.set_budget(24);
+    flash.wrote(Cause::Client, 100);
+    for _ in 0..2 {
+        assert!(bench.whole().await == content);
+        bench.quiet().await;
+        assert!(!bench.origin.take_log().is_empty(), "it is not kept");
+    }
+    let refused = bench.bound.copies().unwrap().metrics().refused_bytes;
+    assert!(refused >= 10_000, "each time: {refused}");
+    assert_eq!(flash.written()[Cause::Copies as usize].1, 0);
+    flash.set_budget(0);
+    assert!(bench.whole().await == content);
+    bench.quiet().await;
+    bench.origin.take_log();
+    assert!(bench.whole().await == content);
+    assert_eq!(bench.origin.take_log(), [""; 0]);
+    assert!(flash.written()[Cause::Copies as usize].1 >= 5000);
+}
+
+#[tokio::test]
+async fn of_a_large_object_each_block_is_fetched_once_however_many_read() {
+    let bench = Arc::new(Bench::new().await);
+    let content = Arc::new(bench.put(2, 2 * BLOCK as usize + 4321));
+    let readers: Vec<_> = (0..64)
+        .map(|_| {
+            let (bench, content) = (bench.clone(), content.clone());
+            tokio::spawn(async move { assert!(bench.whole().await == *content) })
+        })
+        .collect();
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    // All of it comes with one answer.
+    assert_eq!(bench.origin.take_log(), ["whole"]);
+    bench.quiet().await;
+    assert!(bench.whole().await == *content && bench.origin.take_log().is_empty());
+}
+
+#[tokio::test]
+async fn more_cold_objects_than_there_is_memory_for_are_read_all_the_same() {
+    let bench = Arc::new(Bench::new().await);
+    let bytes = 2 * MIB as usize;
+    let content = |n: usize| vec![n as u8; bytes + n];
+    let objects = 2 * mlgw_common::limits::FETCH_BLOCKS_MAX;
+    (0..objects).for_each(|n| bench.origin.put(&format!("p/{n}"), content(n)));
+    let readers: Vec<_> = (0..objects)
+        .map(|n| {
+            let bucket = bench.bucket();
+            tokio::spawn(async move {
+                let opened = bucket.open(&key(&n.to_string()), Part::Whole).await.unwrap();
+                let mut reader = bucket.read(&key(&n.to_string()), &opened, 0..opened.object.size, None);
+                let mut read = Vec::new();
+                while let Some(piece) = reader.next().await.unwrap() {
+                    read.extend_from_slice(&piece);
+                }
+                assert!(read == vec![n as u8; bytes + n]);
+            })
+        })
+        .collect();
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert_eq!(bench.origin.take_log().len(), objects);
+}
+
+#[tokio::test]
+async fn a_range_fetches_the_blocks_that_it_touches() {
+    let bench = Bench::new().await;
+    let content = bench.put(3, 4 * BLOCK as usize);
+    let (first, end) = (2 * BLOCK + 5, 2 * BLOCK + 9);
+    let read = bench.read(Part::Range { first, end }).await.unwrap();
+    assert_eq!(read, (content[first as usize..end as usize].to_vec(), CacheState::Miss));
+    bench.quiet().await;
+    let across = Part::Range { first: 3 * BLOCK - 2, end: 3 * BLOCK + 2 };
+    assert_eq!(bench.read(across).await.unwrap().0, content[3 * BLOCK as usize - 2..][..4]);
+    let blocks = [(2 * BLOCK, 3 * BLOCK), (3 * BLOCK, 4 * BLOCK)].map(|(a, b)| format!("{a}-{b}"));
+    assert_eq!(bench.origin.take_log(), blocks);
+}
+
+#[tokio::test]
+async fn the_end_of_an_unknown_object_is_one_request_and_then_it_is_known() {
+    let bench = Bench::new().await;
+    let content = bench.put(4, 2 * BLOCK as usize);
+    assert_eq!(bench.read(Part::Last(8)).await.unwrap().0, content[content.len() - 8..]);
+    assert_eq!(bench.origin.take_log(), ["-8"]);
+    assert_eq!(bench.read(Part::Last(100)).await.unwrap().0, content[content.len() - 100..]);
+    assert_eq!(bench.origin.take_log(), [format!("{BLOCK}-{}", 2 * BLOCK)]);
+}
+
+#[tokio::test]
+async fn what_an_origin_said_holds_for_a_while_and_then_it_is_asked_with_one_request() {
+    let bench = Bench::new().await;
+    let content = bench.put(5, 5000);
+    bench.whole().await;
+    bench.quiet().await;
+    bench.pass(29);
+    assert_eq!(bench.read(Part::Whole).await.unwrap(), (content.clone(), CacheState::Hit));
+    assert_eq!(bench.origin.take_log(), ["whole"]);
+    bench.pass(2);
+    assert_eq!(bench.read(Part::Whole).await.unwrap(), (content, CacheState::Hit), "it has not changed");
+    assert_eq!(bench.origin.take_log(), ["whole"]);
+    let changed = bench.put(6, 7000);
+    bench.pass(31);
+    assert_eq!(bench.read(Part::Whole).await.unwrap(), (changed, CacheState::Miss));
+    assert_eq!(bench.origin.take_log(), ["whole"]);
+    bench.origin.objects.lock().clear();
+    bench.pass(31);
+    for _ in 0..2 {
+        assert_eq!(bench.read(Part::Whole).await, Err(OriginError::NoSuchKey));
+    }
+    assert_eq!(bench.origin.take_log(), ["whole"], "that there is none is remembered, too");
+    let back = bench.put(7, 10);
+    bench.pass(2);
+    assert_eq!(bench.read(Part::Whole).await.unwrap().0, back);
+}
+
+#[tokio::test]
+async fn a_copy_that_holds_no_more_serves_only_while_the_origin_cannot_be_asked() {
+    let bench = Bench::new().await;
+    let content = bench.put(8, 5000);
+    bench.whole().await;
+    bench.quiet().await;
+    let read_with = async |error: OriginError, secs| {
+        bench.pass(secs);
+        bench.origin.fail(Fault::Fail(error));
+        bench.read(Part::Whole).await
+    };
+    assert_eq!(read_with(OriginError::TimedOut, 31).await, Ok((content.clone(), CacheState::Stale)));
+    assert_eq!(read_with(OriginError::Failed(500), 31).await, Ok((content.clone(), CacheState::Stale)));
+    let denied = OriginError::Denied("403".into());
+    assert_eq!(read_with(denied.clone(), 31).await, Err(denied));
+    assert_eq!(read_with(OriginError::TimedOut, 24 * 3600).await, Err(OriginError::TimedOut));
+    assert_eq!(bench.read(Part::Whole).await.unwrap().0, content, "it is asked again");
+}
+
+#[tokio::test]
+async fn a_change_midway_is_an_error_and_never_a_mix() {
+    let bench = Bench::new().await;
+    let old = bench.put(9, 6 * BLOCK as usize);
+    let bucket = bench.bucket();
+    let opened = bucket.open(&key("k"), Part::From(0)).await.unwrap();
+    let mut reader = bucket.read(&key("k"), &opened, 0..opened.object.size, None);
+    let first = reader.next().await.unwrap().unwrap();
+    let new = bench.put(10, 6 * BLOCK as usize);
+    let mut read = first.to_vec();
+    let end = loop {
+        match reader.next().await {
+            Ok(Some(piece)) => read.extend_from_slice(&piece),
+            end => break end,
+        }
+    };
+    assert_eq!(end, Err(OriginError::Changed));
+    assert!(read[..] == old[..read.len()], "what came before is of the old one");
+    bench.quiet().await;
+    assert!(bench.whole().await == new);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_gone_on_with_where_it_broke() {
+    let bench = Bench::new().await;
+    let content = bench.put(11, 3_000_000);
+    bench.origin.fail(Fault::Cut(900_000));
+    bench.origin.fail(Fault::Cut(600_000));
+    assert!(bench.whole().await == content);
+    assert_eq!(bench.origin.take_log(), ["whole", "900000-3000000", "1500000-3000000"]);
+    bench.put(12, 3_000_000);
+    bench.pass(31);
+    for _ in 0..4 {
+        bench.origin.fail(Fault::Cut(0));
+    }
+    assert!(bench.read(Part::Whole).await.is_err(), "not for ever");
+}
+
+#[tokio::test]
+async fn an_empty_object_and_a_range_behind_the_end_say_what_the_object_is_like() {
+    let bench = Bench::new().await;
+    bench.put(13, 0);
+    assert_eq!(bench.whole().await, b"");
+    bench.pass(31);
+    assert_eq!(bench.whole().await, b"");
+    bench.put(14, 10);
+    bench.pass(31);
+    let opened = bench.bucket().open(&key("k"), Part::From(BLOCK + 5)).await.unwrap();
+    assert_eq!(opened.object.size, 10);
+}
+
+#[tokio::test]
+async fn a_head_asks_once_and_knows_what_a_get_fetched() {
+    let bench = Bench::new().await;
+    bench.put(15, 5000);
+    let bucket = bench.bucket();
+    for _ in 0..2 {
+        assert_eq!(bucket.head(&key("k"), false).await.unwrap().object.size, 5000);
+    }
+    assert_eq!(bench.origin.take_log(), ["head"]);
+    bench.pass(31);
+    bench.read(Part::Range { first: 0, end: 1 }).await.unwrap();
+    bucket.head(&key("k"), false).await.unwrap();
+    assert_eq!(bench.origin.take_log().len(), 1);
+    bench.origin.objects.lock().clear();
+    bench.pass(31);
+    assert_eq!(bucket.head(&key("k"), false).await.err(), Some(OriginError::NoSuchKey));
+}
+
+#[tokio::test]
+async fn a_copy_that_goes_bad_is_fetched_again() {
+    let bench = Bench::new().await;
+    for bytes in [5000, BLOCK as usize + 5000] {
+        let content = bench.put(16, bytes);
+        bench.pass(31);
+        bench.whole().await;
+        bench.quiet().await;
+        for file in std::fs::read_dir(bench.room.path().join("segments")).unwrap() {
+            let path = file.unwrap().path();
+            let mut found = std::fs::read(&path).unwrap();
+            let at = found.len() - 100;
+            found[at] ^= 1;
+            std::fs::write(&path, found).unwrap();
+        }
+        bench.origin.take_log();
+        assert!(bench.whole().await == content);
+        // A block in each segment.
+        assert!((1..=2).contains(&bench.origin.take_log().len()));
+        bench.quiet().await;
+        assert!(bench.whole().await == content && bench.origin.take_log().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn copies_are_there_after_a_restart() {
+    let bench = Bench::not_left_open(1 << 30).await;
+    let content = bench.put(17, BLOCK as usize + 5000);
+    bench.whole().await;
+    bench.quiet().await;
+    bench.origin.take_log();
+    let bench = bench.opened_again().await;
+    assert!(bench.whole().await == content && bench.origin.take_log().is_empty());
+}
+
+#[tokio::test]
+async fn a_refresh_asks_for_everything_anew() {
+    let bench = Bench::new().await;
+    let content = bench.put(18, 5000);
+    bench.whole().await;
+    bench.quiet().await;
+    assert_eq!((bench.bucket().refresh("other"), bench.bucket().refresh("")), (0, 1));
+    bench.origin.take_log();
+    assert_eq!(bench.read(Part::Whole).await.unwrap(), (content, CacheState::Hit));
+    assert_eq!(bench.origin.take_log(), ["whole"]);
+}
+
+#[tokio::test]
+async fn copies_stay_within_their_room_and_what_is_read_stays() {
+    let capacity = 24 * MIB;
+    let bench = Bench::with_capacity(capacity).await;
+    let bucket = bench.bucket();
+    let hot: Vec<u8> = vec![7; 500_000];
+    bench.origin.put("p/hot", hot.clone());
+    let read = async |name: String| {
+        let opened = bucket.open(&key(&name), Part::Whole).await.unwrap();
+        let mut reader = bucket.read(&key(&name), &opened, 0..opened.object.size, None);
+        let mut read = Vec::new();
+        while let Some(piece) = reader.next().await.unwrap() {
+            read.extend_from_slice(&piece);
+        }
+        read
+    };
+    for n in 0..160_u32 {
+        let content = vec![n as u8; 700_000];
+        bench.origin.put(&format!("p/{n}"), content.clone());
+        assert!(read(format!("{n}")).await == content && read("hot".into()).await == hot);
+        bench.quiet().await;
+        while bench.bound.copies().unwrap().metrics().used_bytes > capacity / 100 * 94 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+    let metrics = bench.bound.copies().unwrap().metrics();
+    assert!(metrics.evicted_bytes > 60_000_000 && metrics.used_bytes <= capacity, "{metrics:?}");
+    let asked = bench.origin.take_log().len();
+    assert!(asked < 160 + 20, "what was read all the time was fetched again and again: {asked}");
+}

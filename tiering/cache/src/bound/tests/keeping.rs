@@ -1,0 +1,276 @@
+//! The policy engine decides what is kept: what is here is what it says, and readers get what the origin has
+//! whatever it decides.
+
+use super::{BLOCK, Bench, CacheState, Fault, MIB, Part, key, leave_open, open};
+use crate::copies::{KeptPage, PinnedCopies};
+use crate::policy::{Asking, Keeper};
+use fastrand::Rng;
+use mlgw_common::ids::BucketId;
+use mlgw_policies::Caller;
+use mlgw_policies::language::Program;
+use mlgw_remote::origin::OriginError;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+fn rules() -> Arc<Program> {
+    Arc::new(Program::built_in().unwrap())
+}
+
+pub(super) const CALLER: Caller = Caller { id: 1, family: 1 };
+
+impl Bench {
+    pub(super) async fn with_keeper(capacity_bytes: u64) -> Self {
+        let bench = Self::not_left_open(capacity_bytes).await.with_new_keeper(capacity_bytes).await;
+        leave_open(&bench.bound);
+        bench
+    }
+
+    /// The same after a restart, with an engine that knows nothing.
+    async fn with_new_keeper(self, capacity_bytes: u64) -> Self {
+        self.bound.copies().unwrap().shutdown().await;
+        let Self { room, origin, clock, bound } = self;
+        drop(bound);
+        let keeper = Some(Keeper::new(1 << 16, rules(), &*clock));
+        let bound = open(room.path(), origin.clone(), clock.clone(), capacity_bytes, keeper).await;
+        Self { room, origin, clock, bound }
+    }
+
+    pub(super) fn keeper(&self) -> &Keeper {
+        self.bound.keeper().unwrap()
+    }
+
+    pub(super) fn put_named(&self, name: &str, bytes: usize) {
+        let seed = mlgw_common::checksum::crc32c(name.as_bytes()) as u8;
+        self.origin
+            .put(&format!("p/{name}"), (0..bytes).map(|at| (at / 251) as u8 ^ at as u8 ^ seed).collect());
+    }
+
+    /// Reads as a client does, and says how the answer came about.
+    pub(super) async fn get(
+        &self,
+        name: &str,
+        part: Part,
+        caller: Caller,
+    ) -> Result<CacheState, OriginError> {
+        let bucket = self.bucket();
+        let opened = bucket.open(&key(name), part).await?;
+        let range = super::of(part, opened.object.size);
+        let state = bucket.state_of(&key(name), &opened, &range);
+        let mut reader = bucket.read(&key(name), &opened, range.clone(), Some(&Asking::plain(caller)));
+        let mut read = Vec::new();
+        while let Some(piece) = reader.next().await? {
+            read.extend_from_slice(&piece);
+        }
+        let whole = self.origin.objects.lock()[&format!("p/{name}")].clone();
+        assert!(read == whole[range.start as usize..range.end as usize], "{name} {range:?}");
+        Ok(state)
+    }
+
+    /// Ids of the blocks that are here.
+    fn here(&self) -> BTreeSet<u64> {
+        let (mut ids, mut from) = (BTreeSet::new(), None);
+        loop {
+            let KeptPage { blocks, next } = self.bound.copies().unwrap().kept_blocks(from);
+            ids.extend(blocks.iter().map(|block| block.id));
+            match next {
+                Some(next) => from = Some(next),
+                None => return ids,
+            }
+        }
+    }
+
+    /// Waits until nothing is under way that nobody has asked for.
+    pub(super) async fn settle_ahead(&self) {
+        let inner = self.bound.inner.as_ref().unwrap();
+        while inner.ahead.available_permits() < mlgw_common::limits::AHEAD_OBJECTS_MAX {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until what was decided is done, and checks that no block is here but those that the engine
+    /// keeps.
+    pub(super) async fn settled(&self) {
+        self.quiet().await;
+        let mut looks = 0;
+        while self.here() != self.kept() {
+            looks += 1;
+            assert!(looks < 2000, "here {} kept {}", self.here().len(), self.kept().len());
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
+    fn kept(&self) -> BTreeSet<u64> {
+        self.keeper().kept_ids().into_iter().collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_here_is_what_the_engine_keeps_whoever_reads_what_and_whatever_fails() {
+    let bench = Arc::new(Bench::with_keeper(48 * MIB).await);
+    let sizes = [100_000, 900_000, 3 * MIB as usize, BLOCK as usize + 5, 2 * BLOCK as usize + 4321];
+    for n in 0..30 {
+        bench.put_named(&format!("set/{n:03}"), sizes[n % 5]);
+        bench.put_named(&format!("other/{n}/x"), sizes[n % 3]);
+    }
+    let readers: Vec<_> = (0..4)
+        .map(|seed| {
+            let bench = bench.clone();
+            tokio::spawn(async move {
+                let mut rng = Rng::with_seed(seed);
+                for _ in 0..120 {
+                    let n = rng.usize(..30);
+                    let name = if rng.u8(..3) > 0 { format!("set/{n:03}") } else { format!("other/{n}/x") };
+                    let part = match rng.u8(..4) {
+                        0 => Part::Range { first: rng.u64(..50_000), end: 50_000 + rng.u64(1..50_000) },
+                        1 => Part::Last(rng.u64(1..99_000)),
+                        _ => Part::Whole,
+                    };
+                    match rng.u8(..20) {
+                        0 => bench.origin.fail(Fault::Cut(rng.usize(..99_999))),
+                        1 => bench.put_named(&name, 100_000 + rng.usize(..900_000)),
+                        2 => bench.bound.copies().unwrap().forget(BucketId(7), &key(&name)),
+                        _ => {}
+                    }
+                    // What is replaced while it is read is read anew by the gateway.
+                    let read = bench.bucket().open(&key(&name), part).await;
+                    let Ok(opened) = read else { continue };
+                    let range = super::of(part, opened.object.size);
+                    let caller = Caller { id: seed, family: 1 };
+                    let mut reader =
+                        bench.bucket().read(&key(&name), &opened, range, Some(&Asking::plain(caller)));
+                    while let Ok(Some(_)) = reader.next().await {
+                        if rng.u8(..50) == 0 {
+                            break;
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    bench.settled().await;
+    assert!(bench.keeper().metrics().evicted > 0 && bench.keeper().metrics().bypassed > 0);
+}
+
+#[tokio::test]
+async fn over_epochs_as_much_is_found_here_as_fits() {
+    let bench = Bench::with_keeper(32 * MIB).await;
+    let names: Vec<String> = (0..60).map(|n| format!("train/{n:05}.bin")).collect();
+    names.iter().for_each(|name| bench.put_named(name, MIB as usize));
+    let mut rng = Rng::with_seed(5);
+    let mut hits = [0; 5];
+    for hits in &mut hits {
+        let mut order = names.clone();
+        rng.shuffle(&mut order);
+        for name in &order {
+            let state = bench.get(name, Part::Whole, CALLER).await.unwrap();
+            *hits += u32::from(state == CacheState::Hit);
+            bench.quiet().await;
+        }
+        // Otherwise all of them are asked about once more.
+    }
+    let fits = bench.keeper().metrics().capacity_bytes / MIB;
+    // No cache finds more than fits; one that evicts by age finds a seventh of that here.
+    assert!(hits[0] == 0 && hits[2..].iter().all(|hits| u64::from(*hits) + 1 >= fits), "{hits:?} of {fits}");
+    bench.settled().await;
+}
+
+#[tokio::test]
+async fn of_what_passes_by_no_more_is_fetched_than_is_read() {
+    let bench = Bench::with_keeper(16 * MIB).await;
+    for n in 0..40 {
+        bench.put_named(&format!("set/{n:02}"), 4 * MIB as usize);
+    }
+    // All that fits is kept of the first pass; in the second one nothing is worth more than that.
+    for n in (0..40).chain(0..40) {
+        bench.get(&format!("set/{n:02}"), Part::Whole, CALLER).await.unwrap();
+        bench.quiet().await;
+    }
+    let passes = (0..40).map(|n| format!("set/{n:02}"));
+    let passed: Vec<String> = passes
+        .filter(|name| !bench.here().contains(&crate::copies::block_id(BucketId(7), &key(name), 0)))
+        .collect();
+    assert!(passed.len() > 30);
+    bench.origin.take_log();
+    // In no order, or they would be read ahead of.
+    for name in passed.iter().step_by(2).chain(passed.iter().skip(1).step_by(2)).rev() {
+        bench.get(name, Part::Range { first: 1000, end: 3000 }, CALLER).await.unwrap();
+    }
+    bench.quiet().await;
+    let log = bench.origin.take_log();
+    assert!(log.iter().all(|asked| asked == "1000-3000"), "{log:?}");
+    assert!(log.len() <= passed.len(), "each once");
+    bench.settled().await;
+}
+
+#[tokio::test]
+async fn what_is_opened_and_not_read_is_not_kept_and_waits_for_nobody() {
+    let bench = Bench::with_keeper(16 * MIB).await;
+    bench.put_named("k", 5000);
+    let bucket = bench.bucket();
+    let opened = bucket.open(&key("k"), Part::Whole).await.unwrap();
+    assert_eq!(bench.inner_fills(), 1, "its reader has not said anything yet");
+    drop(opened);
+    bench.settled().await;
+    assert!(bench.here().is_empty());
+    bench.get("k", Part::Whole, CALLER).await.unwrap();
+    bench.settled().await;
+    assert_eq!(bench.here().len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_pinned_stays_and_what_is_not_any_more_goes() {
+    let bench = Bench::with_keeper(32 * MIB).await;
+    let pin = |slice: &str| PinnedCopies {
+        bucket: BucketId(7),
+        slices: vec![slice.to_owned()],
+        keys: None,
+        bytes_max: u64::MAX,
+    };
+    bench.bound.set_pins(vec![pin("kept/")]);
+    for n in 0..8 {
+        bench.put_named(&format!("kept/{n}"), MIB as usize);
+        bench.get(&format!("kept/{n}"), Part::Whole, CALLER).await.unwrap();
+    }
+    for n in 0..100 {
+        bench.put_named(&format!("other/{n}"), MIB as usize);
+        bench.get(&format!("other/{n}"), Part::Whole, CALLER).await.unwrap();
+    }
+    bench.settled().await;
+    assert_eq!(bench.keeper().metrics().pinned_bytes, 8 * MIB);
+    assert_eq!(bench.bucket().count_copies("kept/", None).bytes, 8 * MIB);
+    bench.bound.set_pins(vec![pin("other/1")]);
+    let mut looks = 0;
+    while bench.keeper().metrics().pinned_bytes == 8 * MIB && looks < 2000 {
+        looks += 1;
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let pinned = bench.bucket().count_copies("other/1", None).bytes;
+    assert_eq!(
+        bench.keeper().metrics().pinned_bytes,
+        pinned.min(bench.bound.copies().unwrap().pinned_bytes_max())
+    );
+    bench.settled().await;
+}
+
+#[tokio::test]
+async fn after_a_restart_what_is_here_is_found_and_kept_in_books() {
+    let bench = Bench::not_left_open(32 * MIB).await.with_new_keeper(32 * MIB).await;
+    for n in 0..20 {
+        bench.put_named(&format!("set/{n:02}"), MIB as usize);
+        bench.get(&format!("set/{n:02}"), Part::Whole, CALLER).await.unwrap();
+    }
+    bench.settled().await;
+    let before = bench.here();
+    assert!(before.len() >= 15);
+    let bench = bench.with_new_keeper(32 * MIB).await;
+    bench.settled().await;
+    assert_eq!(bench.here(), before);
+    // With less room some of it goes.
+    let bench = bench.with_new_keeper(16 * MIB).await;
+    leave_open(&bench.bound);
+    bench.settled().await;
+    assert!(!bench.here().is_empty() && bench.here().len() < before.len() && bench.here().is_subset(&before));
+}

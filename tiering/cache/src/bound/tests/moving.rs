@@ -1,0 +1,126 @@
+//! What a bucket that is moved needs: whatever is written is heard of, nothing is written while it is frozen,
+//! and what was known is asked for again.
+
+use super::writing::bucket;
+use super::{Bench, CacheState, key};
+use crate::bound::Changed;
+use bytes::Bytes;
+use http::HeaderMap;
+use mlgw_common::{Clock as _, Timestamp};
+use mlgw_remote::origin::{Content, ListLine, ListPage, ListQuery, OriginError, Part};
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_millis(20);
+
+#[tokio::test]
+async fn what_ends_while_somebody_listens_is_heard_of_whatever_came_of_it() {
+    let bench = Bench::new().await;
+    let bucket = bucket(&bench);
+    let put = async |name: &str| {
+        let content = Content::Whole(Bytes::from_static(b"x"));
+        bucket.put(&key(name), &HeaderMap::new(), content).await
+    };
+    put("before").await.unwrap();
+    let listening = bucket.listen();
+    put("a").await.unwrap();
+    bucket.delete(&key("b"), &HeaderMap::new()).await.unwrap();
+    bench.origin.fail(super::Fault::Fail(OriginError::TimedOut));
+    assert!(put("c").await.is_err());
+    drop(bucket.set_tags(&key("d"), &[]).await);
+    let heard = |changed: Changed| changed.keys.iter().map(|key| key.as_str().to_owned()).collect::<Vec<_>>();
+    let changed = listening.take();
+    assert_eq!(heard(changed.clone()), ["a", "b", "c", "d"]);
+    assert_eq!(listening.take(), Changed::default());
+    listening.give_back(changed.keys);
+    put("e").await.unwrap();
+    assert_eq!(heard(listening.take()), ["a", "b", "c", "d", "e"]);
+    drop(listening);
+    put("f").await.unwrap();
+    assert_eq!(bucket.listen().take(), Changed::default(), "nobody listened");
+}
+
+#[tokio::test]
+async fn who_writes_holds_up_the_freeze_and_the_freeze_who_wants_to_write() {
+    let bench = Bench::new().await;
+    let bucket = bucket(&bench);
+    let pass = bucket.pass().await;
+    assert!(bucket.freeze(SOON).await.is_none());
+    // One that was given up holds nobody up.
+    drop(tokio::time::timeout(SOON, bucket.pass()).await.unwrap());
+    drop(pass);
+    let frozen = bucket.freeze(SOON).await.unwrap();
+    assert!(tokio::time::timeout(SOON, bucket.pass()).await.is_err());
+    bucket.forget();
+    assert!(tokio::time::timeout(SOON, bucket.pass()).await.is_err(), "to forget does not end it");
+    drop(frozen);
+    tokio::time::timeout(SOON, bucket.pass()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_known_is_asked_for_again_and_kept_where_it_is_the_same() {
+    let bench = Bench::new().await;
+    bench.put(1, 1000);
+    bench.read(Part::Whole).await.unwrap();
+    bench.quiet().await;
+    assert_eq!(bench.read(Part::Whole).await.unwrap().1, CacheState::Hit);
+    let before = bench.origin.log.lock().len();
+    let old = bench.bucket();
+    old.was_moved();
+    assert!(!old.is_current() && bench.bucket().is_current());
+    bench.clock.set(Timestamp(bench.clock.now().as_millis() + 2));
+    let (content, _) = bench.read(Part::Whole).await.unwrap();
+    assert_eq!((content.len(), bench.origin.log.lock().len()), (1000, before + 1));
+    bench.quiet().await;
+    assert_eq!(bench.read(Part::Whole).await.unwrap().1, CacheState::Hit);
+    assert_eq!(bench.origin.log.lock().len(), before + 1, "and holds then");
+}
+
+#[tokio::test]
+async fn what_the_origin_before_says_is_kept_for_nobody() {
+    let bench = Bench::new().await;
+    let old = bench.bucket();
+    old.was_moved();
+    bench.put(1, 1000);
+    old.open(&key("k"), Part::Whole).await.unwrap();
+    assert_eq!(old.open(&key("none"), Part::Whole).await.err(), Some(OriginError::NoSuchKey));
+    bench.quiet().await;
+    let before = bench.origin.log.lock().len();
+    bench.read(Part::Whole).await.unwrap();
+    assert_eq!(bench.origin.log.lock().len(), before + 1, "it is asked for anew");
+    assert_eq!(bench.bucket().head(&key("none"), false).await.err(), Some(OriginError::NoSuchKey));
+    assert_eq!(bench.origin.log.lock().len(), before + 2);
+}
+
+#[tokio::test]
+async fn an_object_that_has_not_changed_but_in_time_is_asked_about() {
+    let bench = Bench::new().await;
+    bench.put(1, 1000);
+    bench.read(Part::Whole).await.unwrap();
+    bench.quiet().await;
+    for (modified_ms, is_asked) in [(None, false), (Some(999), false), (Some(5_000), true)] {
+        bench.bucket().refresh("");
+        bench.origin.fail(super::Fault::Fail(OriginError::NotModified(modified_ms)));
+        let before = bench.origin.log.lock().len();
+        bench.bucket().open(&key("k"), Part::Whole).await.unwrap();
+        let heads = bench.origin.log.lock()[before..].iter().filter(|line| *line == "head").count();
+        assert_eq!(heads, usize::from(is_asked), "{modified_ms:?}");
+        bench.quiet().await;
+        assert_eq!(bench.read(Part::Whole).await.unwrap().1, CacheState::Hit, "its bytes are kept");
+    }
+}
+
+#[tokio::test]
+async fn a_page_without_a_line_is_not_the_end_of_a_listing() {
+    let bench = Bench::new().await;
+    let page = |lines, next: Option<&str>| ListPage { lines, next: next.map(str::to_owned) };
+    let line = ListLine::Object("p/k".into(), Box::default());
+    bench.origin.pages.lock().extend([
+        page(vec![], Some("1")),
+        page(vec![], Some("2")),
+        page(vec![line], None),
+    ]);
+    let query = ListQuery { max_keys: 10, ..ListQuery::default() };
+    let found = bench.bucket().list(query).await.unwrap();
+    assert_eq!((found.lines.len(), found.lines[0].name(), found.next), (1, "k", None));
+    assert_eq!(*bench.origin.log.lock(), ["list ", "list 1", "list 2"]);
+}

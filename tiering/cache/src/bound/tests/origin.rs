@@ -1,0 +1,180 @@
+//! An origin in memory that keeps a log and fails when it is told to.
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+use http::HeaderMap;
+use mlgw_metadata::schema::ObjectVersion;
+use mlgw_remote::origin::{
+    Answer, Content, GetQuery, Got, ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part, Written,
+};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// How long the pieces of its answers are.
+const PIECE_BYTES: usize = 300_000;
+
+/// What goes wrong with a request.
+pub(super) enum Fault {
+    /// It fails so.
+    Fail(OriginError),
+    /// Its answer breaks off behind so many bytes.
+    Cut(usize),
+    /// It is done, and fails so.
+    DoneAndFail(OriginError),
+    /// It is done, and answered when there is a permit.
+    Hold(Arc<Semaphore>),
+}
+
+#[derive(Default)]
+pub(super) struct MemoryOrigin {
+    pub(super) objects: Mutex<BTreeMap<String, Bytes>>,
+    /// The keys that bytes were asked for of.
+    keys: Mutex<Vec<String>>,
+    /// The parts that were asked for, and `head`.
+    pub(super) log: Mutex<Vec<String>>,
+    pub(super) faults: Mutex<VecDeque<Fault>>,
+    /// What listings answer, one after the other.
+    pub(super) pages: Mutex<VecDeque<ListPage>>,
+}
+
+impl MemoryOrigin {
+    pub(super) fn put(&self, key: &str, bytes: Vec<u8>) {
+        self.objects.lock().insert(key.into(), bytes.into());
+    }
+
+    pub(super) fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut self.log.lock())
+    }
+
+    /// The keys that bytes were asked for of, since this was asked.
+    pub(super) fn take_keys(&self) -> Vec<String> {
+        std::mem::take(&mut self.keys.lock())
+    }
+
+    /// The same, and they are not forgotten.
+    pub(super) fn keys_so_far(&self) -> Vec<String> {
+        self.keys.lock().clone()
+    }
+
+    pub(super) fn fail(&self, fault: Fault) {
+        self.faults.lock().push_back(fault);
+    }
+
+    fn object(&self, key: &str) -> Result<(ObjectVersion, Bytes), OriginError> {
+        let bytes = self.objects.lock().get(key).cloned().ok_or(OriginError::NoSuchKey)?;
+        let etag = format!("{:08x}-{}", mlgw_common::checksum::crc32c(&bytes), bytes.len());
+        let object = ObjectVersion { etag, size: bytes.len() as u64, ..ObjectVersion::default() };
+        Ok((object, bytes))
+    }
+
+    async fn answer(&self, key: &str, query: &GetQuery) -> Result<Got, OriginError> {
+        let fault = self.faults.lock().pop_front();
+        if let Some(Fault::Hold(until)) = fault {
+            let answer = self.answer_now(key, query, None);
+            until.acquire().await.unwrap().forget();
+            return answer;
+        }
+        self.answer_now(key, query, fault)
+    }
+
+    /// Does a write, as the next fault has it.
+    async fn write(&self, done: impl FnOnce(&mut BTreeMap<String, Bytes>)) -> Result<Written, OriginError> {
+        let fault = self.faults.lock().pop_front();
+        if let Some(Fault::Fail(error)) = fault {
+            return Err(error);
+        }
+        done(&mut self.objects.lock());
+        match fault {
+            Some(Fault::DoneAndFail(error)) => Err(error),
+            Some(Fault::Hold(until)) => {
+                until.acquire().await.unwrap().forget();
+                Ok(Written::default())
+            }
+            _ => Ok(Written::default()),
+        }
+    }
+
+    fn answer_now(&self, key: &str, query: &GetQuery, fault: Option<Fault>) -> Result<Got, OriginError> {
+        self.keys.lock().push(key.to_owned());
+        self.log.lock().push(match query.part {
+            Part::Whole => "whole".into(),
+            Part::Range { first, end } => format!("{first}-{end}"),
+            Part::From(first) => format!("{first}-"),
+            Part::Last(bytes) => format!("-{bytes}"),
+        });
+        if let Some(Fault::Fail(error)) = fault {
+            return Err(error);
+        }
+        let (object, bytes) = self.object(key)?;
+        if query.if_none_match.as_ref() == Some(&object.etag) {
+            return Err(OriginError::NotModified(Some(object.modified_ms)));
+        }
+        if query.if_match.as_ref().is_some_and(|etag| *etag != object.etag) {
+            return Err(OriginError::Changed);
+        }
+        let range = match query.part {
+            Part::Whole => 0..object.size,
+            Part::Range { first, end } => first..end.min(object.size),
+            Part::From(first) => first..object.size,
+            Part::Last(last) => object.size.saturating_sub(last)..object.size,
+        };
+        if query.part != Part::Whole && range.start >= range.end {
+            return Err(OriginError::OutOfRange(Some(object.size)));
+        }
+        let mut pieces: Vec<Result<Bytes, OriginError>> = bytes[range.start as usize..range.end as usize]
+            .chunks(PIECE_BYTES)
+            .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+            .collect();
+        if let Some(Fault::Cut(whole)) = fault {
+            pieces.truncate(whole / PIECE_BYTES);
+            pieces.push(Err(OriginError::Unreachable("cut".into())));
+        }
+        // Yields between pieces, so that readers and fetches interleave.
+        let body = stream::iter(pieces).then(|piece| async {
+            tokio::task::yield_now().await;
+            piece
+        });
+        Ok(Got { object, is_tagged: false, range, body: body.boxed() })
+    }
+}
+
+impl Origin for MemoryOrigin {
+    fn list<'a>(&'a self, query: &'a ListQuery) -> Answer<'a, ListPage> {
+        self.log.lock().push(format!("list {}", query.token.as_deref().unwrap_or_default()));
+        let page = self.pages.lock().pop_front().unwrap_or_default();
+        Box::pin(async { Ok(page) })
+    }
+
+    fn head<'a>(&'a self, key: &'a str) -> Answer<'a, ObjectVersion> {
+        Box::pin(async move {
+            self.log.lock().push("head".into());
+            match self.faults.lock().pop_front() {
+                Some(Fault::Fail(error)) => Err(error),
+                _ => self.object(key).map(|(object, _)| object),
+            }
+        })
+    }
+
+    fn get<'a>(&'a self, key: &'a str, query: &'a GetQuery) -> Answer<'a, Got> {
+        Box::pin(self.answer(key, query))
+    }
+
+    fn put<'a>(&'a self, key: &'a str, _: &'a HeaderMap, content: Content) -> Answer<'a, Written> {
+        let Content::Whole(bytes) = content else { panic!("tests write what is in memory") };
+        Box::pin(self.write(move |objects| drop(objects.insert(key.to_owned(), bytes))))
+    }
+
+    fn delete<'a>(&'a self, key: &'a str, _: &'a HeaderMap) -> Answer<'a, Written> {
+        Box::pin(self.write(move |objects| drop(objects.remove(key))))
+    }
+
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn metrics(&self) -> OriginMetrics {
+        OriginMetrics::default()
+    }
+}

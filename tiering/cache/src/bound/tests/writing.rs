@@ -1,0 +1,172 @@
+//! Writing through: what is read after a write was acknowledged is what it wrote, whoever asked before.
+
+use super::{Bench, BoundBucket, CacheState, Fault, drain, key};
+use bytes::Bytes;
+use http::HeaderMap;
+use mlgw_common::{Clock as _, Timestamp};
+use mlgw_metadata::schema::{BindMode, Binding, Bucket};
+use mlgw_remote::origin::{Content, OriginError, Part};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+pub(super) fn bucket(bench: &Bench) -> BoundBucket {
+    let mode = BindMode::WriteThrough as i32;
+    let binding = Binding { upstream: "lake".into(), prefix: "p/".into(), mode, ttl_ms: None };
+    bench.bound.bucket(&Bucket { id: 7, ..Bucket::default() }, &binding).unwrap()
+}
+
+async fn read(bucket: &BoundBucket) -> Result<(Vec<u8>, CacheState), OriginError> {
+    let opened = bucket.open(&key("k"), Part::Whole).await?;
+    let size = opened.object.size;
+    Ok((drain(bucket, &opened, 0..size).await?, opened.state))
+}
+
+async fn write(bucket: &BoundBucket, content: &'static str) -> Result<(), OriginError> {
+    let content = Content::Whole(Bytes::from_static(content.as_bytes()));
+    bucket.put(&key("k"), &HeaderMap::new(), content).await.map(drop)
+}
+
+async fn asked(bench: &Bench, how_often: usize) {
+    while bench.origin.log.lock().len() < how_often {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_copy_is_gone_when_a_write_is_acknowledged() {
+    let bench = Bench::new().await;
+    let bucket = bucket(&bench);
+    for (content, bytes) in [("one", &b"one"[..]), ("three", b"three"), ("", b"")] {
+        write(&bucket, content).await.unwrap();
+        for state in [CacheState::Miss, CacheState::Hit] {
+            assert_eq!(read(&bucket).await, Ok((bytes.to_vec(), state)));
+            bench.quiet().await;
+        }
+    }
+    bucket.delete(&key("k"), &HeaderMap::new()).await.unwrap();
+    assert_eq!(read(&bucket).await, Err(OriginError::NoSuchKey));
+    write(&bucket, "back").await.unwrap();
+    assert_eq!(read(&bucket).await.unwrap().0, b"back", "that there was none is not remembered");
+}
+
+#[tokio::test]
+async fn who_asked_before_a_write_does_not_put_the_old_object_back() {
+    for before in [Some("old"), None] {
+        let bench = Bench::new().await;
+        let (bucket, go) = (bucket(&bench), Arc::new(Semaphore::new(0)));
+        if let Some(old) = before {
+            bench.origin.put("p/k", old.into());
+        }
+        bench.origin.fail(Fault::Hold(go.clone()));
+        let early = tokio::spawn({
+            let bucket = bucket.clone();
+            async move { read(&bucket).await }
+        });
+        asked(&bench, 1).await;
+        write(&bucket, "new").await.unwrap();
+        // Who asks now does not wait for the answer to who asked before.
+        assert_eq!(read(&bucket).await.unwrap().0, b"new");
+        go.add_permits(1);
+        let early = early.await.unwrap();
+        assert_eq!(early.ok().map(|(bytes, _)| bytes), before.map(|old| old.as_bytes().to_vec()));
+        bench.quiet().await;
+        for _ in 0..3 {
+            assert_eq!(read(&bucket).await.unwrap().0, b"new");
+        }
+    }
+}
+
+#[tokio::test]
+async fn while_a_write_is_under_way_the_origin_is_asked_each_time() {
+    let bench = Bench::new().await;
+    let (bucket, go) = (bucket(&bench), Arc::new(Semaphore::new(0)));
+    write(&bucket, "old").await.unwrap();
+    read(&bucket).await.unwrap();
+    bench.quiet().await;
+    bench.origin.take_log();
+    bench.origin.fail(Fault::Hold(go.clone()));
+    let writing = tokio::spawn({
+        let bucket = bucket.clone();
+        async move { write(&bucket, "new").await }
+    });
+    while bench.origin.objects.lock()["p/k"] != "new" {
+        tokio::task::yield_now().await;
+    }
+    for times in 1..4 {
+        assert_eq!(read(&bucket).await.unwrap().0, b"new");
+        assert_eq!(bench.origin.log.lock().len(), times);
+        bench.quiet().await;
+    }
+    bench.origin.fail(Fault::Fail(OriginError::TimedOut));
+    assert_eq!(read(&bucket).await, Err(OriginError::TimedOut), "what may be old is not served instead");
+    go.add_permits(1);
+    writing.await.unwrap().unwrap();
+    assert_eq!(read(&bucket).await.unwrap().0, b"new");
+}
+
+#[tokio::test]
+async fn a_write_of_unknown_outcome_is_doubted_until_it_cannot_be_done_any_more() {
+    let bench = Bench::new().await;
+    let bucket = bucket(&bench);
+    write(&bucket, "old").await.unwrap();
+    read(&bucket).await.unwrap();
+    bench.quiet().await;
+    let broken = OriginError::Broken("reset".into());
+    bench.origin.fail(Fault::DoneAndFail(broken.clone()));
+    assert_eq!(write(&bucket, "new").await, Err(broken.clone()));
+    bench.origin.take_log();
+    for times in 1..4 {
+        assert_eq!(read(&bucket).await.unwrap().0, b"new");
+        assert_eq!(bench.origin.log.lock().len(), times, "it may be done once more");
+        bench.quiet().await;
+    }
+    bench.pass(61);
+    for _ in 0..3 {
+        assert_eq!(read(&bucket).await.unwrap().0, b"new");
+        bench.quiet().await;
+    }
+    assert_eq!(bench.origin.take_log().len(), 4);
+}
+
+#[tokio::test]
+async fn a_write_that_is_given_up_is_doubted_and_one_that_is_refused_is_not() {
+    let bench = Bench::new().await;
+    let bucket = bucket(&bench);
+    write(&bucket, "old").await.unwrap();
+    read(&bucket).await.unwrap();
+    bench.quiet().await;
+    bench.origin.take_log();
+    for undone in [OriginError::Changed, OriginError::Unreachable("refused".into())] {
+        bench.origin.fail(Fault::Fail(undone.clone()));
+        assert_eq!(write(&bucket, "new").await, Err(undone));
+        assert_eq!(read(&bucket).await.unwrap(), (b"old".to_vec(), CacheState::Hit));
+    }
+    bench.pass(31);
+    bench.origin.fail(Fault::Fail(OriginError::Unreachable("refused".into())));
+    assert_eq!(read(&bucket).await.unwrap(), (b"old".to_vec(), CacheState::Stale));
+    assert_eq!(bench.origin.take_log().len(), 1);
+    bench.origin.fail(Fault::Hold(Arc::new(Semaphore::new(0))));
+    let gone = tokio::time::timeout(Duration::from_millis(1), write(&bucket, "new")).await;
+    assert!(gone.is_err(), "its client went away");
+    for times in 1..4 {
+        assert_eq!(read(&bucket).await.unwrap().0, b"new");
+        assert_eq!(bench.origin.log.lock().len(), times);
+        bench.quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_known_before_a_restart_is_asked_for_once_more() {
+    let bench = Bench::not_left_open(1 << 30).await;
+    write(&bucket(&bench), "old").await.unwrap();
+    read(&bucket(&bench)).await.unwrap();
+    bench.quiet().await;
+    // The write of which a crash has taken the traces.
+    bench.origin.put("p/k", b"new".to_vec());
+    bench.clock.set(Timestamp(bench.clock.now().as_millis() + 1));
+    let bench = bench.opened_again().await;
+    bench.origin.fail(Fault::Fail(OriginError::TimedOut));
+    assert_eq!(read(&bucket(&bench)).await, Err(OriginError::TimedOut));
+    assert_eq!(read(&bucket(&bench)).await.unwrap(), (b"new".to_vec(), CacheState::Miss));
+}

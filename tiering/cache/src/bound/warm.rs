@@ -1,0 +1,197 @@
+//! Bringing objects in ahead of use, and letting go of them: what jobs do with a bound bucket.
+//!
+//! An object is fetched through the same blocks as for a reader, so whoever reads it meanwhile waits for the
+//! same bytes, and what is here already is not fetched again. Of the memory for blocks in flight a part is
+//! left to readers: who warms brings a semaphore of their own, of at most
+//! [`mlgw_common::limits::JOB_BLOCKS_MAX`].
+
+use super::fetch::{Asker, Source};
+use super::fill::{Fill, Wanted};
+use super::{BoundBucket, CacheState, block};
+use crate::copies::{Gone, is_same};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use mlgw_common::limits::{COPY_BLOCK_BYTES, FETCH_SMALL_BYTES_MAX, JOB_BLOCKS_MAX};
+use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_metadata::schema::{Copy, ObjectVersion};
+use mlgw_remote::origin::{OriginError, Part};
+use mlgw_segments::decisions::Kind;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Copies that are looked at in one step of a walk over them.
+const PAGE: usize = 1000;
+
+/// What came of warming an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Warmed {
+    /// Bytes that were fetched for it.
+    pub fetched_bytes: u64,
+    /// Bytes that were fetched and not kept, for want of room.
+    pub refused_bytes: u64,
+}
+
+/// How a block is come to.
+struct Place {
+    /// Whether it was asked for with the object itself.
+    begun: bool,
+    /// What is held of the places already.
+    place: Option<OwnedSemaphorePermit>,
+}
+
+/// What a step of a walk over copies found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Walked {
+    /// Objects of which something is here (or was, of a walk that lets go).
+    pub objects: u64,
+    /// Bytes of them that are here (or were).
+    pub bytes: u64,
+    /// Where the next step begins; nothing at the end.
+    pub next: Option<ObjectKey>,
+}
+
+impl BoundBucket {
+    /// Brings all of an object in that was listed at `listed` to be like `object`; `came` hears of the bytes
+    /// of each block that was fetched.
+    ///
+    /// # Errors
+    /// Those of the origin.
+    pub async fn warm(
+        &self,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        listed: Timestamp,
+        places: &Arc<Semaphore>,
+        came: &(dyn Fn(u64) + Sync),
+    ) -> Result<Warmed, OriginError> {
+        if !self.is_current() {
+            return Err(OriginError::Unreachable("the bucket fronts another origin by now".into()));
+        }
+        let known = self.inner.copies.find(self.id, key);
+        let (mut place, mut is_begun) = (None, false);
+        let object = match known {
+            // The origin has just said so again.
+            Some(copy) if is_same(&copy.object, object) => {
+                let validated_ms = copy.validated_ms.max(listed.as_millis());
+                self.inner.copies.note(self.id, key, Copy { validated_ms, ..copy }).object
+            }
+            known => {
+                if object.size > FETCH_SMALL_BYTES_MAX {
+                    place = Some(self.place(places).await?);
+                }
+                // Blocks of a large object are fetched in parallel.
+                let is_small = object.size <= COPY_BLOCK_BYTES;
+                let part = if is_small { Part::Whole } else { Part::From(0) };
+                let opened = self.contact(key, Some(part), known).await?;
+                if opened.state == CacheState::Stale {
+                    return Err(OriginError::Unreachable("what is here may be old".into()));
+                }
+                is_begun = opened.state == CacheState::Miss;
+                opened.claim.lock().iter().for_each(|claim| claim.want(Wanted::Adopted));
+                opened.object
+            }
+        };
+        if object.size == 0 {
+            return Ok(Warmed::default());
+        }
+        let mut blocks = Vec::new();
+        for number in block::touched(&(0..object.size)) {
+            let begun = std::mem::take(&mut is_begun);
+            blocks.push(self.warm_block(key, &object, number, Place { begun, place: place.take() }, places));
+        }
+        let warmed = stream::iter(blocks).buffer_unordered(JOB_BLOCKS_MAX);
+        warmed
+            .try_fold(Warmed::default(), |sum, one| async move {
+                came(one.fetched_bytes);
+                Ok(Warmed {
+                    fetched_bytes: sum.fetched_bytes + one.fetched_bytes,
+                    refused_bytes: sum.refused_bytes + one.refused_bytes,
+                })
+            })
+            .await
+    }
+
+    async fn warm_block(
+        &self,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        number: u64,
+        at: Place,
+        places: &Arc<Semaphore>,
+    ) -> Result<Warmed, OriginError> {
+        let under_way = self.inner.fills.lock().get(&(object.body(), number)).cloned();
+        // Looked up after that: a block is in the one or in the other, unless it is in neither.
+        let bytes = block::range(number, object.size);
+        if under_way.is_none() && self.has_block(key, object, number) {
+            let fetched_bytes = if at.begun { bytes.end - bytes.start } else { 0 };
+            return Ok(Warmed { fetched_bytes, refused_bytes: 0 });
+        }
+        let (fill, _place): (Arc<Fill>, _) = match under_way {
+            Some(fill) => {
+                fill.want(Wanted::Adopted);
+                (fill, at.place)
+            }
+            None => {
+                let place = match at.place {
+                    Some(place) => place,
+                    None => self.place(places).await?,
+                };
+                match self.source(key, object, number, &mut Asker::Server).await? {
+                    Source::Filling(fill) => (fill, Some(place)),
+                    Source::Kept(_) | Source::Passing(_) => return Ok(Warmed::default()),
+                }
+            }
+        };
+        let is_kept = fill.ended().await?;
+        let fetched_bytes = bytes.end - bytes.start;
+        Ok(Warmed { fetched_bytes, refused_bytes: if is_kept { 0 } else { fetched_bytes } })
+    }
+
+    /// Whether a block of this version is kept, as of now.
+    fn has_block(&self, key: &ObjectKey, object: &ObjectVersion, number: u64) -> bool {
+        let copy = self.inner.copies.find(self.id, key).filter(|copy| copy.object.body_id == object.body_id);
+        copy.is_some_and(|copy| self.inner.copies.block(&copy.object, number).is_some())
+    }
+
+    /// Counts what is here of keys that begin with `prefix`, a page behind `after`. Blocks.
+    #[must_use]
+    pub fn count_copies(&self, prefix: &str, after: Option<&ObjectKey>) -> Walked {
+        let copies = &self.inner.copies;
+        let page = copies.list(self.id, prefix, after, PAGE);
+        let bytes = page.iter().map(|(_, copy)| copies.kept_bytes(&copy.object)).filter(|bytes| *bytes > 0);
+        let (objects, bytes) = bytes.fold((0, 0), |(objects, sum), bytes| (objects + 1, sum + bytes));
+        Walked { objects, bytes, next: next(&page) }
+    }
+
+    /// Lets go of copies of keys that begin with `prefix`, a page behind `after`: all of them, or those that
+    /// nobody read (nor fetched) for so long. Reads are noted to the minute. Blocks.
+    #[must_use]
+    pub fn drop_copies(&self, prefix: &str, after: Option<&ObjectKey>, unread: Option<Duration>) -> Walked {
+        let copies = &self.inner.copies;
+        let page = copies.list(self.id, prefix, after, PAGE);
+        let goes = |copy: &Copy| unread.is_none_or(|unread| self.age(Timestamp(copy.read_ms)) >= unread);
+        let mut walked = Walked { next: next(&page), ..Walked::default() };
+        for (key, copy) in page.iter().filter(|(_, copy)| goes(copy)) {
+            walked.bytes += copies.kept_bytes(&copy.object);
+            walked.objects += 1;
+            copies.forget(self.id, key);
+        }
+        if walked.objects > 0 {
+            let kind = if unread.is_some() { Kind::Evict } else { Kind::Clear };
+            let gone = Gone { kind, count: walked.objects, bytes: walked.bytes };
+            copies.note_let_go(self.id, prefix, gone, self.why);
+        }
+        walked
+    }
+
+    /// Gives back the disk of copies that were let go of, as far as nothing else is beside them. Returns its
+    /// bytes.
+    pub async fn release(&self) -> u64 {
+        self.inner.copies.release_dead().await
+    }
+}
+
+/// Where the page behind this one begins.
+fn next(page: &[(ObjectKey, Copy)]) -> Option<ObjectKey> {
+    page.last().filter(|_| page.len() == PAGE).map(|(key, _)| key.clone())
+}

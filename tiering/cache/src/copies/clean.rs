@@ -1,0 +1,155 @@
+//! Cleans segments of clean copies: what lives in one is appended elsewhere, and its file goes.
+//!
+//! Blocks go one by one and leave holes, but what does not fill a block of the file system stays: heads,
+//! edges, small objects, and everything where there are no holes. Which segment is worth it follows Rosenblum
+//! and Ousterhout, "The Design and Implementation of a Log-Structured File System" (1992): by what is gained
+//! for each byte that has to be moved, times the age of the segment, because what is young dies by itself
+//! soon ([`choose`], pure). A segment of which hardly anything is left is cleaned, too, though nothing is
+//! wanted: its file would stay for a long time for next to nothing.
+//!
+//! Always: no more is moved in a second than [`CLEANED_BYTES_PER_SECOND`], and nothing while the flash budget
+//! is used up. What is moved and what is appended for somebody are counted alike there. When power fails in
+//! the middle, some records are there twice, one of them nameless.
+
+use super::Inner;
+use super::evict::Tally;
+use mlgw_common::ids::SegmentId;
+use mlgw_common::limits::COPY_BLOCK_BYTES;
+use mlgw_segments::decisions::{Outcome, Reason};
+use mlgw_segments::hot::SEGMENT_HEADER_BYTES;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// As compaction does by default.
+pub(super) const CLEANED_BYTES_PER_SECOND: u64 = 64 << 20;
+/// Percent of the room from which on segments are cleaned for what is dead in them.
+const CLEAN_FROM_PERCENT: u64 = 88;
+/// A segment is worth cleaning when at most so many percent of what it takes live: three bytes are written
+/// for one that is gained, at worst.
+const WORTH_PERCENT: u64 = 75;
+/// One of which at most the sixteenth part of its length is left is cleaned at any time: that costs a
+/// sixteenth of what was kept in all, and where blocks go at random there are three files for each that would
+/// be full, not seven.
+const SPARSE_PART: u64 = 16;
+/// What a segment costs and takes besides its bytes: an inode, its tree of extents, opening and removing it.
+const SEGMENT_COSTS_BYTES: u64 = 16 << 10;
+
+/// A sealed segment, as the choice sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) segment: SegmentId,
+    /// Bytes of its records as they were written.
+    pub(super) length_bytes: u64,
+    /// Bytes that it takes of the disk.
+    pub(super) held_bytes: u64,
+    /// Bytes that live.
+    pub(super) live_bytes: u64,
+}
+
+impl Candidate {
+    fn is_worth_it(&self, is_space_wanted: bool) -> bool {
+        let gains = self.live_bytes <= self.held_bytes / 100 * WORTH_PERCENT;
+        self.live_bytes <= self.length_bytes / SPARSE_PART || is_space_wanted && gains
+    }
+
+    /// What is gained for a byte that is moved, times the age in segments: as a fraction.
+    fn score(&self, newest: SegmentId) -> (u128, u128) {
+        let gained = self.held_bytes.saturating_sub(self.live_bytes) + SEGMENT_COSTS_BYTES;
+        let age = newest.0.saturating_sub(self.segment.0) + 1;
+        (u128::from(gained) * u128::from(age), u128::from(self.live_bytes + SEGMENT_COSTS_BYTES))
+    }
+}
+
+/// The segment to be cleaned next, if one is worth it.
+pub(super) fn choose(candidates: &[Candidate], is_space_wanted: bool) -> Option<Candidate> {
+    let newest = candidates.iter().map(|candidate| candidate.segment).max()?;
+    let worth = candidates.iter().filter(|candidate| candidate.is_worth_it(is_space_wanted));
+    let better = |one: &&Candidate, other: &&Candidate| {
+        let ((gain, cost), (other_gain, other_cost)) = (one.score(newest), other.score(newest));
+        // The fractions compared; none is near the bounds of 128 bits.
+        (gain * other_cost).cmp(&(other_gain * cost))
+    };
+    worth.max_by(better).copied()
+}
+
+impl Inner {
+    /// Cleans the segment that is worth it most. Returns the bytes that were moved, if one was.
+    pub(super) async fn clean_one(self: &Arc<Self>) -> Option<u64> {
+        if !self.segments.flash().allows() {
+            return None;
+        }
+        let candidate = |(segment, known): (SegmentId, super::map::Segment)| {
+            let length_bytes = known.length?.saturating_sub(SEGMENT_HEADER_BYTES);
+            let held_bytes = length_bytes.saturating_sub(self.segments.holes_in(segment));
+            Some(Candidate { segment, length_bytes, held_bytes, live_bytes: known.live_bytes })
+        };
+        let sealed = self.map.all_sealed().filter(|(segment, _)| !self.segments.is_held(*segment));
+        let candidates: Vec<Candidate> = sealed.filter_map(candidate).collect();
+        let chosen = choose(&candidates, self.is_fuller_than(CLEAN_FROM_PERCENT))?;
+        Some(self.clean(chosen.segment).await)
+    }
+
+    async fn clean(self: &Arc<Self>, segment: SegmentId) -> u64 {
+        let _alone = self.evicting.lock().await;
+        let (mut tally, mut moved_bytes, mut is_left) = (Tally::default(), 0, false);
+        for chunk in self.chunks(segment).await {
+            let Some(extent) = self.ledger.extent_of(&chunk, segment) else { continue };
+            if self.move_chunk(&chunk, &extent).await {
+                moved_bytes += u64::from(extent.head_bytes) + extent.stored_bytes;
+                tally.add(chunk.bucket, extent.logical_bytes, Reason::Compaction, Outcome::Done);
+            } else if self.has_room(&extent) {
+                // It is not what it was: no copy any more.
+                let number = chunk.first / COPY_BLOCK_BYTES;
+                self.ledger.lose((chunk.bucket, &chunk.key), chunk.body, number, &[extent]);
+            } else {
+                is_left = true;
+                break;
+            }
+        }
+        tally.record(self);
+        self.cleaned_bytes.fetch_add(moved_bytes, Relaxed);
+        if !is_left {
+            self.end(segment).await;
+        }
+        moved_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Candidate, choose};
+    use mlgw_common::ids::SegmentId;
+
+    const LENGTH: u64 = 64 << 20;
+
+    fn candidate(segment: u64, held: u64, live: u64) -> Candidate {
+        let of = |percent: u64| LENGTH / 100 * percent;
+        let segment = SegmentId(segment);
+        Candidate { segment, length_bytes: LENGTH, held_bytes: of(held), live_bytes: of(live) }
+    }
+
+    fn chosen(candidates: &[Candidate], is_space_wanted: bool) -> Option<u64> {
+        choose(candidates, is_space_wanted).map(|chosen| chosen.segment.0)
+    }
+
+    #[test]
+    fn what_gains_most_for_what_is_moved_goes_first() {
+        let all = [candidate(7, 100, 60), candidate(8, 100, 30), candidate(9, 100, 50)];
+        assert_eq!((chosen(&all, true), chosen(&all, false)), (Some(8), None));
+        let holes = [candidate(8, 31, 30), candidate(9, 100, 50)];
+        assert_eq!(chosen(&holes, true), Some(9), "where holes are nothing is gained");
+        assert_eq!(chosen(&[candidate(1, 100, 80)], true), None, "too much of it lives");
+        assert_eq!(chosen(&[], true), None);
+    }
+
+    #[test]
+    fn of_two_alike_the_old_one_goes() {
+        assert_eq!(chosen(&[candidate(1, 100, 50), candidate(9, 100, 50)], true), Some(1));
+        assert_eq!(chosen(&[candidate(8, 100, 50), candidate(9, 100, 20)], true), Some(9));
+    }
+
+    #[test]
+    fn one_that_is_nearly_empty_goes_at_any_time() {
+        assert_eq!(chosen(&[candidate(1, 7, 6), candidate(2, 8, 7)], false), Some(1));
+    }
+}

@@ -1,0 +1,384 @@
+//! The books: which blocks are kept, what they are called, and what of each segment lives by them.
+//!
+//! Always: a block that is kept has its row, the row of its id and its share of what lives in its segments,
+//! all written at once; whoever keeps books of blocks ([`Lost`]) hears of each that went for another reason
+//! than that it was let go of, in the order in which blocks come and go. Records that nothing names any more
+//! are remembered until their disk is given back, up to a bound; beyond it they go with their segment.
+//!
+//! When power fails the index is as of its last flush, each change in it whole. What it names then and is not
+//! on the disk does not verify.
+
+use super::map::{CopyMap, Counts};
+use super::{block_id, is_same, known};
+use mlgw_common::ObjectKey;
+use mlgw_common::Timestamp;
+use mlgw_common::ids::{BodyId, BucketId, SegmentId};
+use mlgw_common::limits::COPY_BLOCK_BYTES;
+use mlgw_metadata::clean::CLEAN_BODY;
+use mlgw_metadata::schema::{BlockName, Copy, Extent, ObjectVersion};
+use mlgw_metadata::{CleanBatch, CleanIndex};
+use mlgw_segments::hot::{ChunkAt, SegmentMap as _};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Blocks of one body that go in one change.
+const BLOCKS_AT_ONCE: usize = 1000;
+/// Records without a name that are remembered: 6 MiB of memory, the blocks of 64 GiB.
+const DEAD_MAX: usize = 1 << 16;
+
+/// Keeps books of the blocks that are here.
+pub trait Lost: Send + Sync {
+    /// A block is not here any more, though nobody let go of it by its id: its key was forgotten, it could
+    /// not be read, the disk is full. Said before anything is kept under the same id again. Called with a
+    /// lock held: it must not wait, nor ask copies anything.
+    fn lost(&self, id: u64);
+}
+
+/// A block that went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gone {
+    pub(super) bucket: BucketId,
+    pub(super) id: u64,
+    /// Bytes of the object.
+    pub(super) bytes: u64,
+}
+
+pub(super) struct Ledger {
+    index: Arc<CleanIndex>,
+    map: Arc<CopyMap>,
+    lost: Option<Arc<dyn Lost>>,
+    /// Held while rows are compared and set, never across anything slow.
+    changes: Mutex<()>,
+    /// Records that nothing names any more.
+    dead: Mutex<Vec<Extent>>,
+    /// Bodies that were given ids downwards, because the index gave none.
+    unkept: AtomicU64,
+}
+
+/// A change that is being put together.
+#[derive(Default)]
+struct Draft {
+    batch: CleanBatch,
+    counts: Counts,
+    gone: Vec<Gone>,
+    dead: Vec<Extent>,
+}
+
+impl Draft {
+    /// A block goes, but for its own row.
+    fn goes(&mut self, bucket: BucketId, key: &ObjectKey, number: u64, bytes: u64, extents: Vec<Extent>) {
+        let id = block_id(bucket, key, number);
+        self.batch.name(id, None);
+        self.dies(extents);
+        self.gone.push(Gone { bucket, id, bytes });
+    }
+
+    fn dies(&mut self, extents: Vec<Extent>) {
+        self.counts.take(&extents);
+        self.dead.extend(extents);
+    }
+
+    /// A block goes whose copy is known.
+    fn block_goes(&mut self, key: (BucketId, &ObjectKey), copy: &Copy, number: u64, extents: Vec<Extent>) {
+        let (bucket, key) = key;
+        if is_small(&copy.object) {
+            let mut copy = copy.clone();
+            copy.object.extents.clear();
+            self.batch.copy(bucket, key, Some(&copy));
+        } else {
+            self.batch.block(copy.object.body(), number, None);
+        }
+        self.goes(bucket, key, number, block_bytes(&copy.object, number), extents);
+    }
+}
+
+impl Ledger {
+    pub(super) fn new(index: Arc<CleanIndex>, map: Arc<CopyMap>, lost: Option<Arc<dyn Lost>>) -> Self {
+        let (changes, dead, unkept) = Default::default();
+        Self { index, map, lost, changes, dead, unkept }
+    }
+
+    /// Whether somebody keeps books of blocks, and so lets go of them in time.
+    pub(super) fn is_watched(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// Notes what the origin says of a key; see [`super::Copies::note`].
+    pub(super) fn note(&self, bucket: BucketId, key: &ObjectKey, said: Copy) -> Copy {
+        let noted = self.try_note(bucket, key, said.clone());
+        noted.unwrap_or_else(|| {
+            let mut copy = said;
+            copy.object.body_id = CLEAN_BODY | !self.unkept.fetch_add(1, Relaxed) >> 1;
+            copy.object.extents.clear();
+            copy
+        })
+    }
+
+    fn try_note(&self, bucket: BucketId, key: &ObjectKey, mut copy: Copy) -> Option<Copy> {
+        let _alone = self.changes.lock();
+        let mut draft = Draft::default();
+        match known(self.index.copy(bucket, key))? {
+            Some(before) if is_same(&before.object, &copy.object) => {
+                copy.object.body_id = before.object.body_id;
+                copy.object.extents = before.object.extents;
+                copy.read_ms = copy.read_ms.max(before.read_ms);
+                if !copy.with_checksums {
+                    copy.object.checksums = before.object.checksums;
+                    copy.with_checksums = before.with_checksums;
+                }
+            }
+            other => {
+                copy.object.body_id = known(self.index.next_body())?.0;
+                copy.object.extents.clear();
+                if let Some(before) = other {
+                    draft = self.without_blocks(bucket, key, &before)?;
+                }
+            }
+        }
+        draft.batch.copy(bucket, key, Some(&copy));
+        self.commit(draft, true)?;
+        Some(copy)
+    }
+
+    /// Notes that a key was read.
+    pub(super) fn note_read(&self, bucket: BucketId, key: &ObjectKey, now: Timestamp) {
+        let _alone = self.changes.lock();
+        if let Some(Some(mut copy)) = known(self.index.copy(bucket, key)) {
+            copy.read_ms = now.as_millis();
+            let mut draft = Draft::default();
+            draft.batch.copy(bucket, key, Some(&copy));
+            self.commit(draft, true);
+            // Its row was read: it is to be in memory.
+            known(self.index.copy(bucket, key));
+        }
+    }
+
+    /// Notes where a block is that was appended, unless the key has another body by now, or another block has
+    /// its id. Says whether it is kept.
+    pub(super) fn keep(
+        &self,
+        (bucket, key): (BucketId, &ObjectKey),
+        object: &ObjectVersion,
+        number: u64,
+        extents: &[Extent],
+    ) -> bool {
+        let kept = self.try_keep((bucket, key), object, number, extents);
+        if kept.is_none() {
+            self.bury(extents.to_vec());
+        }
+        kept.is_some()
+    }
+
+    fn try_keep(
+        &self,
+        (bucket, key): (BucketId, &ObjectKey),
+        object: &ObjectVersion,
+        number: u64,
+        extents: &[Extent],
+    ) -> Option<()> {
+        let _alone = self.changes.lock();
+        let mut copy = known(self.index.copy(bucket, key))??;
+        let is_there = |extent: &Extent| self.map.place(extent.segment_id()).is_some();
+        if copy.object.body_id != object.body_id || !extents.iter().all(is_there) {
+            return None;
+        }
+        let name = BlockName { bucket: bucket.0, key: key.as_str().to_owned(), number };
+        let id = block_id(bucket, key, number);
+        if known(self.index.name(id))?.is_some_and(|other| other != name) {
+            return None;
+        }
+        let mut draft = Draft::default();
+        draft.dies(self.extents_of(&copy.object, number).unwrap_or_default());
+        draft.counts.add(extents);
+        draft.batch.name(id, Some(&name));
+        if is_small(object) {
+            copy.object.extents = extents.to_vec();
+            draft.batch.copy(bucket, key, Some(&copy));
+        } else {
+            draft.batch.block(object.body(), number, Some(extents.to_vec()));
+        }
+        self.commit(draft, true)
+    }
+
+    /// Forgets a key.
+    pub(super) fn forget(&self, bucket: BucketId, key: &ObjectKey) {
+        let _alone = self.changes.lock();
+        if let Some(Some(before)) = known(self.index.copy(bucket, key))
+            && let Some(mut draft) = self.without_blocks(bucket, key, &before)
+        {
+            draft.batch.copy(bucket, key, None);
+            self.commit(draft, true);
+        }
+    }
+
+    /// Forgets a block if it is where `extents` say. Returns its bytes.
+    pub(super) fn lose(
+        &self,
+        (bucket, key): (BucketId, &ObjectKey),
+        body: BodyId,
+        number: u64,
+        extents: &[Extent],
+    ) -> Option<u64> {
+        let _alone = self.changes.lock();
+        let copy = known(self.index.peek(bucket, key))??;
+        let now = self.extents_of(&copy.object, number)?;
+        // A block that was kept anew since has not been lost.
+        if copy.object.body() != body || !now.iter().any(|extent| extents.contains(extent)) {
+            return None;
+        }
+        let mut draft = Draft::default();
+        draft.block_goes((bucket, key), &copy, number, now);
+        let bytes = draft.gone.iter().map(|gone| gone.bytes).sum();
+        self.commit(draft, true).map(|()| bytes)
+    }
+
+    /// Forgets blocks by their ids, which whoever says them knows, but for those that stay.
+    pub(super) fn let_go(&self, ids: &[u64], stays: &dyn Fn(u64) -> bool) -> Vec<Gone> {
+        let _alone = self.changes.lock();
+        let mut draft = Draft::default();
+        // A row is read once: what goes twice would be counted twice.
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        for id in ids.into_iter().filter(|id| !stays(*id)) {
+            let Some(Some(name)) = known(self.index.name(id)) else { continue };
+            draft.batch.name(id, None);
+            let Ok(key) = ObjectKey::new(&name.key) else { continue };
+            let bucket = BucketId(name.bucket);
+            if let Some(Some(copy)) = known(self.index.peek(bucket, &key))
+                && let Some(extents) = self.extents_of(&copy.object, name.number)
+            {
+                draft.block_goes((bucket, &key), &copy, name.number, extents);
+            }
+        }
+        let gone = std::mem::take(&mut draft.gone);
+        self.commit(draft, false).map_or_else(Vec::new, |()| gone)
+    }
+
+    /// The extent that refers to a chunk of `segment`, if one does.
+    pub(super) fn extent_of(&self, chunk: &ChunkAt, segment: SegmentId) -> Option<Extent> {
+        let (_, extents) = self.near(chunk)?;
+        extents.into_iter().find(|extent| extent.segment == segment.0 && extent.offset == chunk.offset)
+    }
+
+    /// Sets another extent for a chunk, by compare and set. Says whether it is set.
+    pub(super) fn replace(&self, chunk: &ChunkAt, from: &Extent, to: &Extent) -> bool {
+        let replaced = self.try_replace(chunk, from, to);
+        if replaced.is_none() {
+            self.bury(vec![to.clone()]);
+        }
+        replaced.is_some()
+    }
+
+    fn try_replace(&self, chunk: &ChunkAt, from: &Extent, to: &Extent) -> Option<()> {
+        let _alone = self.changes.lock();
+        let (mut copy, mut extents) = self.near(chunk)?;
+        self.map.place(to.segment_id())?;
+        let at = extents.iter().position(|extent| extent == from)?;
+        extents[at] = to.clone();
+        let mut draft = Draft::default();
+        draft.dies(vec![from.clone()]);
+        draft.counts.add(std::slice::from_ref(to));
+        if is_small(&copy.object) {
+            copy.object.extents = extents;
+            draft.batch.copy(chunk.bucket, &chunk.key, Some(&copy));
+        } else {
+            draft.batch.block(chunk.body, chunk.first / COPY_BLOCK_BYTES, Some(extents));
+        }
+        self.commit(draft, true)
+    }
+
+    /// Forgets a segment that is sealed and in which nothing lives. Says whether it did.
+    pub(super) fn retire(&self, segment: SegmentId) -> bool {
+        let _alone = self.changes.lock();
+        self.is_empty(segment) && known(self.map.remove(segment)).is_some()
+    }
+
+    /// Forgets a segment, whatever is said to live in it. Says whether it did.
+    pub(super) fn drop_segment(&self, segment: SegmentId) -> bool {
+        let _alone = self.changes.lock();
+        known(self.map.remove(segment)).is_some()
+    }
+
+    /// Whether nothing lives in a segment that is sealed.
+    pub(super) fn is_empty(&self, segment: SegmentId) -> bool {
+        let segment = self.map.segment(segment);
+        segment.is_some_and(|segment| segment.length.is_some() && segment.live_bytes == 0)
+    }
+
+    /// Records that nothing names any more, since they were last asked for.
+    pub(super) fn take_dead(&self) -> Vec<Extent> {
+        std::mem::take(&mut *self.dead.lock())
+    }
+
+    /// Nothing will name these.
+    pub(super) fn bury(&self, extents: Vec<Extent>) {
+        let mut dead = self.dead.lock();
+        let room = DEAD_MAX.saturating_sub(dead.len());
+        dead.extend(extents.into_iter().take(room));
+    }
+
+    /// The copy that a chunk is of, and the extents among which its own would be.
+    fn near(&self, chunk: &ChunkAt) -> Option<(Copy, Vec<Extent>)> {
+        let copy = known(self.index.peek(chunk.bucket, &chunk.key))??;
+        if copy.object.body() != chunk.body {
+            return None;
+        }
+        let extents = self.extents_of(&copy.object, chunk.first / COPY_BLOCK_BYTES)?;
+        Some((copy, extents))
+    }
+
+    /// Where a block is, if it is here.
+    pub(super) fn extents_of(&self, object: &ObjectVersion, number: u64) -> Option<Vec<Extent>> {
+        if is_small(object) {
+            return (number == 0 && !object.extents.is_empty()).then(|| object.extents.clone());
+        }
+        known(self.index.block(object.body(), number)).flatten()
+    }
+
+    /// A change by which a copy loses all its blocks; what is more than fits into one is done. Its own row is
+    /// left to the caller.
+    fn without_blocks(&self, bucket: BucketId, key: &ObjectKey, copy: &Copy) -> Option<Draft> {
+        let object = &copy.object;
+        loop {
+            let blocks = if is_small(object) {
+                self.extents_of(object, 0).map(|extents| (0, extents)).into_iter().collect()
+            } else {
+                known(self.index.blocks_from(object.body(), 0, BLOCKS_AT_ONCE))?
+            };
+            let is_all = blocks.len() < BLOCKS_AT_ONCE;
+            let mut draft = Draft::default();
+            for (number, extents) in blocks {
+                if !is_small(object) {
+                    draft.batch.block(object.body(), number, None);
+                }
+                draft.goes(bucket, key, number, block_bytes(object, number), extents);
+            }
+            if is_all {
+                return Some(draft);
+            }
+            self.commit(draft, true)?;
+        }
+    }
+
+    /// Makes a change, and says what went to whoever keeps books, unless it was let go of.
+    fn commit(&self, draft: Draft, tell: bool) -> Option<()> {
+        known(self.map.write(draft.batch, &draft.counts))?;
+        self.bury(draft.dead);
+        if let Some(lost) = self.lost.as_ref().filter(|_| tell) {
+            draft.gone.iter().for_each(|gone| lost.lost(gone.id));
+        }
+        Some(())
+    }
+}
+
+/// Whether an object is one block, whose extents stand in its copy.
+pub(super) fn is_small(object: &ObjectVersion) -> bool {
+    object.size <= COPY_BLOCK_BYTES
+}
+
+/// Bytes of block `number` of an object.
+pub(super) fn block_bytes(object: &ObjectVersion, number: u64) -> u64 {
+    COPY_BLOCK_BYTES.min(object.size.saturating_sub(number.saturating_mul(COPY_BLOCK_BYTES)))
+}

@@ -1,0 +1,541 @@
+//! Copies on real files: what comes, goes and is given back, against books that hear of it.
+
+mod churn;
+mod model;
+
+use super::{Copies, CopiesOptions, KeptBlock, LetGo, Lost, block_id, known};
+use bytes::Bytes;
+use mlgw_common::ObjectKey;
+use mlgw_common::clock::ManualClock;
+use mlgw_common::ids::{BucketId, NodeId, SegmentId};
+use mlgw_common::limits::{COPY_BLOCK_BYTES as BLOCK, MIB};
+use mlgw_metadata::schema::{BlockName, Copy, CopySegment, Extent, ObjectVersion};
+use mlgw_metadata::{CleanBatch, CleanIndex};
+use mlgw_segments::decisions::{Decisions, Kind, Reason, Wanted};
+use mlgw_segments::fair::{DiskQueues, Lane};
+use mlgw_segments::flash::Flash;
+use mlgw_segments::hot::{FileCall, HotOptions, Intercept, Step};
+use mlgw_segments::memory::MemoryTier;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const BUCKET: BucketId = BucketId(7);
+/// The error of a file system that has no holes.
+const EOPNOTSUPP: i32 = 95;
+/// What a segment takes beside the records that live in it, where all edges are blocks of their own: its
+/// header and its end, and what a file system needs to know of a file with holes.
+const SLACK_BYTES: u64 = 32 << 10;
+
+/// Books of what is here.
+#[derive(Default)]
+struct Book(Mutex<BTreeSet<u64>>);
+
+impl Lost for Book {
+    fn lost(&self, id: u64) {
+        assert!(self.0.lock().remove(&id), "what was not here is not lost");
+    }
+}
+
+/// A file system without holes.
+struct NoHoles;
+
+impl Intercept for NoHoles {
+    fn before(&self, call: FileCall, _: Option<SegmentId>) -> Step {
+        if call == FileCall::Punch { Step::Fail(EOPNOTSUPP) } else { Step::Go }
+    }
+}
+
+/// Copies that are left open to the end of the process, unless they are taken: the last to let go of the
+/// index may be a writer's thread, and the process must not end while that closes a database.
+struct LeftOpen(Option<Copies>);
+
+impl Drop for LeftOpen {
+    fn drop(&mut self) {
+        std::mem::forget(self.0.take());
+    }
+}
+
+impl std::ops::Deref for LeftOpen {
+    type Target = Copies;
+
+    fn deref(&self) -> &Copies {
+        self.0.as_ref().unwrap()
+    }
+}
+
+struct Bench {
+    room: tempfile::TempDir,
+    decisions: Decisions,
+    copies: LeftOpen,
+    book: Arc<Book>,
+    capacity_bytes: u64,
+    holes: bool,
+}
+
+impl Bench {
+    async fn new(capacity_bytes: u64) -> Self {
+        Self::over(tempfile::tempdir().unwrap(), capacity_bytes, true).await
+    }
+
+    async fn over(room: tempfile::TempDir, capacity_bytes: u64, holes: bool) -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let (decisions, book) = (Decisions::new(clock.clone()), Arc::<Book>::default());
+        let options = CopiesOptions {
+            dir: room.path().to_owned(),
+            node: NodeId(1),
+            lineage: mlgw_common::Lineage::default(),
+            capacity_bytes,
+            reserve_bytes: 0,
+            memory_bytes: 1 << 20,
+            clock: clock.clone(),
+            decisions: decisions.clone(),
+            queues: DiskQueues::default(),
+            flash: Flash::new(clock),
+            open_files_max: 512,
+            lost: Some(book.clone()),
+        };
+        let tuned = |options: &mut HotOptions| {
+            if !holes {
+                options.intercept = Some(Arc::new(NoHoles));
+            }
+        };
+        // Who had it before is about to let go of it.
+        let mut tries = 0;
+        let copies = loop {
+            match Copies::open_on(options.clone(), MemoryTier::new(0), tuned).await {
+                Ok(copies) => break LeftOpen(Some(copies)),
+                Err(error) => assert!(tries < 10_000 && error.to_string().contains("lock"), "{error}"),
+            }
+            tries += 1;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        for block in all(&copies) {
+            book.0.lock().insert(block.id);
+        }
+        Self { room, decisions, copies, book, capacity_bytes, holes }
+    }
+
+    /// Ends it, and gives the directory as soon as nobody has it.
+    async fn end(mut self, is_orderly: bool) -> tempfile::TempDir {
+        let copies = self.copies.0.take().unwrap();
+        if is_orderly {
+            copies.shutdown().await;
+        }
+        drop(copies);
+        for _ in 0..10_000 {
+            // Whoever had it before has closed it when it opens.
+            if CleanIndex::open(self.room.path(), 1 << 20).is_ok() {
+                return self.room;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("somebody holds the index");
+    }
+
+    async fn opened_again(self) -> Self {
+        let (capacity_bytes, holes) = (self.capacity_bytes, self.holes);
+        Self::over(self.end(true).await, capacity_bytes, holes).await
+    }
+
+    /// Notes an object of so many bytes.
+    fn note(&self, name: &str, version: u64, size: u64) -> ObjectVersion {
+        let object = ObjectVersion { etag: format!("{version}"), size, ..ObjectVersion::default() };
+        let copy = Copy { object, validated_ms: 1, with_checksums: false, read_ms: 0 };
+        self.copies.note(BUCKET, &key(name), copy).object
+    }
+
+    /// Keeps so many bytes as a block; those of a block that nobody reads by offsets may be fewer than it
+    /// has.
+    async fn keep(
+        &self,
+        name: &str,
+        object: &ObjectVersion,
+        number: u64,
+        bytes: usize,
+    ) -> Option<Vec<Extent>> {
+        let content = Bytes::from(content(name, &object.etag, number, bytes));
+        let key = key(name);
+        let kept = self.copies.keep(BUCKET, &key, object, number, vec![content], Reason::Read.into()).await?;
+        self.book.0.lock().insert(block_id(BUCKET, &key, number));
+        Some(kept)
+    }
+
+    /// Keeps a small object.
+    async fn put(&self, name: &str, bytes: usize) -> ObjectVersion {
+        let object = self.note(name, 1, bytes as u64);
+        self.keep(name, &object, 0, bytes).await.unwrap();
+        self.copies.find(BUCKET, &key(name)).unwrap().object
+    }
+
+    /// The bytes of a block, if it is here and they can be read.
+    async fn read(&self, name: &str, number: u64) -> Option<Vec<u8>> {
+        let object = self.copies.find(BUCKET, &key(name))?.object;
+        let extents = self.copies.block(&object, number)?;
+        let (mut read, mut first) = (Vec::new(), number * BLOCK);
+        for extent in &extents {
+            let range = 0..extent.logical_bytes;
+            match self.copies.read(extent, object.body(), first, range, Lane::Training).await {
+                Ok(piece) => read.extend_from_slice(&piece),
+                Err(_) => {
+                    self.copies.lose_block((BUCKET, &key(name)), &object, number, &extents);
+                    return None;
+                }
+            }
+            first += extent.logical_bytes;
+        }
+        assert!(read == content(name, &object.etag, number, read.len()), "{name} {number}");
+        Some(read)
+    }
+
+    async fn let_go(&self, ids: &[u64]) -> LetGo {
+        self.book.0.lock().retain(|id| !ids.contains(id));
+        self.copies.let_go(ids, Reason::Policy.into()).await
+    }
+
+    fn segments(&self) -> impl Iterator<Item = std::path::PathBuf> {
+        let files = std::fs::read_dir(self.room.path().join("segments")).unwrap();
+        files.map(|file| file.unwrap().path())
+    }
+
+    /// Bytes of the disk that the segments take.
+    fn disk_bytes(&self) -> u64 {
+        self.segments().filter_map(|file| file.metadata().ok()).map(|file| file.blocks() * 512).sum()
+    }
+
+    /// Everything that counts says the same.
+    fn check(&self) {
+        let kept: BTreeSet<u64> = all(&self.copies).map(|block| block.id).collect();
+        assert_eq!(*self.book.0.lock(), kept, "the books are right");
+        let inner = &self.copies.inner;
+        let mut live = std::collections::BTreeMap::<u64, u64>::new();
+        let mut from = None;
+        loop {
+            let (found, next) = super::walk::page(&inner.index, from).unwrap();
+            for extent in found.iter().flat_map(|found| &found.extents) {
+                *live.entry(extent.segment).or_default() +=
+                    u64::from(extent.head_bytes) + extent.stored_bytes;
+            }
+            from = next;
+            if from.is_none() {
+                break;
+            }
+        }
+        for (segment, known) in inner.map.all_sealed() {
+            assert_eq!(known.live_bytes, live.get(&segment.0).copied().unwrap_or(0), "{segment}");
+        }
+        let (used, disk) = (self.copies.metrics().used_bytes, self.disk_bytes());
+        let slack = (self.segments().count() as u64 + 1) * SLACK_BYTES;
+        assert!(used.abs_diff(disk) <= slack, "{used} are said to be used, and {disk} are");
+    }
+}
+
+/// Everything that is kept, by a walk in pages.
+fn all(copies: &Copies) -> impl Iterator<Item = KeptBlock> {
+    let (mut blocks, mut from) = (Vec::new(), None);
+    loop {
+        let page = copies.kept_blocks(from);
+        blocks.extend(page.blocks);
+        from = page.next;
+        if from.is_none() {
+            return blocks.into_iter();
+        }
+    }
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(name).unwrap()
+}
+
+fn id(name: &str, number: u64) -> u64 {
+    block_id(BUCKET, &key(name), number)
+}
+
+/// The bytes of a block; no two have the same, and none is zeros.
+fn content(name: &str, etag: &str, number: u64, bytes: usize) -> Vec<u8> {
+    let seed = mlgw_policies::block_id(number, etag.len() as u64, &format!("{name}/{etag}"), number);
+    let word = |at: usize| (seed ^ at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()[7] | 1;
+    (0..bytes).map(word).collect()
+}
+
+/// Copies a directory that is in use: until a copy is of one moment.
+fn copy_dir(from: &Path, to: &Path) {
+    let files = || -> std::io::Result<std::collections::BTreeMap<_, _>> {
+        let file = |file: std::io::Result<std::fs::DirEntry>| {
+            let file = file?;
+            Ok((file.file_name(), file.metadata()?.len()))
+        };
+        std::fs::read_dir(from)?.map(file).collect()
+    };
+    loop {
+        drop(std::fs::remove_dir_all(to));
+        std::fs::create_dir_all(to).unwrap();
+        let Ok(before) = files() else { continue };
+        let copied = before.keys().all(|name| std::fs::copy(from.join(name), to.join(name)).is_ok());
+        if copied && files().is_ok_and(|after| after == before) {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_let_go_of_gives_its_disk_back_and_its_neighbours_stay() {
+    let bench = Bench::new(256 * MIB).await;
+    for n in 0..60 {
+        bench.put(&format!("{n}"), 100_000 + n).await;
+    }
+    let before = bench.disk_bytes();
+    let half: Vec<u64> = (0..60).step_by(2).map(|n| id(&format!("{n}"), 0)).collect();
+    let gone = bench.let_go(&half).await;
+    assert_eq!((gone.blocks, gone.bytes), (30, (0..60).step_by(2).map(|n| 100_000 + n).sum()));
+    // But for two blocks at the edges of each.
+    assert!(gone.freed_bytes >= 30 * (100_000 - 2 * 4096), "{gone:?}");
+    assert!(before - bench.disk_bytes() >= gone.freed_bytes - SLACK_BYTES);
+    for n in 0..60_u64 {
+        assert_eq!(bench.read(&format!("{n}"), 0).await.is_some(), n % 2 == 1, "{n}");
+    }
+    bench.check();
+    let again = bench.let_go(&half).await;
+    assert_eq!(again, LetGo::default(), "nothing of it is here");
+    let rest: Vec<u64> = (0..60).map(|n| id(&format!("{n}"), 0)).collect();
+    assert_eq!(bench.let_go(&rest).await.blocks, 30);
+    assert!(bench.disk_bytes() <= SLACK_BYTES && bench.copies.metrics().live_bytes == 0);
+    bench.check();
+    let wanted = Wanted { limit: 1, kind: Some(Kind::Evict), bucket: Some(BUCKET) };
+    let said = &bench.decisions.list(wanted)[0];
+    assert_eq!((said.reason, said.count), (Reason::Policy, 60));
+}
+
+#[tokio::test]
+async fn a_large_objects_blocks_go_one_by_one() {
+    let bench = Bench::new(256 * MIB).await;
+    let object = bench.note("large", 1, 5 * BLOCK);
+    for number in 0..4 {
+        bench.keep("large", &object, number, BLOCK as usize).await.unwrap();
+    }
+    assert_eq!(bench.let_go(&[id("large", 1), id("large", 1), id("large", 4)]).await.bytes, BLOCK);
+    for number in 0..4 {
+        assert_eq!(bench.read("large", number).await.is_some(), number != 1);
+    }
+    bench.check();
+}
+
+#[tokio::test]
+async fn without_holes_a_segment_goes_when_nothing_lives_in_it() {
+    let bench = Bench::over(tempfile::tempdir().unwrap(), 32 * MIB, false).await;
+    for n in 0..50 {
+        bench.put(&format!("{n}"), 100_000).await;
+    }
+    assert_eq!(bench.let_go(&[id("0", 0)]).await.freed_bytes, 0);
+    let rest: Vec<u64> = (0..50).map(|n| id(&format!("{n}"), 0)).collect();
+    bench.let_go(&rest).await;
+    bench.copies.inner.turn(true).await;
+    assert!(bench.copies.metrics().used_bytes <= 2 * MIB, "two segments were full");
+    bench.check();
+}
+
+#[tokio::test]
+async fn after_a_crash_a_block_whose_disk_was_given_back_is_no_copy() {
+    let bench = Bench::new(256 * MIB).await;
+    for n in 0..20 {
+        bench.put(&format!("{n}"), 100_000).await;
+    }
+    bench.put("tiny", 100).await;
+    bench.copies.inner.flush().await.unwrap();
+    let kept = tempfile::tempdir().unwrap();
+    copy_dir(&bench.room.path().join("index"), kept.path());
+    let gone: Vec<u64> = (0..20).step_by(2).map(|n| id(&format!("{n}"), 0)).collect();
+    assert_eq!(bench.let_go(&gone).await.blocks, 10);
+    // The index is as of its last flush, and the holes are there.
+    let room = bench.end(false).await;
+    std::fs::remove_dir_all(room.path().join("index")).unwrap();
+    copy_dir(kept.path(), &room.path().join("index"));
+    let bench = Bench::over(room, 256 * MIB, true).await;
+    assert_eq!(all(&bench.copies).count(), 21, "the index does not know");
+    for n in 0..20_u64 {
+        assert_eq!(bench.read(&format!("{n}"), 0).await.is_some(), n % 2 == 1, "{n}");
+    }
+    assert!(bench.read("tiny", 0).await.is_some());
+    assert_eq!(all(&bench.copies).count(), 11, "what did not verify is forgotten, and its books with it");
+    bench.put("0", 100_000).await;
+    assert!(bench.read("0", 0).await.is_some());
+}
+
+#[tokio::test]
+async fn whoever_keeps_books_hears_of_every_block_that_goes_otherwise() {
+    let bench = Bench::new(256 * MIB).await;
+    for name in ["forgotten", "changed", "unreadable", "kept"] {
+        bench.put(name, 5000).await;
+    }
+    let large = bench.note("large", 1, 3000 * BLOCK);
+    for number in 0..2500 {
+        bench.keep("large", &large, number, 10).await.unwrap();
+    }
+    bench.check();
+    bench.copies.forget(BUCKET, &key("forgotten"));
+    bench.note("changed", 2, 5000);
+    let object = bench.copies.find(BUCKET, &key("unreadable")).unwrap().object;
+    bench.copies.lose_block((BUCKET, &key("unreadable")), &object, 0, &object.extents);
+    bench.note("large", 2, 3000 * BLOCK);
+    assert_eq!(*bench.book.0.lock(), BTreeSet::from([id("kept", 0)]));
+    bench.check();
+}
+
+#[tokio::test]
+async fn who_could_not_read_a_block_where_it_was_does_not_lose_the_new_one() {
+    let bench = Bench::new(256 * MIB).await;
+    let old = bench.put("k", 5000).await;
+    bench.let_go(&[id("k", 0)]).await;
+    let object = bench.copies.find(BUCKET, &key("k")).unwrap().object;
+    bench.keep("k", &object, 0, 5000).await.unwrap();
+    bench.copies.lose_block((BUCKET, &key("k")), &old, 0, &old.extents);
+    assert!(bench.read("k", 0).await.is_some());
+}
+
+#[tokio::test]
+async fn a_walk_meets_every_block_once_in_order() {
+    let bench = Bench::new(256 * MIB).await;
+    let object = bench.note("m", 1, 3000 * BLOCK + 5);
+    for number in (0..3001).filter(|number| number % 3 != 1) {
+        bench.keep("m", &object, number, 10).await.unwrap();
+    }
+    for n in 0..1500 {
+        bench.put(&format!("s{n:05}"), 10).await;
+        bench.note(&format!("t{n:05}"), 1, 10);
+    }
+    let blocks: Vec<KeptBlock> = all(&bench.copies).collect();
+    let numbers: Vec<u64> = blocks.iter().take(2001).map(|block| block.number).collect();
+    assert_eq!(numbers, (0..3001).filter(|number| number % 3 != 1).collect::<Vec<_>>());
+    let last = &blocks[2000];
+    assert_eq!((last.number, last.bytes, last.object_bytes), (3000, 5, 3000 * BLOCK + 5));
+    assert!(blocks[2001..].iter().map(|block| block.key.as_str()).is_sorted() && blocks.len() == 3501);
+    assert!(blocks.iter().all(|block| block.id == id(block.key.as_str(), block.number)));
+    bench.check();
+}
+
+#[tokio::test]
+async fn an_index_of_an_older_version_gets_names_and_counts() {
+    let bench = Bench::new(256 * MIB).await;
+    for n in 0..30 {
+        bench.put(&format!("{n}"), 100_000).await;
+    }
+    let object = bench.note("large", 1, 3 * BLOCK);
+    bench.keep("large", &object, 2, 2 * MIB as usize).await.unwrap();
+    let live = bench.copies.metrics().live_bytes;
+    let room = bench.end(true).await;
+    {
+        let index = CleanIndex::open(room.path(), 1 << 20).unwrap();
+        let mut batch = CleanBatch::default();
+        (0..30).for_each(|n| batch.name(id(&format!("{n}"), 0), None));
+        batch.name(id("large", 2), None);
+        for segment in index.segments().unwrap() {
+            batch.segment(&CopySegment { live_bytes: None, ..segment });
+        }
+        index.write(&batch).unwrap();
+        index.flush().unwrap();
+    }
+    let bench = Bench::over(room, 256 * MIB, true).await;
+    assert_eq!((bench.copies.metrics().live_bytes, all(&bench.copies).count()), (live, 31));
+    bench.check();
+    assert_eq!(bench.let_go(&[id("3", 0), id("large", 2)]).await.blocks, 2);
+    assert!(bench.read("3", 0).await.is_none() && bench.read("4", 0).await.is_some());
+    bench.check();
+}
+
+#[tokio::test]
+async fn a_block_whose_id_another_has_is_not_kept() {
+    let bench = Bench::new(256 * MIB).await;
+    let mut batch = CleanBatch::default();
+    batch.name(id("k", 0), Some(&BlockName { bucket: 9, key: "other".into(), number: 1 }));
+    bench.copies.inner.index.write(&batch).unwrap();
+    let object = bench.note("k", 1, 5000);
+    assert_eq!(bench.keep("k", &object, 0, 5000).await, None);
+    assert!(bench.copies.metrics().live_bytes == 0 && bench.read("k", 0).await.is_none());
+}
+
+#[tokio::test]
+async fn a_segment_that_does_not_tell_what_is_in_it_goes_and_its_blocks_are_lost() {
+    let bench = Bench::new(32 * MIB).await;
+    for n in 0..40 {
+        bench.put(&format!("{n}"), 100_000).await;
+    }
+    let segment = bench.copies.inner.map.oldest_sealed(None).unwrap();
+    let file = bench.segments().find(|file| file.to_string_lossy().contains(&format!("{:016x}", segment.0)));
+    std::fs::remove_file(file.unwrap()).unwrap();
+    bench.copies.inner.evict(segment).await;
+    let left = bench.book.0.lock().len();
+    assert!(left < 40 && left > 0, "{left}");
+    assert!(known(bench.copies.inner.index.segments()).unwrap().iter().all(|row| row.id != segment.0));
+    for n in 0..40 {
+        let name = format!("{n}");
+        assert_eq!(bench.read(&name, 0).await.is_some(), bench.book.0.lock().contains(&id(&name, 0)));
+    }
+}
+
+#[tokio::test]
+async fn when_the_disk_runs_out_the_oldest_go_and_that_is_said() {
+    let bench = Bench::new(24 * MIB).await;
+    for n in 0..400 {
+        let name = format!("{n}");
+        let object = bench.note(&name, 1, 100_000);
+        while bench.keep(&name, &object, 0, 100_000).await.is_none() {
+            bench.copies.inner.turn(true).await;
+        }
+    }
+    bench.check();
+    let metrics = bench.copies.metrics();
+    assert!(metrics.evicted_bytes >= 12_000_000 && metrics.used_bytes <= 24 * MIB, "{metrics:?}");
+    assert!(bench.read("399", 0).await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_being_kept_does_not_lose_its_segments() {
+    let bench = Bench::new(16 * MIB).await;
+    let object = bench.note("large", 1, 2 * BLOCK);
+    let keeping = async {
+        for n in 0..40 {
+            // Of several segments, in which nothing has a name yet.
+            assert!(bench.keep("large", &object, n % 2, 3 * MIB as usize).await.is_some());
+            assert_eq!(bench.let_go(&[id("large", n % 2)]).await.blocks, 1);
+        }
+    };
+    let turning = async {
+        loop {
+            bench.copies.inner.turn(true).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = keeping => (),
+        () = turning => unreachable!(),
+    }
+    bench.copies.inner.give_back().await;
+    bench.check();
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_segment_is_moved_and_stays_whole() {
+    let bench = Bench::new(32 * MIB).await;
+    let object = bench.note("large", 1, 3 * BLOCK);
+    bench.keep("large", &object, 1, 100_000).await.unwrap();
+    for n in 0..60 {
+        bench.put(&format!("{n}"), 100_000).await;
+    }
+    let gone: Vec<u64> = (0..60).filter(|n| n % 20 != 3).map(|n| id(&format!("{n}"), 0)).collect();
+    bench.let_go(&gone).await;
+    let before = bench.copies.metrics().segments;
+    while bench.copies.inner.turn(true).await.is_some() {}
+    let metrics = bench.copies.metrics();
+    assert!(metrics.cleaned_bytes > 0 && metrics.segments < before, "{metrics:?}");
+    assert!(bench.read("large", 1).await.is_some());
+    for n in [3, 23, 43] {
+        assert!(bench.read(&format!("{n}"), 0).await.is_some());
+    }
+    bench.check();
+    let bench = bench.opened_again().await;
+    bench.check();
+    assert!(bench.read("large", 1).await.is_some());
+}

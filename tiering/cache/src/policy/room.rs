@@ -1,0 +1,91 @@
+//! Does to copies what the engine decided without a reader: lets go of what it evicted, and takes in what is
+//! here.
+//!
+//! Always: under the lock of the books a block is let go of only if the engine does not keep it at that
+//! moment, so one that is read again in between stays.
+
+use super::{Inner, Keeper, unread};
+use crate::copies::{Copies, KeptCursor, KeptPage, WeakCopies};
+use mlgw_policies::engine::Advice;
+use mlgw_segments::decisions::Reason;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often the room is looked at though nothing is to be done: others may fill the disk.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Works until the engine or the copies are dropped.
+pub(super) async fn run(keeper: Weak<Inner>, copies: WeakCopies) {
+    let mut from = Walk::Begin;
+    loop {
+        let (Some(inner), Some(copies)) = (keeper.upgrade(), copies.upgrade()) else { return };
+        let keeper = Keeper { inner };
+        if keeper.inner.state.lock().held.take_new() && !matches!(from, Walk::Begin) {
+            from = Walk::Begin;
+        }
+        from = keeper.take_in_page(&copies, from).await;
+        keeper.fit(&copies);
+        keeper.let_go(&copies).await;
+        let is_idle = matches!(from, Walk::End);
+        let inner = keeper.inner.clone();
+        drop((keeper, copies));
+        if is_idle {
+            // Elapsed or woken: either way it looks.
+            let _ = tokio::time::timeout(LOOK_EVERY, inner.wake.notified()).await;
+        }
+    }
+}
+
+/// How far the blocks that are here were gone through.
+enum Walk {
+    Begin,
+    At(KeptCursor),
+    End,
+}
+
+impl Keeper {
+    /// The engine may keep as much as there is room for now.
+    fn fit(&self, copies: &Copies) {
+        let capacity_bytes = copies.blocks_bytes_max();
+        self.with(|state, now_us| {
+            state.sweep(now_us);
+            if state.decider.engine.capacity_bytes() != capacity_bytes {
+                state.decider.set_capacity(now_us, capacity_bytes);
+            }
+        });
+    }
+
+    /// Lets go of what was evicted.
+    async fn let_go(&self, copies: &Copies) {
+        let evicted = std::mem::take(&mut self.inner.state.lock().evicted);
+        if !evicted.is_empty() {
+            let inner = self.inner.clone();
+            let stays = move |id: u64| inner.state.lock().decider.engine.is_kept(id);
+            copies.let_go_unless(&evicted, Arc::new(stays), Reason::Policy.into()).await;
+        }
+    }
+
+    /// Goes through a page of the blocks that are here: the engine takes them in, or they go.
+    async fn take_in_page(&self, copies: &Copies, walk: Walk) -> Walk {
+        let from = match walk {
+            Walk::Begin => None,
+            Walk::At(cursor) => Some(cursor),
+            Walk::End => return Walk::End,
+        };
+        let copies = copies.clone();
+        let page = tokio::task::spawn_blocking(move || copies.kept_blocks(from)).await;
+        let Ok(KeptPage { blocks, next }) = page else { return Walk::End };
+        for block in &blocks {
+            let unread = unread(block.bucket, &block.key, block.object_bytes, block.number);
+            self.with(|state, now_us| {
+                if !state.held.holds(&unread) {
+                    state.decider.engine.unpin(block.id);
+                }
+                if state.adopt(now_us, &unread) == Advice::Bypass {
+                    state.evicted.push(block.id);
+                }
+            });
+        }
+        next.map_or(Walk::End, Walk::At)
+    }
+}

@@ -1,0 +1,210 @@
+//! Segments in upstreams, as the hot tier sees them: which object each one is, reading ranges of it, storing
+//! and fetching it.
+//!
+//! A record of tier [`UPSTREAM`](super::catalogue::UPSTREAM) names the upstream, the number of the object,
+//! and its sealed key. An object's name is drawn at random for each time that a segment is stored, and noted
+//! in a file before anything of it is sent (`leftovers`): so when power fails, whatever a store has of ours
+//! is either named by a record or listed there, and goes with the next round. A record names an object only
+//! when all of it was read back and compared; an object goes only after that it is not named any more
+//! survives power loss.
+
+mod ahead;
+mod claims;
+mod leftovers;
+mod remote;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use mlgw_common::ids::SegmentId;
+use mlgw_metadata::schema::SegmentRecord;
+use parking_lot::RwLock;
+
+use super::catalogue::{HOT, UPSTREAM};
+use super::map::{MapError, SegmentMap};
+use super::metrics::add;
+use super::options::OpenError;
+use super::recovery::RecoverError;
+use mlgw_remote::upstream::{ReplicaKey, Upstream};
+
+use ahead::Ahead;
+pub(crate) use leftovers::FORMAT as LEFTOVERS_FORMAT;
+pub(super) use leftovers::{Leftovers, Unfinished};
+pub(super) use remote::{Remote, object_of};
+
+/// Records that are kept at hand. One is about 150 bytes.
+const KNOWN_MAX: usize = 1 << 16;
+
+/// Object stores, by name.
+pub type Upstreams = Arc<BTreeMap<String, Upstream>>;
+
+/// Seals keys of objects, and opens them again.
+pub trait SealKeys: Send + Sync + 'static {
+    /// Seals the key of an object of `segment`.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    fn seal(&self, segment: SegmentId, key: &ReplicaKey) -> io::Result<Vec<u8>>;
+
+    /// Opens what [`SealKeys::seal`] has sealed for the same segment.
+    ///
+    /// # Errors
+    /// When it was sealed for another one, or by somebody else.
+    fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey>;
+}
+
+/// Where segments can be other than on disks of this machine.
+#[derive(Clone)]
+pub struct AwayOptions {
+    /// The stores.
+    pub upstreams: Upstreams,
+    /// The one that segments are spilled to; none are when there is none.
+    pub spill_to: Option<String>,
+    /// For stores where segments are encrypted.
+    pub keys: Arc<dyn SealKeys>,
+    /// The file that lists objects which no record may name.
+    pub leftovers: PathBuf,
+}
+
+/// What was read of segments in upstreams.
+#[derive(Debug, Default)]
+pub(super) struct AwayMetrics {
+    pub(super) reads: AtomicU64,
+    pub(super) read_bytes: AtomicU64,
+}
+
+/// The segments that are in upstreams.
+pub(super) struct Away {
+    map: Arc<dyn SegmentMap>,
+    upstreams: Upstreams,
+    spill_to: Option<String>,
+    keys: Option<Arc<dyn SealKeys>>,
+    /// What records say, of segments that were read.
+    known: RwLock<HashMap<SegmentId, Arc<Remote>>>,
+    /// What is read whole.
+    ahead: Ahead,
+    metrics: AwayMetrics,
+}
+
+impl Away {
+    pub(super) fn new(options: Option<AwayOptions>, map: Arc<dyn SegmentMap>) -> Self {
+        let (upstreams, spill_to, keys) = match options {
+            Some(options) => (options.upstreams, options.spill_to, Some(options.keys)),
+            None => (Upstreams::default(), None, None),
+        };
+        let (known, ahead, metrics) = (RwLock::default(), Ahead::default(), AwayMetrics::default());
+        Self { map, upstreams, spill_to, keys, known, ahead, metrics }
+    }
+
+    /// The upstream that segments are spilled to.
+    pub(super) fn target(&self) -> Option<&Upstream> {
+        self.upstreams.get(self.spill_to.as_ref()?)
+    }
+
+    /// Whether there are no upstreams.
+    pub(super) fn is_nowhere(&self) -> bool {
+        self.upstreams.is_empty()
+    }
+
+    pub(super) fn upstreams(&self) -> &Upstreams {
+        &self.upstreams
+    }
+
+    /// Seals the key of an object.
+    pub(super) fn seal(&self, segment: SegmentId, key: &ReplicaKey) -> io::Result<Vec<u8>> {
+        let keys = self.keys.as_ref().ok_or_else(|| io::Error::other("there is nobody to seal keys"))?;
+        keys.seal(segment, key)
+    }
+
+    /// Opens what [`Away::seal`] has sealed.
+    pub(super) fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey> {
+        let keys = self.keys.as_ref().ok_or_else(|| io::Error::other("there is nobody to open keys"))?;
+        keys.open(segment, sealed)
+    }
+
+    /// The first upstream that a segment is in and that is not configured, with the number of segments in it.
+    fn unknown_upstream(&self) -> Result<Option<(String, usize)>, MapError> {
+        let mut unknown = BTreeMap::<String, usize>::new();
+        for record in self.map.elsewhere()? {
+            let place = record.replicas.first().filter(|place| place.tier == UPSTREAM);
+            if let Some(place) = place.filter(|place| !self.upstreams.contains_key(&place.location)) {
+                *unknown.entry(place.location.clone()).or_default() += 1;
+            }
+        }
+        Ok(unknown.into_iter().next())
+    }
+
+    /// Whether every upstream that a segment is in is configured.
+    ///
+    /// # Errors
+    /// When one is not, unless it `may_be_missing`.
+    pub(super) fn all_configured(&self, may_be_missing: bool) -> Result<bool, OpenError> {
+        let Some((upstream, segments)) = self.unknown_upstream().map_err(RecoverError::Map)? else {
+            return Ok(true);
+        };
+        tracing::error!(segments, upstream, "segments are in an upstream that is not configured");
+        if may_be_missing { Ok(false) } else { Err(OpenError::NoUpstream { upstream, segments }) }
+    }
+
+    /// The tier that a segment is in; the hot one when it is in none, where the look at it will fail.
+    pub(super) fn tier(&self, segment: SegmentId) -> u32 {
+        self.map.place(segment).map_or(HOT, |place| place.tier)
+    }
+
+    /// Where a segment is, if that is an upstream that is configured. One that is not is like a disk that is
+    /// lost.
+    pub(super) fn find(&self, segment: SegmentId) -> io::Result<Option<Arc<Remote>>> {
+        if self.map.place(segment).is_none_or(|place| place.tier != UPSTREAM) {
+            return Ok(None);
+        }
+        if let Some(remote) = self.known.read().get(&segment) {
+            return Ok(Some(remote.clone()));
+        }
+        let Some(record) = self.map.record(segment).map_err(io::Error::other)? else { return Ok(None) };
+        let Some(remote) = self.remote(&record)? else { return Ok(None) };
+        let remote = Arc::new(remote);
+        let mut known = self.known.write();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(segment, remote.clone());
+        Ok(Some(remote))
+    }
+
+    /// Forgets what a segment's record said: it says something else now.
+    pub(super) fn forget(&self, segment: SegmentId) {
+        self.known.write().remove(&segment);
+    }
+
+    /// What a record says, if its segment is in an upstream.
+    fn remote(&self, record: &SegmentRecord) -> io::Result<Option<Remote>> {
+        let place = record.replicas.first().filter(|place| place.tier == UPSTREAM);
+        let Some(place) = place.filter(|place| self.upstreams.contains_key(&place.location)) else {
+            return Ok(None);
+        };
+        let key = match place.sealed_key.as_slice() {
+            [] => None,
+            sealed => Some(self.open(record.segment_id(), sealed)?),
+        };
+        Ok(Some(Remote::new(record, place, key)))
+    }
+
+    pub(super) fn upstream(&self, name: &str) -> io::Result<&Upstream> {
+        self.upstreams.get(name).ok_or_else(|| {
+            io::Error::other(format!("there is no upstream {name:?} in the configuration; name it there"))
+        })
+    }
+
+    /// Reads that were answered from upstreams, and their bytes.
+    pub(super) fn figures(&self) -> (u64, u64) {
+        (self.metrics.reads.load(Relaxed), self.metrics.read_bytes.load(Relaxed))
+    }
+
+    fn count(&self, bytes: u64) {
+        add(&self.metrics.reads, 1);
+        add(&self.metrics.read_bytes, bytes);
+    }
+}

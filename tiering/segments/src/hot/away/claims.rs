@@ -1,0 +1,73 @@
+//! Claims the prefixes of upstreams after a start: of the one that segments are spilled to, and of those that
+//! hold segments or objects to remove. An upstream that only buckets are bound to gets no mark.
+//!
+//! The start does not wait for it. Until a prefix is claimed nothing is deleted there; reads do not depend on
+//! it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::catalogue::UPSTREAM;
+use super::super::compaction::Compaction;
+use super::super::map::MapError;
+use super::super::recovery::RecoverError;
+use super::super::{Inner, OpenError};
+use super::{Away, Leftovers, Upstreams};
+use mlgw_remote::upstream::Ownership;
+
+/// The first wait after an attempt that failed; each further one is twice as long.
+const WAIT: Duration = Duration::from_secs(1);
+/// How soon a wait ends when the tier stops.
+const STOP_CHECK: Duration = Duration::from_millis(50);
+/// The longest wait. An attempt on an upstream that is away costs a few requests.
+const WAIT_MAX: Duration = Duration::from_mins(1);
+
+impl Away {
+    /// The names of the configured upstreams that this server stores or deletes objects in.
+    fn in_use(&self, leftovers: &Leftovers) -> Result<BTreeSet<String>, MapError> {
+        let records = self.map.elsewhere()?;
+        let places = records.iter().filter_map(|record| record.replicas.first());
+        let named = places.filter(|place| place.tier == UPSTREAM).map(|place| place.location.as_str());
+        let names = named.chain(leftovers.upstreams()).chain(self.spill_to.as_deref());
+        Ok(names.filter(|name| self.upstreams.contains_key(*name)).map(str::to_owned).collect())
+    }
+}
+
+impl Inner {
+    /// Begins to claim the prefixes in use. Called within a tokio runtime.
+    pub(in crate::hot) async fn claim_prefixes(&self) -> Result<(), OpenError> {
+        let names = self.away.in_use(&*self.leftovers.lock().await);
+        let names = names.map_err(RecoverError::Map)?;
+        if !names.is_empty() {
+            tokio::spawn(claim_all(self.away.upstreams().clone(), names, self.compaction.clone()));
+        }
+        Ok(())
+    }
+}
+
+/// Claims each prefix until its mark was compared, or the tier stops.
+async fn claim_all(upstreams: Upstreams, mut names: BTreeSet<String>, compaction: Arc<Compaction>) {
+    let mut wait = WAIT;
+    loop {
+        let mut left = BTreeSet::new();
+        for name in names {
+            let Some(upstream) = upstreams.get(&name) else { continue };
+            if !matches!(upstream.claim().await, Ok(ownership) if ownership != Ownership::Damaged) {
+                left.insert(name);
+            }
+        }
+        if left.is_empty() {
+            return;
+        }
+        names = left;
+        let until = tokio::time::Instant::now() + wait;
+        while tokio::time::Instant::now() < until {
+            if compaction.is_stopped() {
+                return;
+            }
+            tokio::time::sleep(STOP_CHECK).await;
+        }
+        wait = WAIT_MAX.min(wait * 2);
+    }
+}

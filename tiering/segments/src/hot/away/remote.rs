@@ -1,0 +1,81 @@
+//! One segment in an upstream: reading ranges of its file.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use mlgw_common::Incarnation;
+use mlgw_common::ids::{SegmentId, SegmentSeed};
+use mlgw_metadata::schema::{Replica, SegmentRecord};
+
+use super::super::read::{Fault, ReadError};
+use super::Away;
+use mlgw_remote::upstream::{ObjectId, ReplicaKey, SegmentObject, UpstreamError};
+
+/// A segment in an upstream.
+pub(in crate::hot) struct Remote {
+    pub(in crate::hot) upstream: String,
+    pub(in crate::hot) id: ObjectId,
+    pub(in crate::hot) seed: SegmentSeed,
+    /// Length of its file.
+    pub(in crate::hot) bytes: u64,
+    key: Option<ReplicaKey>,
+}
+
+impl Remote {
+    pub(super) fn new(record: &SegmentRecord, place: &Replica, key: Option<ReplicaKey>) -> Self {
+        Self {
+            upstream: place.location.clone(),
+            id: object_of(record.segment_id(), place),
+            seed: record.seed(),
+            bytes: record.length,
+            key,
+        }
+    }
+
+    pub(in crate::hot) fn object(&self) -> SegmentObject<'_> {
+        SegmentObject {
+            id: self.id,
+            generation: self.seed.generation,
+            bytes: self.bytes,
+            key: self.key.as_ref(),
+        }
+    }
+
+    fn segment(&self) -> SegmentId {
+        self.id.segment
+    }
+}
+
+/// The object that a place in an upstream names.
+pub(in crate::hot) fn object_of(segment: SegmentId, place: &Replica) -> ObjectId {
+    ObjectId { segment, incarnation: Incarnation(place.incarnation), copy: place.copy }
+}
+
+impl Away {
+    /// Reads a range of a segment's file. What it is must still be verified, as if it came from a disk.
+    ///
+    /// # Errors
+    /// [`ReadError::Gone`] when the object is not there: the segment is elsewhere by now.
+    /// [`ReadError::Unreachable`] when the upstream does not answer, or refuses.
+    pub(in crate::hot) async fn read(&self, remote: &Remote, range: Range<u64>) -> Result<Bytes, ReadError> {
+        let segment = remote.segment();
+        let upstream = self.upstream(&remote.upstream).map_err(|source| ReadError::Io { segment, source })?;
+        let length = range.end - range.start;
+        let read = upstream.read(&remote.object(), range.start, length).await;
+        match &read {
+            Ok(bytes) => self.count(bytes.len() as u64),
+            Err(UpstreamError::Gone { .. }) => self.forget(segment),
+            Err(_) => {}
+        }
+        read.map_err(|error| read_error(segment, range.start, error))
+    }
+}
+
+fn read_error(segment: SegmentId, offset: u64, error: UpstreamError) -> ReadError {
+    match error {
+        UpstreamError::Gone { .. } => ReadError::Gone { segment },
+        UpstreamError::Short { .. } => ReadError::Corrupt { segment, offset, fault: Fault::Truncated },
+        UpstreamError::Corrupt { .. } => ReadError::Corrupt { segment, offset, fault: Fault::Object },
+        other => ReadError::Unreachable { segment, source: Box::new(other) },
+    }
+}

@@ -1,0 +1,34 @@
+//! Keeps work to so many bytes a second.
+
+use std::time::{Duration, Instant};
+
+/// When the next bytes are due.
+#[derive(Debug, Default)]
+pub struct Pace(Option<Instant>);
+
+impl Pace {
+    /// When `bytes` that are asked for `now` are due, at `bytes_per_second`. Time that was not used
+    /// is not saved up.
+    pub fn due(&mut self, now: Instant, bytes: u64, bytes_per_second: u64) -> Instant {
+        let due = self.0.map_or(now, |due| due.max(now));
+        let takes = Duration::from_secs_f64(bytes as f64 / bytes_per_second.max(1) as f64);
+        self.0 = Some(due + takes);
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pace;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn as_many_bytes_as_a_second_allows() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        let after = |millis| now + Duration::from_millis(millis);
+        let due: Vec<Instant> = (0..3).map(|_| pace.due(now, 100, 1000)).collect();
+        assert_eq!(due, [now, after(100), after(200)]);
+        assert_eq!(pace.due(after(5000), 100, 1000), after(5000));
+        assert_eq!(pace.due(after(5000), 100, 1000), after(5100), "idle time is not saved up");
+    }
+}

@@ -1,0 +1,508 @@
+//! Reads: every byte that leaves here was verified against the checksum of its block.
+//!
+//! A small read is first tried in place with one `preadv2(RWF_NOWAIT)` of the record's head and the blocks
+//! wanted; when the page cache has not all of it, or for larger reads, the same is done by a bounded pool of
+//! blocking threads; of a segment in an upstream the same ranges are fetched from there. The record's head
+//! must verify at the extent's place and agree with the extent and the body before its table is believed. No
+//! lock is held across an await, and the bytes are handed out in the buffer they were read into; those of
+//! compressed chunks are decompressed first (`packed`).
+
+mod packed;
+mod unanswered;
+
+use std::collections::BTreeSet;
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use mlgw_common::ids::{BodyId, SegmentId, SegmentSeed};
+use mlgw_common::limits::{BLOCK_BYTES, INLINE_READ_BYTES_MAX, SUSPECTS_MAX};
+use mlgw_metadata::schema::{Encoding, Extent};
+use parking_lot::Mutex;
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::away::{Away, Remote};
+use super::files::{Files, Opened};
+use super::holes::Holes;
+use super::location::Location;
+use super::metrics::{Metrics, add};
+use super::payload::Payload;
+use super::record::{Head, Owner, Place, RecordFault};
+use crate::fair::{DiskQueues, Fair, Lane, Turn};
+use mlgw_remote::upstream::UpstreamError;
+use unanswered::Reads;
+
+/// Why bytes were not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// What is stored there is not what was written: another copy is needed.
+    #[error("segment {segment} is damaged at offset {offset}: {fault}")]
+    Corrupt {
+        /// The segment.
+        segment: SegmentId,
+        /// Where the record, or the block, begins.
+        offset: u64,
+        /// What is wrong.
+        fault: Fault,
+    },
+    /// The segment does not exist (any more): look the object up again.
+    #[error("segment {segment} does not exist")]
+    Gone {
+        /// The segment.
+        segment: SegmentId,
+    },
+    /// It is in an upstream that does not answer or refuses: another try is needed, later.
+    #[error("segment {segment} cannot be read: {source}")]
+    Unreachable {
+        /// The segment.
+        segment: SegmentId,
+        /// What became of the request.
+        source: Box<UpstreamError>,
+    },
+    /// The disk failed: another copy is needed, or another try.
+    #[error("cannot read segment {segment}: {source}")]
+    Io {
+        /// The segment.
+        segment: SegmentId,
+        /// What the disk said.
+        source: io::Error,
+    },
+}
+
+/// What is wrong with stored bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// A newer program wrote it.
+    #[error("its encoding {0} is none that this program reads; a newer one wrote it")]
+    Encoding(i32),
+    /// The extent itself is impossible, or the range is not in it.
+    #[error("the extent does not describe a record, or not this range")]
+    Extent,
+    /// The file ends before the extent does.
+    #[error("the file is too short")]
+    Truncated,
+    /// The record's head is not intact.
+    #[error("{0}")]
+    Head(RecordFault),
+    /// The object in an upstream is not what was stored there.
+    #[error("the object in the upstream is another one than was stored")]
+    Object,
+    /// An intact record of something else.
+    #[error("another record than the extent describes")]
+    Mismatch,
+    /// A block does not match its checksum.
+    #[error("block {0} does not match its checksum")]
+    Block(u32),
+    /// A block matches its checksum and is not what blocks are compressed to.
+    #[error("block {0} cannot be decompressed to the bytes that it stands for")]
+    Packed(u32),
+}
+
+/// Of a record in an upstream all is fetched when this share of it is wanted.
+const WHOLE_SHARE: usize = 8;
+
+pub(super) struct Reader {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    files: Files,
+    away: Arc<Away>,
+    holes: Arc<Holes>,
+    metrics: Arc<Metrics>,
+    queues: DiskQueues,
+    reads: Arc<Reads>,
+    /// Places at which reads met damage, for the scrub to look at.
+    suspects: Mutex<BTreeSet<(SegmentId, u64)>>,
+}
+
+/// What one read fetches.
+#[derive(Clone, Debug)]
+struct Plan {
+    location: Location,
+    body: BodyId,
+    /// Wanted bytes, within what the payload stands for.
+    range: Range<usize>,
+    /// The blocks that hold them, and where those lie in the payload; of a compressed one all of it, for only
+    /// its head says where.
+    blocks: Range<usize>,
+    payload: Range<usize>,
+}
+
+enum Fetched {
+    Bytes(Bytes),
+    /// Not all of it is in the page cache.
+    NotCached,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Cached,
+    Disk,
+}
+
+impl Reader {
+    pub(super) fn new(
+        files: Files,
+        (away, holes): (Arc<Away>, Arc<Holes>),
+        queues: DiskQueues,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let (reads, suspects) = (Arc::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { files, away, holes, metrics, queues, reads, suspects }) }
+    }
+
+    /// The places, by segment and offset, at which reads met damage since it was last asked.
+    pub(super) fn take_suspects(&self) -> BTreeSet<(SegmentId, u64)> {
+        std::mem::take(&mut *self.inner.suspects.lock())
+    }
+
+    /// How often each segment was read since the last time.
+    pub(super) fn take_reads(&self) -> Vec<(SegmentId, u64)> {
+        self.inner.files.take_reads()
+    }
+
+    pub(super) fn open_files(&self) -> usize {
+        self.inner.files.len()
+    }
+
+    /// Closes the file of a segment that is no more, or is elsewhere now.
+    pub(super) fn forget(&self, segment: SegmentId) {
+        self.inner.files.forget(segment);
+        self.inner.away.forget(segment);
+    }
+
+    /// The whole chunk of `body` that `extent` names, as it is stored, with whose it is.
+    pub(super) async fn chunk(
+        &self,
+        extent: &Extent,
+        body: BodyId,
+        lane: Lane,
+    ) -> Result<(Owner, Payload), ReadError> {
+        let segment = extent.segment_id();
+        let plan = Plan::new(extent, body, 0..extent.logical_bytes).ok_or_else(|| impossible(extent))?;
+        if let Some(remote) = self.inner.find_away(segment)? {
+            return Box::pin(self.inner.chunk_from_away(&plan, &remote)).await;
+        }
+        let inner = self.inner.clone();
+        let turn = (self.inner.places(segment), Turn::from(lane), plan.bytes());
+        self.inner.reads.run(segment, turn, move || inner.chunk_from_disk(&plan)).await
+    }
+
+    /// Begins to fetch what will be read next, where it takes a while.
+    pub(super) fn will_read<'e>(&self, extents: impl Iterator<Item = &'e Extent>) {
+        for location in extents.filter_map(Location::of) {
+            if let Ok(Some(remote)) = self.inner.away.find(location.segment) {
+                self.inner.away.read_ahead(remote, location.record());
+            }
+        }
+    }
+
+    pub(super) async fn read(
+        &self,
+        extent: &Extent,
+        body: BodyId,
+        range: Range<u64>,
+        turn: Turn,
+    ) -> Result<Bytes, ReadError> {
+        let inner = &self.inner;
+        let read = match Plan::new(extent, body, range) {
+            Some(plan) => inner.run(plan, turn).await,
+            None => Err(impossible(extent)),
+        };
+        match &read {
+            Ok(bytes) => add(&inner.metrics.read_bytes, bytes.len() as u64),
+            Err(error) => inner.count_error(error),
+        }
+        read
+    }
+}
+
+impl Inner {
+    async fn run(self: &Arc<Self>, plan: Plan, turn: Turn) -> Result<Bytes, ReadError> {
+        if plan.location.is_packed() {
+            // Larger than what is read as it came, and rarer.
+            return Box::pin(self.run_packed(plan, turn)).await;
+        }
+        if plan.payload.len() as u64 <= INLINE_READ_BYTES_MAX
+            && let Some(opened) = self.files.get(plan.location.segment)
+            && opened.takes_nowait()
+            && let Fetched::Bytes(bytes) = self.fetch(&plan, &opened, How::Cached)?
+        {
+            opened.was_read();
+            add(&self.metrics.reads_inline, 1);
+            return Ok(bytes);
+        }
+        let segment = plan.location.segment;
+        if let Some(remote) = self.find_away(segment)? {
+            // What this waits for is kilobytes large, and would be moved with every read of a disk.
+            return Box::pin(self.read_from_away(&plan, &remote)).await;
+        }
+        let arrived = Instant::now();
+        let inner = self.clone();
+        let read = self.reads.run(segment, (self.places(segment), turn, plan.bytes()), move || {
+            add(&inner.metrics.reads_disk, 1);
+            inner.metrics.disk_read_wait.record(arrived.elapsed());
+            inner.read_from_disk(&plan)
+        });
+        read.await
+    }
+
+    /// The places of the disk that a segment is on.
+    fn places(&self, segment: SegmentId) -> &Fair {
+        self.queues.of_tier(self.away.tier(segment))
+    }
+
+    fn read_from_disk(&self, plan: &Plan) -> Result<Bytes, ReadError> {
+        let segment = plan.location.segment;
+        let opened = self.files.open(segment).map_err(|source| ReadError::Io { segment, source })?;
+        let opened = opened.ok_or(ReadError::Gone { segment })?;
+        opened.was_read();
+        match self.fetch(plan, &opened, How::Disk)? {
+            Fetched::Bytes(bytes) => Ok(bytes),
+            Fetched::NotCached => Err(plan.corrupt(plan.location.offset, Fault::Truncated)),
+        }
+    }
+
+    fn chunk_from_disk(&self, plan: &Plan) -> Result<(Owner, Payload), ReadError> {
+        let Location { segment, offset, head_bytes, .. } = plan.location;
+        let opened = self.files.open(segment).map_err(|source| ReadError::Io { segment, source })?;
+        let opened = opened.ok_or(ReadError::Gone { segment })?;
+        let mut record = vec![0; head_bytes as usize + plan.payload.end];
+        self.fill(plan, &opened, &mut record, offset, How::Disk)?;
+        let place = Place { segment, seed: opened.seed, offset };
+        plan.whole(place, Bytes::from(record))
+    }
+
+    fn find_away(&self, segment: SegmentId) -> Result<Option<Arc<Remote>>, ReadError> {
+        self.away.find(segment).map_err(|source| ReadError::Io { segment, source })
+    }
+
+    async fn chunk_from_away(&self, plan: &Plan, remote: &Remote) -> Result<(Owner, Payload), ReadError> {
+        let record = self.away.read(remote, plan.record()).await?;
+        plan.whole(plan.place(remote.seed), record)
+    }
+
+    /// The whole record, when much of it is wanted: then the rest of it will be, too, and others want the
+    /// same.
+    async fn whole_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Option<Bytes>, ReadError> {
+        let stored = plan.location.payload_bytes as usize;
+        if plan.payload.len() * WHOLE_SHARE < stored {
+            return Ok(None);
+        }
+        let last = plan.blocks.end == plan.location.blocks();
+        self.away.read_whole(remote, plan.location.record(), last).await
+    }
+
+    /// Reads what is wanted from an upstream: in one request, or, from the middle of a long record, in two at
+    /// a time.
+    async fn read_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Bytes, ReadError> {
+        let (place, head_bytes) = (plan.place(remote.seed), plan.location.head_bytes as usize);
+        if let Some(record) = self.whole_from_away(plan, remote).await? {
+            let (head, payload) = record.split_at(head_bytes);
+            plan.verify(place, head, &payload[plan.payload.clone()])?;
+            // A piece of it would keep all of it in memory for as long as its client takes to read that.
+            let part = payload.len() > plan.range.len();
+            let wanted = || Bytes::copy_from_slice(&payload[plan.range.clone()]);
+            return Ok(if part { wanted() } else { record.slice(head_bytes..) });
+        }
+        if plan.in_one_read() {
+            let mut record = self.away.read(remote, plan.record()).await?;
+            let (head, payload) = record.split_at(head_bytes);
+            plan.verify(place, head, &payload[plan.payload.start..])?;
+            bytes::Buf::advance(&mut record, head_bytes);
+            return Ok(plan.narrow(record, 0));
+        }
+        let head_at = plan.location.offset;
+        let blocks_at = head_at + (head_bytes + plan.payload.start) as u64;
+        let blocks = blocks_at..blocks_at + plan.payload.len() as u64;
+        let (head, payload) = tokio::try_join!(
+            self.away.read(remote, head_at..head_at + head_bytes as u64),
+            self.away.read(remote, blocks)
+        )?;
+        plan.verify(place, &head, &payload)?;
+        Ok(plan.narrow(payload, plan.payload.start))
+    }
+
+    fn fetch(&self, plan: &Plan, opened: &Opened, how: How) -> Result<Fetched, ReadError> {
+        let Location { segment, offset, head_bytes, .. } = plan.location;
+        let place = Place { segment, seed: opened.seed, offset };
+        let payload_at = offset + u64::from(head_bytes);
+        let head_bytes = head_bytes as usize;
+        if !plan.in_one_read() {
+            let mut head = vec![0; head_bytes];
+            let mut payload = vec![0; plan.payload.len()];
+            let blocks_at = payload_at + plan.payload.start as u64;
+            if !self.fill(plan, opened, &mut head, offset, how)?
+                || !self.fill(plan, opened, &mut payload, blocks_at, how)?
+            {
+                return Ok(Fetched::NotCached);
+            }
+            plan.verify(place, &head, &payload)?;
+            return Ok(Fetched::Bytes(plan.cut(payload, plan.payload.start)));
+        }
+        let mut record = vec![0; head_bytes + plan.payload.end];
+        if !self.fill(plan, opened, &mut record, offset, how)? {
+            return Ok(Fetched::NotCached);
+        }
+        let (head, payload) = record.split_at(head_bytes);
+        plan.verify(place, head, &payload[plan.payload.start..])?;
+        let mut bytes = Bytes::from(record);
+        bytes::Buf::advance(&mut bytes, head_bytes);
+        Ok(Fetched::Bytes(plan.narrow(bytes, 0)))
+    }
+
+    /// Fills `out` from the file. False when the page cache has not all of it.
+    fn fill(
+        &self,
+        plan: &Plan,
+        opened: &Opened,
+        out: &mut [u8],
+        offset: u64,
+        how: How,
+    ) -> Result<bool, ReadError> {
+        let (segment, file) = (plan.location.segment, &opened.file);
+        match how {
+            How::Cached => {
+                let wanted = out.len();
+                let flags = ReadWriteFlags::NOWAIT;
+                match rustix::io::preadv2(file, &mut [IoSliceMut::new(out)], offset, flags) {
+                    Ok(got) => Ok(got == wanted),
+                    Err(Errno::OPNOTSUPP) => {
+                        opened.refuse_nowait();
+                        Ok(false)
+                    }
+                    // The pool tries again and says what is wrong, if it still is.
+                    Err(_) => Ok(false),
+                }
+            }
+            How::Disk => match std::os::unix::fs::FileExt::read_exact_at(file, out, offset) {
+                Ok(()) => Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Err(plan.corrupt(plan.location.offset, Fault::Truncated))
+                }
+                Err(source) => Err(ReadError::Io { segment, source }),
+            },
+        }
+    }
+
+    fn count_error(&self, error: &ReadError) {
+        add(&self.metrics.read_errors, 1);
+        if let ReadError::Corrupt { segment, offset, .. } = error {
+            if self.holes.bytes_in(*segment) > 0 {
+                // It went while it was read; who reads it has it from elsewhere.
+                return tracing::debug!(%error, "a chunk of a segment with holes did not verify");
+            }
+            let mut suspects = self.suspects.lock();
+            if suspects.len() < SUSPECTS_MAX {
+                suspects.insert((*segment, *offset));
+            }
+            drop(suspects);
+            add(&self.metrics.corrupt_blocks, 1);
+            tracing::error!(%error, "a read did not verify");
+        }
+    }
+}
+
+impl Plan {
+    fn new(extent: &Extent, body: BodyId, range: Range<u64>) -> Option<Self> {
+        let location = Location::of(extent)?;
+        if range.start >= range.end || range.end > u64::from(location.logical_bytes) {
+            return None;
+        }
+        let blocks = (range.start / BLOCK_BYTES) as usize..range.end.div_ceil(BLOCK_BYTES) as usize;
+        let stored = location.payload_bytes as usize;
+        let payload = match location.encoding {
+            Encoding::Raw => {
+                blocks.start * BLOCK_BYTES as usize..stored.min(blocks.end * BLOCK_BYTES as usize)
+            }
+            Encoding::Zstd => 0..stored,
+        };
+        let range = range.start as usize..range.end as usize;
+        Some(Self { location, body, range, blocks, payload })
+    }
+
+    /// Whether head and blocks are fetched together, reading over blocks not wanted.
+    fn in_one_read(&self) -> bool {
+        self.payload.start == 0 || self.payload.end as u64 <= INLINE_READ_BYTES_MAX
+    }
+
+    /// Bytes that are read for it.
+    fn bytes(&self) -> u64 {
+        (self.location.head_bytes as usize + self.payload.len()) as u64
+    }
+
+    /// The bytes of the segment's file from the record's first one to the last block that is wanted.
+    fn record(&self) -> Range<u64> {
+        let Location { offset, head_bytes, .. } = self.location;
+        offset..offset + u64::from(head_bytes) + self.payload.end as u64
+    }
+
+    /// The place of the record, in a segment with this seed.
+    fn place(&self, seed: SegmentSeed) -> Place {
+        Place { segment: self.location.segment, seed, offset: self.location.offset }
+    }
+
+    /// What a whole record holds, and whose it is.
+    fn whole(&self, place: Place, record: Bytes) -> Result<(Owner, Payload), ReadError> {
+        let (head, payload) = record.split_at(self.location.head_bytes as usize);
+        let head = self.verify(place, head, payload)?;
+        let owner = head.owner().ok_or_else(|| self.corrupt(self.location.offset, Fault::Mismatch))?;
+        let stored = record.slice(self.location.head_bytes as usize..);
+        Ok((owner, Payload::of(&head, stored)))
+    }
+
+    /// Checks that the record's head is that of what the extent describes.
+    fn head<'h>(&self, place: Place, head: &'h [u8]) -> Result<Head<'h>, ReadError> {
+        let record = Head::decode(place, head)
+            .map_err(|fault| self.corrupt(self.location.offset, Fault::Head(fault)))?;
+        let same = record.body == self.body
+            && record.encoding == self.location.encoding
+            && record.head_bytes == self.location.head_bytes as usize
+            && record.stored_bytes == self.location.payload_bytes as usize
+            && record.logical_bytes == self.location.logical_bytes as usize;
+        if same { Ok(record) } else { Err(self.corrupt(self.location.offset, Fault::Mismatch)) }
+    }
+
+    /// Checks the record's head and then every fetched block; `payload` are those.
+    fn verify<'h>(&self, place: Place, head: &'h [u8], payload: &[u8]) -> Result<Head<'h>, ReadError> {
+        let record = self.head(place, head)?;
+        let begin = record.block(self.blocks.start).start;
+        for index in self.blocks.clone() {
+            let Range { start, end } = record.block(index);
+            let is_good =
+                payload.get(start - begin..end - begin).is_some_and(|block| record.verifies(index, block));
+            if !is_good {
+                let at = (record.head_bytes + start) as u64;
+                return Err(self.corrupt(self.location.offset + at, Fault::Block(index as u32)));
+            }
+        }
+        Ok(record)
+    }
+
+    fn cut(&self, payload: Vec<u8>, from: usize) -> Bytes {
+        self.narrow(Bytes::from(payload), from)
+    }
+
+    /// The wanted part of payload bytes that begin `from` bytes into the payload.
+    fn narrow(&self, mut bytes: Bytes, from: usize) -> Bytes {
+        bytes::Buf::advance(&mut bytes, self.range.start - from);
+        if bytes.len() > self.range.len() {
+            bytes.truncate(self.range.len());
+        }
+        bytes
+    }
+
+    fn corrupt(&self, offset: u64, fault: Fault) -> ReadError {
+        ReadError::Corrupt { segment: self.location.segment, offset, fault }
+    }
+}
+
+/// What is wrong with an extent that no record of ours could be at, or with the range that is asked of it.
+fn impossible(extent: &Extent) -> ReadError {
+    let encoding = Encoding::try_from(extent.encoding);
+    let fault = encoding.map_or(Fault::Encoding(extent.encoding), |_| Fault::Extent);
+    ReadError::Corrupt { segment: extent.segment_id(), offset: extent.offset, fault }
+}

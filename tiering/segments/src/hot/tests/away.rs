@@ -1,0 +1,334 @@
+//! Segments in upstreams: what is there, what is read from there, what a fault or a crash leaves.
+
+use super::bench::{Bench, Tuned};
+use super::placing::{OBJECTS, carried_out, filled, reads_back, segments_in};
+use super::*;
+use crate::decisions::{Reason, Why};
+use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
+use crate::hot::{Fault, OpenError, Order, PlacingSettings, ReadError, Upstreams, segment_file_name};
+use mlgw_remote::upstream::tests::fake::{Call, Effect, FakeStore};
+use mlgw_remote::upstream::tests::lake;
+
+fn away(store: &FakeStore, encrypt: bool) -> Tuned {
+    let upstreams: Upstreams = Arc::new([("lake".to_owned(), lake(store, encrypt))].into());
+    Tuned { cold_dirs: &[], away: Some((upstreams, "lake")), ..Tuned::default() }
+}
+
+/// The segments whose objects are in the store.
+fn stored(store: &FakeStore) -> Vec<String> {
+    let names = store.names().into_iter();
+    names.map(|name| format!("{}.seg", &name["pre/segments/".len()..][..16])).collect()
+}
+
+/// What is noted as perhaps named by no record.
+fn noted(bench: &Bench) -> String {
+    std::fs::read_to_string(bench.dir.path().join("leftovers.json")).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_spilled_to_an_upstream_reads_back_from_there_and_comes_back_when_asked() {
+    for encrypt in [false, true] {
+        let store = FakeStore::default();
+        let (bench, objects) = filled(away(&store, encrypt)).await;
+        let sealed = segments_in(&bench, HOT);
+        let content = std::fs::read(bench.path(&sealed[0])).unwrap();
+        carried_out(&bench, Order::DrainHot).await;
+        assert_eq!((segments_in(&bench, UPSTREAM), stored(&store)), (sealed.clone(), sealed.clone()));
+        assert!(!bench.files().iter().any(|file| sealed.contains(file)), "{:?}", bench.files());
+        let object = store.object(&store.names()[0]).unwrap();
+        assert_eq!(object == content, !encrypt, "the file, or that encrypted");
+        let status = bench.tier.placing();
+        assert!(status.stored_bytes > 0 && status.failed == 0 && status.spilled_bytes == 0, "{status:?}");
+        reads_back(&bench, &objects).await;
+        let bench = bench.reopen().await;
+        reads_back(&bench, &objects).await;
+        assert!(bench.tier.metrics().reads_away as usize >= OBJECTS);
+        assert_eq!(bench.tier.stray_files(), [""; 0]);
+        let one = bench.catalogue.segments().unwrap().into_iter().find(|one| one.length > 64).unwrap();
+        carried_out(&bench, Order::Promote { segments: vec![one.segment_id()], why: Why::job(7) }).await;
+        assert_eq!(segments_in(&bench, HOT), [segment_file_name(one.segment_id())]);
+        carried_out(&bench, Order::DrainUpstream).await;
+        assert_eq!((segments_in(&bench, HOT), stored(&store)), (sealed.clone(), vec![]));
+        assert!(std::fs::read(bench.path(&sealed[0])).unwrap() == content);
+        assert!(noted(&bench).contains("\"objects\":[]"), "{}", noted(&bench));
+        reads_back(&bench, &objects).await;
+        bench.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_compressed_is_read_from_an_upstream_whole_and_in_ranges() {
+    for encrypt in [false, true] {
+        let store = FakeStore::default();
+        let bench = Bench::tuned(away(&store, encrypt)).await;
+        let body = bench.catalogue.body_id().await.unwrap();
+        let text = text_of(body.0, 500_000);
+        let (bucket, key) = (bench.bucket.bucket_id(), ObjectKey::new("text").unwrap());
+        let appended = bench.tier.append(Chunk { bucket, key, ..packed(body.0, &text) }).await.unwrap();
+        bench.name("text", body, vec![appended.extent.clone()]).await.unwrap();
+        drop(appended);
+        // So that its segment is full, and sealed.
+        bench.put("behind", 300_000).await;
+        let extent = bench.extents("text").remove(0);
+        carried_out(&bench, Order::DrainHot).await;
+        assert_eq!(bench.catalogue.segment(extent.segment_id()).unwrap().tier, UPSTREAM);
+        let bench = bench.reopen().await;
+        assert_eq!(read_all(&bench.tier, &extent, body.0).await, text);
+        for range in [0..1, 65_535..65_537, 100_000..131_072, 130_000..400_000, 499_999..500_000] {
+            let read =
+                bench.tier.read(&extent, body, range.start as u64..range.end as u64, Lane::Training).await;
+            assert!(read.unwrap() == text[range.clone()], "{range:?}");
+        }
+        assert!(bench.tier.metrics().reads_away > 0);
+        bench.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_find_their_bytes_while_segments_go_to_an_upstream_and_back() {
+    let store = FakeStore::default();
+    let (bench, objects) = filled(away(&store, false)).await;
+    let bench = Arc::new(bench);
+    let reader = {
+        let bench = bench.clone();
+        tokio::spawn(async move {
+            for _ in 0..10 {
+                reads_back(&bench, &objects).await;
+            }
+        })
+    };
+    while !reader.is_finished() {
+        carried_out(&bench, Order::DrainHot).await;
+        carried_out(&bench, Order::DrainUpstream).await;
+    }
+    reader.await.unwrap();
+    Arc::into_inner(bench).unwrap().close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_tier_spills_to_the_next_one() {
+    let store = FakeStore::default();
+    let placing = PlacingSettings { high_percent: 50, low_percent: 30, ..PlacingSettings::default() };
+    let tuned = Tuned { cold_dirs: &["cold-1"], placing, ..away(&store, false) };
+    let (bench, objects) = filled(tuned).await;
+    carried_out(&bench, Order::DrainHot).await;
+    assert!(!segments_in(&bench, COLD).is_empty() && store.names().is_empty(), "the disk comes first");
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_dead_in_an_upstream_goes_and_what_is_mostly_dead_comes_back_to_be_emptied() {
+    let store = FakeStore::default();
+    let (bench, objects) = filled(away(&store, true)).await;
+    carried_out(&bench, Order::DrainHot).await;
+    let before = store.names().len();
+    // What lives in its segment is an eighth of it.
+    let (kept, gone) = objects.split_at(1);
+    for (object, ..) in gone {
+        bench.delete(object).await;
+    }
+    for _ in 0..100 {
+        bench.compact(30).await;
+    }
+    assert_eq!((store.names(), before > 5), (vec![], true));
+    assert!(bench.tier.placing().fetched_bytes > 0);
+    reads_back(&bench, kept).await;
+    assert_eq!(bench.tier.placing().leftover_objects, 0);
+    let bench = bench.reopen().await;
+    reads_back(&bench, kept).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_that_fails_or_lies_keeps_the_segment_where_it_is_and_nothing_of_it() {
+    let store = FakeStore::default();
+    let (bench, objects) = filled(away(&store, false)).await;
+    let sealed = segments_in(&bench, HOT);
+    let faults = [
+        (Call::Put, Effect::Status(403, "AccessDenied")),
+        (Call::Put, Effect::Status(503, "SlowDown")),
+        (Call::Put, Effect::Break),
+        (Call::Put, Effect::Flip),
+        (Call::Put, Effect::Forget),
+        (Call::Get, Effect::Short(100)),
+        (Call::Get, Effect::Status(500, "InternalError")),
+    ];
+    for (nth, (call, effect)) in faults.into_iter().enumerate() {
+        store.fail(call, usize::MAX, effect);
+        carried_out(&bench, Order::DrainHot).await;
+        store.heal();
+        assert_eq!(bench.tier.placing().failed, (sealed.len() * (nth + 1)) as u64, "{call:?} {effect:?}");
+        assert_eq!(segments_in(&bench, HOT), sealed, "{call:?} {effect:?}");
+        reads_back(&bench, &objects).await;
+    }
+    let bench = bench.reopen().await;
+    bench.compact(100).await;
+    bench.compact(100).await;
+    assert_eq!((stored(&store), segments_in(&bench, HOT)), (vec![], sealed.clone()), "nothing is left over");
+    carried_out(&bench, Order::DrainHot).await;
+    assert_eq!(stored(&store), sealed);
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_from_an_upstream_is_right_or_says_why_it_is_not() {
+    let store = FakeStore::default();
+    let (bench, objects) = filled(away(&store, false)).await;
+    carried_out(&bench, Order::DrainHot).await;
+    let (name, body, length) = &objects[0];
+    let extent = bench.extents(name).remove(0);
+    let read = || bench.tier.read(&extent, *body, 0..extent.logical_bytes, Lane::Training);
+    let faults = [
+        (Effect::Short(100), "truncated"),
+        (Effect::Status(503, "SlowDown"), "unreachable"),
+        (Effect::Status(403, "AccessDenied"), "unreachable"),
+        (Effect::Break, "unreachable"),
+    ];
+    for (effect, expected) in faults {
+        store.fail(Call::Get, usize::MAX, effect);
+        let failed = read().await.expect_err("not read");
+        let found = match &failed {
+            ReadError::Corrupt { fault: Fault::Truncated, .. } => "truncated",
+            ReadError::Unreachable { .. } => "unreachable",
+            other => panic!("{other}"),
+        };
+        assert_eq!(found, expected, "{effect:?}: {failed}");
+        store.heal();
+        bench.reads(name, *body, *length).await;
+    }
+    // What is stored there rots.
+    let object =
+        store.names().into_iter().find(|name| name.contains(&format!("{:016x}-", extent.segment))).unwrap();
+    let (stored, mut rotten) = (store.object(&object).unwrap(), store.object(&object).unwrap());
+    rotten[extent.offset as usize + extent.head_bytes as usize + 5] ^= 1;
+    store.set_object(&object, rotten);
+    let failed = read().await.expect_err("rotten");
+    assert!(matches!(failed, ReadError::Corrupt { fault: Fault::Block(0), .. }), "{failed}");
+    carried_out(&bench, Order::Promote { segments: vec![extent.segment_id()], why: Reason::Asked.into() })
+        .await;
+    assert_eq!(bench.tier.placing().failed, 1, "what is not whole does not come back as if it were");
+    store.set_object(&object, stored);
+    store.fail(Call::Get, 2, Effect::Status(503, "SlowDown"));
+    bench.reads(name, *body, *length).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_in_the_middle_leaves_nothing_that_is_not_found_again() {
+    let store = FakeStore::default();
+    let (bench, objects) = filled(away(&store, false)).await;
+    let sealed = segments_in(&bench, HOT);
+    // It arrives, and the answer never does.
+    store.fail(Call::Head, usize::MAX, Effect::Hang);
+    bench.tier.order(Order::DrainHot);
+    store.wait_for(Call::Head, 1).await;
+    let orphan = "pre/segments/0000000000000001-00000000000000ff.seg";
+    let bench = bench.reopen().await;
+    store.heal();
+    // As a crash would leave it: noted, arrived, and named by nothing.
+    let list = noted(&bench);
+    assert!(list.contains("lake"), "{list}");
+    let (begin, end) = list.split_once('[').unwrap();
+    let more = "{\"upstream\":\"lake\",\"segment\":1,\"copy\":255},";
+    std::fs::write(bench.dir.path().join("leftovers.json"), format!("{begin}[{more}{end}")).unwrap();
+    store.set_object(orphan, vec![1, 2, 3]);
+    let other = "pre/segments/0000000000000001-00000000000000fe.seg";
+    store.set_object(other, vec![4]);
+    let bench = bench.reopen().await;
+    bench.compact(100).await;
+    bench.compact(100).await;
+    assert_eq!(store.names(), [other], "what is noted is gone, and nothing else");
+    assert_eq!(segments_in(&bench, HOT), sealed);
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_be_gone_on_with_is_left_for_a_day_if_it_is_of_the_same_bytes() {
+    let store = FakeStore::default();
+    let (bench, objects) = filled(away(&store, false)).await;
+    let record = bench.catalogue.segments().unwrap().into_iter().find(|one| one.length > 64).unwrap();
+    let (segment, generation, bytes) = (record.id, record.generation, record.length);
+    let now = mlgw_common::Clock::now(&*super::bench::clock()).as_millis();
+    let days_ago = |days: i64| now - days * 24 * 60 * 60 * 1000;
+    let object = |copy: u64| format!("{{\"upstream\":\"lake\",\"segment\":{segment},\"copy\":{copy}}}");
+    let upload = |copy: u64, bytes: u64, begun_ms: i64| {
+        let of = format!(
+            "{{\"upload\":\"u\",\"generation\":{generation},\"bytes\":{bytes},\"sealed_key\":[],\"begun_ms\":{begun_ms}}}"
+        );
+        format!("[{},{of}]", object(copy))
+    };
+    let uploads =
+        [upload(1, bytes, days_ago(0)), upload(2, bytes, days_ago(2)), upload(3, bytes + 1, days_ago(0))];
+    let objects_noted = [1, 2, 3, 4].map(object).join(",");
+    let list = format!("{{\"format\":1,\"objects\":[{objects_noted}],\"uploads\":[{}]}}", uploads.join(","));
+    let name = |copy: u64| format!("pre/segments/{segment:016x}-{copy:016x}.seg");
+    (1..=4).for_each(|copy| store.set_object(&name(copy), vec![copy as u8]));
+    std::fs::write(bench.dir.path().join("leftovers.json"), list).unwrap();
+    let bench = bench.reopen().await;
+    bench.compact(100).await;
+    bench.compact(100).await;
+    assert_eq!(store.names(), [name(1)]);
+    assert!(noted(&bench).contains("\"upload\":\"u\""), "{}", noted(&bench));
+    // Who stores the segment now stores it under that name.
+    carried_out(&bench, Order::DrainHot).await;
+    assert!(store.names().contains(&name(1)), "{:?}", store.names());
+    assert!(noted(&bench).contains("\"uploads\":[]"), "{}", noted(&bench));
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_that_is_not_configured_any_more_is_no_reason_to_forget_what_is_there() {
+    let store = FakeStore::default();
+    let (bench, objects) = filled(away(&store, false)).await;
+    let extent = bench.extents(&objects[0].0).remove(0);
+    let name = segment_file_name(extent.segment_id());
+    let file = std::fs::read(bench.path(&name)).unwrap();
+    carried_out(&bench, Order::DrainHot).await;
+    let here = bench.path(&name);
+    let Bench { dir, catalogue, tier, .. } = bench;
+    tier.shutdown().await;
+    // A crash came before the file went.
+    std::fs::write(&here, file).unwrap();
+    let refused = HotTier::open(options(dir.path()), catalogue.clone()).await.err();
+    let expected = matches!(&refused, Some(OpenError::NoUpstream { upstream, segments }) if upstream == "lake" && *segments > 5);
+    assert!(expected && here.exists(), "{refused:?}");
+    let lost = HotOptions { start_without_missing: true, ..options(dir.path()) };
+    let tier = HotTier::open(lost, catalogue.clone()).await.unwrap();
+    assert!(here.exists(), "it is the only copy now");
+    let read = tier.read(&extent, objects[0].1, 0..10, Lane::Training).await.unwrap();
+    assert_eq!(read, bytes_of(objects[0].1.0, objects[0].2)[..10]);
+    tier.shutdown().await;
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_is_fetched_once_for_all_its_pieces_and_readers_and_a_small_range_by_itself() {
+    let store = FakeStore::default();
+    let (bench, _) = filled(away(&store, false)).await;
+    let body = bench.catalogue.body_id().await.unwrap();
+    let data = bytes_of(body.0, 1 << 20);
+    let appended = bench.append("long", body, &data, 1 << 20).await;
+    bench.name("long", body, appended.into_iter().map(|one| one.extent).collect()).await.unwrap();
+    let bench = bench.reopen().await;
+    carried_out(&bench, Order::DrainHot).await;
+    let extent = bench.extents("long").remove(0);
+    store.forget_calls();
+    const PIECE: u64 = 256 << 10;
+    let piece = |n: u64| bench.tier.read(&extent, body, n * PIECE..(n + 1) * PIECE, Lane::Training);
+    bench.tier.will_read(std::iter::once(&extent));
+    let (one, other) = tokio::join!(piece(0), piece(0));
+    assert!(one.unwrap() == data[..PIECE as usize] && other.unwrap() == data[..PIECE as usize]);
+    for n in 1..4 {
+        assert!(piece(n).await.unwrap() == data[(n * PIECE) as usize..((n + 1) * PIECE) as usize]);
+    }
+    assert_eq!(store.calls(Call::Get), 1);
+    let small = bench.tier.read(&extent, body, 700_000..700_010, Lane::Training).await.unwrap();
+    assert_eq!(small, &data[700_000..700_010]);
+    let fetched: usize = store.ranges().iter().skip(1).map(|(first, last)| last + 1 - first).sum();
+    assert!(store.calls(Call::Get) == 3 && fetched < 100_000, "{:?}", store.ranges());
+    bench.close().await;
+}
