@@ -240,6 +240,8 @@ mod tests {
             bucket: Some("b".into()),
             path: path.into(),
             status: 200,
+            error: None,
+            short_of: None,
             bytes_in: 0,
             bytes_out: 5,
             first_byte_ms: 0.031,

@@ -12,6 +12,7 @@ mod budget;
 mod check;
 pub(crate) mod client;
 mod connect;
+pub mod fake;
 mod error;
 mod frames;
 mod gate;

@@ -1,7 +1,6 @@
 //! Upstreams against stores that do what they should, and what they should not.
 
 mod checking;
-pub(crate) mod fake;
 mod gateway;
 mod local;
 mod opening;
@@ -11,68 +10,18 @@ mod reading;
 
 use std::fs::File;
 use std::io::Write as _;
-use std::time::Duration;
 
-use mlgw_common::Secret;
 use mlgw_common::ids::{Generation, SegmentId};
 use zeroize::Zeroizing;
 
 use super::*;
-use fake::FakeStore;
+use super::fake::{FakeStore, PART, SECRET, TUNING, settings, upstream_with};
 
-/// The smallest part that opendal sends to S3.
-const PART: u64 = 5 * MIB;
 const OBJECT: ObjectId = ObjectId { segment: SegmentId(0xA7), incarnation: Incarnation(0), copy: 0xB };
 const NAME: &str = "pre/segments/00000000000000a7-000000000000000b.seg";
-const SECRET: &str = "wJalrXUtnFEMI-hush";
-
-/// Nothing is waited for that does not happen.
-const TUNING: Tuning = Tuning {
-    part_bytes: PART,
-    parts_at_once: 4,
-    retry_first: Duration::ZERO,
-    retry_max: Duration::ZERO,
-    retries: 3,
-};
-
-fn settings() -> UpstreamSettings {
-    UpstreamSettings {
-        name: "lake".to_owned(),
-        kind: UpstreamKind::S3,
-        endpoint: Some("http://store.invalid".to_owned()),
-        bucket: "bucket".to_owned(),
-        prefix: "pre/".to_owned(),
-        region: "us-east-1".to_owned(),
-        addressing: Addressing::Auto,
-        credentials: CredentialSource::Static {
-            access_key: "AKIAEXAMPLE".to_owned(),
-            secret: Secret::new(SECRET),
-            session_token: None,
-        },
-        ca_file: None,
-        proxy: None,
-        encrypt: false,
-        bytes_per_second: 0,
-        persist_bytes_per_second: 0,
-        etag: super::EtagTrust::Auto,
-        requests_per_second: 0,
-        timeout: Duration::from_secs(30),
-    }
-}
-
-/// An upstream whose requests go to `store`.
-fn upstream_with(settings: &UpstreamSettings, store: &FakeStore) -> Upstream {
-    let connected = connect(settings).expect("right settings");
-    Upstream::over_http(settings, connected, TUNING, store.clone())
-}
 
 fn upstream(store: &FakeStore) -> Upstream {
     upstream_with(&settings(), store)
-}
-
-/// The upstream "lake", for tests of who stores segments there.
-pub(crate) fn lake(store: &FakeStore, encrypt: bool) -> Upstream {
-    upstream_with(&UpstreamSettings { encrypt, ..settings() }, store)
 }
 
 fn encrypted(store: &FakeStore) -> Upstream {

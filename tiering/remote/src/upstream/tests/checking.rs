@@ -1,6 +1,6 @@
 //! `check`: each step says what is missing, and nothing is left behind.
 
-use super::fake::{Call, Effect, FakeStore};
+use crate::upstream::fake::{Call, Effect, FakeStore};
 use super::*;
 
 /// An upstream with `store` behind it and somebody who listens at its address.

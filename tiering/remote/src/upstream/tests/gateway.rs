@@ -3,6 +3,7 @@
 //!
 //! The server is the binary that `MLGW_BIN` names; where it was not built yet there is nothing to ask.
 
+use mlgw_common::Secret;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

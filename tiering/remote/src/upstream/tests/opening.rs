@@ -1,5 +1,6 @@
 //! Settings: every kind opens with what it needs, and refuses what it cannot use by its name.
 
+use mlgw_common::Secret;
 use std::path::PathBuf;
 
 use super::*;

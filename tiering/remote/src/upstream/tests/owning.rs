@@ -1,6 +1,6 @@
 //! Prefixes that two servers share: who may delete there, whatever the store does.
 
-use super::fake::{Call, Effect};
+use crate::upstream::fake::{Call, Effect};
 use super::*;
 use mlgw_common::{ClusterId, Identity, Lineage, NodeName};
 

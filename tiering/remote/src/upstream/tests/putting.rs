@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::fake::{Call, Effect, FakeStore};
+use crate::upstream::fake::{Call, Effect, FakeStore};
 use super::*;
 
 /// Two whole parts and a bit.

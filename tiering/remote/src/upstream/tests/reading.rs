@@ -1,6 +1,6 @@
 //! Reading ranges: what was asked for, all of it, or an error that says what to do.
 
-use super::fake::{Call, Effect, FakeStore};
+use crate::upstream::fake::{Call, Effect, FakeStore};
 use super::*;
 
 const BYTES: u64 = 400_000;

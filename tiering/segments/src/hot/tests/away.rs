@@ -6,8 +6,7 @@ use super::*;
 use crate::decisions::{Reason, Why};
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::{Fault, OpenError, Order, PlacingSettings, ReadError, Upstreams, segment_file_name};
-use mlgw_remote::upstream::tests::fake::{Call, Effect, FakeStore};
-use mlgw_remote::upstream::tests::lake;
+use mlgw_remote::upstream::fake::{Call, Effect, FakeStore, lake};
 
 fn away(store: &FakeStore, encrypt: bool) -> Tuned {
     let upstreams: Upstreams = Arc::new([("lake".to_owned(), lake(store, encrypt))].into());

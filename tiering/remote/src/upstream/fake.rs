@@ -1,4 +1,5 @@
-//! A store in memory that speaks S3 as far as it is asked, below the HTTP client, and fails as it is told to.
+//! A store in memory for tests, of this package and of those above it. It speaks S3 below the HTTP client and
+//! fails as the test says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,11 +10,70 @@ use http::{Method, Request, Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::upstream::wire::{Body, Carrier};
+use super::connect::connect;
+use super::wire::{Body, Carrier};
+use super::{Addressing, CredentialSource, EtagTrust, Tuning, Upstream, UpstreamKind, UpstreamSettings};
+use mlgw_common::Secret;
+use std::time::Duration;
 
-/// What was asked for.
+
+/// The smallest part that opendal sends to S3.
+pub(super) const PART: u64 = 5 << 20;
+pub(super) const SECRET: &str = "wJalrXUtnFEMI-hush";
+
+/// Nothing is waited for that does not happen.
+pub(super) const TUNING: Tuning = Tuning {
+    part_bytes: PART,
+    parts_at_once: 4,
+    retry_first: Duration::ZERO,
+    retry_max: Duration::ZERO,
+    retries: 3,
+};
+
+pub(super) fn settings() -> UpstreamSettings {
+    UpstreamSettings {
+        name: "lake".to_owned(),
+        kind: UpstreamKind::S3,
+        endpoint: Some("http://store.invalid".to_owned()),
+        bucket: "bucket".to_owned(),
+        prefix: "pre/".to_owned(),
+        region: "us-east-1".to_owned(),
+        addressing: Addressing::Auto,
+        credentials: CredentialSource::Static {
+            access_key: "AKIAEXAMPLE".to_owned(),
+            secret: Secret::new(SECRET),
+            session_token: None,
+        },
+        ca_file: None,
+        proxy: None,
+        encrypt: false,
+        bytes_per_second: 0,
+        persist_bytes_per_second: 0,
+        etag: EtagTrust::Auto,
+        requests_per_second: 0,
+        timeout: Duration::from_secs(30),
+    }
+}
+
+/// An upstream whose requests go to `store`.
+pub(super) fn upstream_with(settings: &UpstreamSettings, store: &FakeStore) -> Upstream {
+    let connected = connect(settings).expect("right settings");
+    Upstream::over_http(settings, connected, TUNING, store.clone())
+}
+
+/// Returns the upstream "lake", whose requests go to `store`.
+///
+/// # Panics
+/// Never: its settings are right.
+#[must_use]
+pub fn lake(store: &FakeStore, encrypt: bool) -> Upstream {
+    upstream_with(&UpstreamSettings { encrypt, ..settings() }, store)
+}
+
+/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+#[expect(missing_docs, reason = "the operations of S3")]
+pub enum Call {
     Put,
     Begin,
     /// A part of an upload.
@@ -28,7 +88,7 @@ pub(crate) enum Call {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// It is answered with this status and code, and not done.
     Status(u16, &'static str),
     /// The connection breaks before it is done.
@@ -68,74 +128,90 @@ struct State {
 
 /// The store; clones are the same one.
 #[derive(Clone, Default)]
-pub(crate) struct FakeStore {
+pub struct FakeStore {
     state: Arc<Mutex<State>>,
     asked: Arc<Notify>,
 }
 
 impl FakeStore {
     /// What happens to the next `times` calls of this kind.
-    pub(crate) fn fail(&self, call: Call, times: usize, effect: Effect) {
+    pub fn fail(&self, call: Call, times: usize, effect: Effect) {
         self.state.lock().faults.push((call, times, effect));
     }
 
-    pub(crate) fn heal(&self) {
+    /// Makes nothing fail any more.
+    pub fn heal(&self) {
         self.state.lock().faults.clear();
     }
 
     /// How often it was asked for that.
-    pub(crate) fn calls(&self, call: Call) -> usize {
+    #[must_use]
+    pub fn calls(&self, call: Call) -> usize {
         self.state.lock().log.iter().filter(|of| **of == call).count()
     }
 
-    pub(crate) fn forget_calls(&self) {
+    /// Forgets the calls and ranges so far.
+    pub fn forget_calls(&self) {
         let mut state = self.state.lock();
         state.log.clear();
         state.ranges.clear();
     }
 
     /// The ranges that were read.
-    pub(crate) fn ranges(&self) -> Vec<(usize, usize)> {
+    #[must_use]
+    pub fn ranges(&self) -> Vec<(usize, usize)> {
         self.state.lock().ranges.clone()
     }
 
     /// Ignores the conditions of writes from now on.
+    #[cfg(test)]
     pub(super) fn ignore_conditions(&self) {
         self.state.lock().ignores_conditions = true;
     }
 
+    /// Removes an object.
+    #[cfg(test)]
     pub(super) fn remove_object(&self, name: &str) {
         self.state.lock().objects.remove(name);
     }
 
-    pub(crate) fn names(&self) -> Vec<String> {
+    /// The names of the objects.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
         self.state.lock().objects.keys().cloned().collect()
     }
 
-    pub(crate) fn object(&self, name: &str) -> Option<Vec<u8>> {
+    /// The bytes of an object.
+    #[must_use]
+    pub fn object(&self, name: &str) -> Option<Vec<u8>> {
         self.state.lock().objects.get(name).cloned()
     }
 
-    pub(crate) fn set_object(&self, name: &str, bytes: Vec<u8>) {
+    /// Replaces the bytes of an object.
+    pub fn set_object(&self, name: &str, bytes: Vec<u8>) {
         self.state.lock().objects.insert(name.to_owned(), bytes);
     }
 
     /// Uploads that were begun and neither completed nor aborted.
-    pub(crate) fn open_uploads(&self) -> usize {
+    #[must_use]
+    pub fn open_uploads(&self) -> usize {
         self.state.lock().uploads.len()
     }
 
     /// How many pieces of answers nobody took.
+    #[cfg(test)]
     pub(super) fn pieces_left(&self) -> usize {
         self.state.lock().pieces_left
     }
 
+    /// Most requests that were under way at once.
+    #[cfg(test)]
     pub(super) fn under_way_max(&self) -> usize {
         self.state.lock().under_way_max
     }
 
     /// Waits until something was asked for so often.
-    pub(crate) async fn wait_for(&self, call: Call, times: usize) {
+    pub async fn wait_for(&self, call: Call, times: usize) {
         while self.calls(call) < times {
             self.asked.notified().await;
         }
