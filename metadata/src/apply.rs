@@ -30,7 +30,8 @@ mod usage;
 pub(crate) use object::written;
 
 use crate::command::{Change, Command, Reject, Reply};
-use crate::view::{ApplyError, StoreError, View};
+use crate::view::{ApplyError, View};
+use crate::store_error::StoreError;
 use mlgw_common::Seq;
 
 /// Commands of one log entry that have numbers of their own in [`seq_of`].

@@ -63,7 +63,8 @@ use crate::schema::{
     SegmentUsage, Upload, decode, object, part, release, release::Release, release::ReleaseScope, upload,
 };
 use crate::store::state::StateDb;
-use crate::view::{Rows, StoreError};
+use crate::view::Rows;
+use crate::store_error::StoreError;
 use mlgw_common::limits::UPLOAD_KEY_BYTES;
 use mlgw_common::{BodyId, BucketId, BucketName, ObjectKey, PartNumber, SegmentId};
 use std::ops::Bound;

@@ -21,6 +21,7 @@ mod raft;
 mod row_cache;
 pub mod schema;
 mod store;
+pub mod store_error;
 pub mod view;
 
 pub use catalogue::{

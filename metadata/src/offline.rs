@@ -39,7 +39,8 @@ use crate::schema::{Bucket, Credential, SegmentRecord, SegmentUsage};
 use crate::store::links;
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
-use crate::view::{Row, StoreError};
+use crate::view::Row;
+use crate::store_error::StoreError;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

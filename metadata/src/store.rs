@@ -19,7 +19,7 @@ pub(crate) mod state;
 pub(crate) mod tombstones;
 pub(crate) mod wal;
 
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 
 impl From<rocksdb::Error> for StoreError {
     fn from(error: rocksdb::Error) -> Self {

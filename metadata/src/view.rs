@@ -4,28 +4,12 @@
 //! A rejected command leaves nothing: what it wrote is taken back.
 
 use crate::command::Reject;
-use crate::schema::{self, BadRecord};
+use crate::schema;
+use crate::store_error::StoreError;
 use mlgw_common::SegmentId;
 use prost::Message;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-
-/// The store failed, or holds what it cannot hold. The state must not be used any further.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct StoreError(pub String);
-
-impl From<BadRecord> for StoreError {
-    fn from(bad: BadRecord) -> Self {
-        Self(bad.to_string())
-    }
-}
-
-impl From<crate::key::BadKey> for StoreError {
-    fn from(bad: crate::key::BadKey) -> Self {
-        Self(bad.to_string())
-    }
-}
 
 /// A key and a value.
 pub type Row = (Vec<u8>, Vec<u8>);

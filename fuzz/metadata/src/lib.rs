@@ -35,7 +35,7 @@ pub use catalogue::{command, copy, key, raft, schema, store, view};
 pub mod inner {
     use crate::raft::{batch, entry};
     use crate::schema;
-    use crate::view::StoreError;
+    use crate::store_error::StoreError;
     use bytes::Bytes;
 
     /// Decodes a log entry; one that decodes is encoded to the same bytes but for its membership,

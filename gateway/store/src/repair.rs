@@ -125,7 +125,7 @@ fn catalogue(
 ) -> Result<(), StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
     let dir = place.catalogue();
-    let failed = |error: mlgw_metadata::view::StoreError| StoreVerbError::Catalogue(error.0);
+    let failed = |error: mlgw_metadata::store_error::StoreError| StoreVerbError::Catalogue(error.0);
     if found(findings, &[Kind::Current]) {
         done.mended.extend(offline::name_manifests(&dir).map_err(StoreVerbError::io(&dir))?);
         return Ok(());

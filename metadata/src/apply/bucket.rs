@@ -8,7 +8,8 @@ use crate::command::{
 use crate::key::Family;
 use crate::schema::meta::{Counter, MetaRow};
 use crate::schema::{Bucket, BucketState, BucketUsage, Mirror, ReleaseScope, bucket, decode, upload};
-use crate::view::{ApplyError, StoreError, View};
+use crate::view::{ApplyError, View};
+use crate::store_error::StoreError;
 use mlgw_common::BucketId;
 use mlgw_common::limits::{BUCKETS_MAX, JOB_ROWS_MAX};
 

@@ -3,7 +3,8 @@
 use crate::key::Family;
 use crate::schema::decode;
 use crate::schema::fence::{self, FencedRange};
-use crate::view::{StoreError, View};
+use crate::view::View;
+use crate::store_error::StoreError;
 use mlgw_common::SegmentId;
 
 /// Whether nothing may refer to `segment`.

@@ -6,7 +6,8 @@ use super::malformed;
 use crate::command::{CreateJob, EndJob, JobStep, Reject, Reply, StepJob};
 use crate::schema::meta::MetaRow;
 use crate::schema::{Dataset, Job, JobKind, JobProgress, JobState, dataset, decode, job};
-use crate::view::{ApplyError, StoreError, View};
+use crate::view::{ApplyError, View};
+use crate::store_error::StoreError;
 use mlgw_common::limits::{JOB_ROWS_MAX, JOBS_KEPT_MAX};
 
 pub(super) fn create(view: &mut View<'_>, command: &CreateJob) -> Result<Reply, ApplyError> {

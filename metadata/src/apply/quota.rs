@@ -8,7 +8,8 @@
 use crate::command::{Reject, Reply, SetBucketQuota, SetKeyQuota};
 use crate::schema::quota::payer_row;
 use crate::schema::{Bucket, Credential, Mirror, Payer, Quota, bucket, credential};
-use crate::view::{ApplyError, StoreError, View};
+use crate::view::{ApplyError, View};
+use crate::store_error::StoreError;
 use mlgw_common::BucketId;
 
 pub(super) fn set_of_bucket(view: &mut View<'_>, command: &SetBucketQuota) -> Result<Reply, ApplyError> {

@@ -7,7 +7,8 @@
 use super::usage;
 use crate::command::{ReleaseBody, Reply};
 use crate::schema::{ExtentPage, ObjectVersion, Part, Release, ReleaseScope, decode, extent, part};
-use crate::view::{ApplyError, StoreError, View};
+use crate::view::{ApplyError, View};
+use crate::store_error::StoreError;
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, JOB_ROWS_MAX, PART_NUMBER_MAX};
 use mlgw_common::{BodyId, PartNumber};
 use std::collections::BTreeSet;

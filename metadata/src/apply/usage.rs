@@ -14,7 +14,8 @@ use crate::command::{QuotaOf, Reject};
 use crate::schema::quota::payer_row;
 use crate::schema::usage::{bucket_row, segment_row};
 use crate::schema::{BucketUsage, Extent, ObjectVersion, Payer, SegmentUsage, Upload};
-use crate::view::{ApplyError, StoreError, View};
+use crate::view::{ApplyError, View};
+use crate::store_error::StoreError;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a record makes its bucket and its payer hold.

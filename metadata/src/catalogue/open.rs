@@ -20,7 +20,7 @@ use crate::store::log_facts::{GroupFacts, LogFacts};
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateStore;
 use crate::store::{files, links, options, wal};
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 use mlgw_common::{Lineage, NodeId};
 use parking_lot::Mutex as SyncMutex;
 use std::path::Path;

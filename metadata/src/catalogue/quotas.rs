@@ -12,7 +12,8 @@ use crate::command::{Change, Command, DeleteCredential, Reject, Reply, SetBucket
 use crate::key::Family;
 use crate::schema::quota::{payer_key_of, payer_row};
 use crate::schema::{Bucket, BucketState, BucketUsage, Credential, Mirror, Payer, Quota, bucket, decode};
-use crate::view::{Rows as _, StoreError};
+use crate::view::Rows as _;
+use crate::store_error::StoreError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use crate::schema::{
     ExtentPage, ObjectSummary, ObjectVersion, Part, Upload, decode, extent, object, part, upload,
 };
 use crate::store::state::{LentRow, RowIter, StateDb};
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use std::ops::Bound;
 use std::sync::Arc;

@@ -15,7 +15,8 @@ use crate::schema::{
     Bucket, Credential, Dataset, Job, Partition, PolicyVersion, SegmentRecord, decode, job, partition,
     segment,
 };
-use crate::view::{Changes, Freed, Rows, StoreError};
+use crate::view::{Changes, Freed, Rows};
+use crate::store_error::StoreError;
 use mlgw_common::{BucketId, SegmentId};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};

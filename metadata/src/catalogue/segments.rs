@@ -15,7 +15,8 @@ use crate::schema::usage::segment_key_of;
 use crate::schema::{
     Extent, ObjectVersion, Part, Release, Replica, SegmentUsage, decode, object, part, release,
 };
-use crate::view::{Rows, StoreError};
+use crate::view::Rows;
+use crate::store_error::StoreError;
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
 use std::collections::HashMap;
 use std::sync::Arc;

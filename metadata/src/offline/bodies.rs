@@ -5,7 +5,8 @@ use crate::schema::{
     BadRecord, Extent, ExtentPage, ObjectVersion, Part, decode, extent, object, part, upload, version,
 };
 use crate::store::state::StateDb;
-use crate::view::{Rows as _, StoreError};
+use crate::view::Rows as _;
+use crate::store_error::StoreError;
 use mlgw_common::{BodyId, BucketId, PartNumber};
 
 /// An extent that something refers to.

@@ -9,7 +9,8 @@ use crate::schema::meta::{LogPosition, MetaRow};
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
 use crate::store::{links, log, wal};
-use crate::view::{Rows as _, StoreError};
+use crate::view::Rows as _;
+use crate::store_error::StoreError;
 use mlgw_common::Identity;
 use std::path::Path;
 

@@ -7,7 +7,7 @@ use crate::store::manifest::torn_from;
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
 use crate::store::{files, frames, links, options, wal};
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 use mlgw_common::regular;
 use std::fs;
 use std::io::{self, Write as _};

@@ -81,7 +81,7 @@ pub enum RebuildError {
     },
     /// RocksDB refused.
     #[error("{0}")]
-    Store(#[from] crate::view::StoreError),
+    Store(#[from] crate::store_error::StoreError),
 }
 
 pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> RebuildError {

@@ -15,7 +15,8 @@ use crate::schema::{
     release, segment, upload, usage, version,
 };
 use crate::store::state::StateDb;
-use crate::view::{Changes, StoreError};
+use crate::view::Changes;
+use crate::store_error::StoreError;
 use mlgw_common::limits::{POLICY_FILES_KEPT_MAX, UPLOAD_KEY_BYTES};
 use mlgw_common::{BucketId, SegmentId};
 use prost::Message;

@@ -13,7 +13,8 @@ use crate::store::log::{Kind, key};
 use crate::store::saved_log::{SavedLog, write_rows};
 use crate::store::state::StateDb;
 use crate::store::{files, links};
-use crate::view::{Rows as _, StoreError};
+use crate::view::Rows as _;
+use crate::store_error::StoreError;
 use std::path::{Path, PathBuf};
 
 /// What the log of a closed catalogue has lost.

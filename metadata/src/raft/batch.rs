@@ -3,7 +3,7 @@
 //! Encoded, each command is its length (32 bits, little-endian) and its bytes.
 
 use crate::command::{Command, Reject, Reply};
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 use bytes::Bytes;
 use prost::Message;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

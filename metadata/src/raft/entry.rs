@@ -7,7 +7,7 @@ use super::batch::Batch;
 use super::types::{Entry, LogId, StoredMembership, Vote};
 use crate::schema::meta::{LogPosition, Member, MembershipRecord, Voters};
 use crate::schema::{self, FORMAT};
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 use bytes::Bytes;
 use openraft::impls::leader_id_adv::LeaderId;
 use openraft::{BasicNode, EntryPayload, Membership};

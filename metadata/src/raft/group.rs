@@ -12,7 +12,7 @@ use crate::catalogue::options::Fatal;
 use crate::command::{Command, Reject, Reply};
 use crate::store::log::LogStore;
 use crate::store::state::{StateDb, StateStore};
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 use futures_util::FutureExt;
 use mlgw_common::histogram::Histogram;
 use openraft::async_runtime::WatchReceiver;

@@ -5,7 +5,7 @@ use super::types::{Entry, LogId, Types, Vote};
 use crate::schema;
 use crate::schema::meta::LogPosition;
 use crate::store::log::{Kind, LogStore, LogWrite, key};
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use parking_lot::Mutex;

@@ -7,7 +7,8 @@ use super::entry;
 use crate::apply::{apply, seq_of};
 use crate::schema::meta::MetaRow;
 use crate::store::state::StateDb;
-use crate::view::{StoreError, View};
+use crate::view::View;
+use crate::store_error::StoreError;
 use openraft::EntryPayload;
 
 /// Changed rows after which they are written.

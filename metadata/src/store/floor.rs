@@ -8,7 +8,7 @@
 //! leaves the newer slot whole or torn; the older one is whole then. Slots of other timelines count for
 //! nothing.
 
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 use mlgw_common::checksum::crc32c;
 use mlgw_common::{Incarnation, regular};
 use std::fs::{File, OpenOptions};

@@ -7,7 +7,7 @@
 
 use super::log_facts::LogFacts;
 use super::{files, manifest, options, wal};
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 use mlgw_common::histogram::Histogram;
 use mlgw_common::{Identity, Incarnation};
 use parking_lot::Mutex;

@@ -4,7 +4,7 @@
 
 use super::log::{Kind, index_of, key};
 use crate::schema::meta::LogPosition;
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 use mlgw_common::{Identity, Incarnation};
 use rocksdb::{DB, ReadOptions};
 use std::collections::BTreeSet;

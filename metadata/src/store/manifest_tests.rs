@@ -209,7 +209,7 @@ proptest! {
     }
 }
 
-fn open(dir: &Path) -> Result<StateDb, crate::view::StoreError> {
+fn open(dir: &Path) -> Result<StateDb, crate::store_error::StoreError> {
     StateDb::open(dir, &options::cache(1 << 20), 1 << 20)
 }
 

@@ -4,7 +4,7 @@ use super::log::{Kind, index_of, key};
 use super::log_facts::LogFacts;
 use super::{manifest, options, wal};
 use crate::schema::meta::LogPosition;
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 use mlgw_common::Incarnation;
 use rocksdb::{DB, ReadOptions, WriteBatch, WriteBatchIterator, WriteOptions};
 use std::path::{Path, PathBuf};

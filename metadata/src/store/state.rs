@@ -6,7 +6,8 @@
 //! new one.
 
 use super::{files, manifest, options};
-use crate::view::{Changes, Row, Rows, StoreError};
+use crate::view::{Changes, Row, Rows};
+use crate::store_error::StoreError;
 use parking_lot::RwLock;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::properties::{self, PropName};

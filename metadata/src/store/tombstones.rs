@@ -12,7 +12,7 @@
 //! a consistent prefix.
 
 use super::state::StateDb;
-use crate::view::StoreError;
+use crate::store_error::StoreError;
 
 /// So few are stepped over in a millisecond.
 const FLUSHED_MIN: u64 = 4096;

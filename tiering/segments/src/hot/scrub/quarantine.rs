@@ -9,7 +9,7 @@ use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId};
 use mlgw_common::limits::{BLOCK_BYTES, QUARANTINED_MAX};
 use mlgw_metadata::offline::Referenced;
-use mlgw_metadata::view::StoreError;
+use mlgw_metadata::store_error::StoreError;
 use mlgw_metadata::{Catalogue, ChunkOwner};
 use serde::{Deserialize, Serialize};
 
