@@ -35,7 +35,7 @@ mod gateway {
         pub mod bound {
             mod onward;
 
-            use mlgw_metadata::schema::Binding;
+            use mlgw_formats::schema::Binding;
             use mlgw_remote::origin::ListLine;
             use onward::Onward;
 

@@ -29,10 +29,10 @@ mod usage;
 
 pub(crate) use object::written;
 
-use crate::command::{Change, Command, Reject, Reply};
-use crate::view::{ApplyError, View};
 use crate::store_error::StoreError;
+use crate::view::{ApplyError, View};
 use mlgw_common::Seq;
+use mlgw_formats::command::{Change, Command, Reject, Reply};
 
 /// Commands of one log entry that have numbers of their own in [`seq_of`].
 pub const SEQ_COMMANDS: u64 = 1 << 12;

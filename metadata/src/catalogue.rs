@@ -50,23 +50,24 @@ pub use segments::{ChunkOwner, Reference};
 pub(crate) use inner::Inner;
 
 use crate::apply::written;
-use crate::command::{Change, Command, PutUploadKey, Reply};
 use crate::copy::{Copier, CopyError};
-use crate::key::Family;
 use crate::offline::{Referenced, bodies};
 use crate::raft::group::Group;
-use crate::schema::meta::{EarlierTimelines, MetaRow, Timeline, UploadKey};
-use crate::schema::segment::SegmentSummary;
-use crate::schema::usage::{bucket_row, segment_row};
-use crate::schema::{
-    BadRecord, Binding, Bucket, BucketState, BucketUsage, Credential, ObjectVersion, Part, SegmentRecord,
-    SegmentUsage, Upload, decode, object, part, release, release::Release, release::ReleaseScope, upload,
-};
 use crate::store::state::StateDb;
-use crate::view::Rows;
 use crate::store_error::StoreError;
+use crate::view::Rows;
 use mlgw_common::limits::UPLOAD_KEY_BYTES;
 use mlgw_common::{BodyId, BucketId, BucketName, ObjectKey, PartNumber, SegmentId};
+use mlgw_formats::command::{Change, Command, PutUploadKey, Reply};
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::meta::{EarlierTimelines, MetaRow, Timeline, UploadKey};
+use mlgw_formats::schema::release::{Release, ReleaseScope};
+use mlgw_formats::schema::segment::SegmentSummary;
+use mlgw_formats::schema::usage::{bucket_row, segment_row};
+use mlgw_formats::schema::{
+    BadRecord, Binding, Bucket, BucketState, BucketUsage, Credential, ObjectVersion, Part, SegmentRecord,
+    SegmentUsage, Upload, decode, object, part, release, upload,
+};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -116,7 +117,7 @@ impl Catalogue {
     /// Has a bucket that fronts `from` front `to` from now on.
     ///
     /// # Errors
-    /// [`Reject::BucketBusy`](crate::command::Reject::BucketBusy) when it is bound otherwise by now; those of
+    /// [`Reject::BucketBusy`](mlgw_formats::command::Reject::BucketBusy) when it is bound otherwise by now; those of
     /// [`Catalogue::propose`].
     pub async fn rebind_bucket(
         &self,
@@ -328,7 +329,7 @@ impl Catalogue {
     /// # Errors
     /// When the store cannot be read.
     pub fn segment_record(&self, id: SegmentId) -> Result<Option<SegmentRecord>, ReadError> {
-        read(&self.inner.groups[0].state(), &crate::schema::segment::row(id))
+        read(&self.inner.groups[0].state(), &mlgw_formats::schema::segment::row(id))
     }
 
     /// A segment in short form, from memory.

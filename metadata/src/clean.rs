@@ -11,14 +11,15 @@ mod batch;
 pub use batch::CleanBatch;
 
 use crate::row_cache::RowCache;
-use crate::schema::copy::{self, Block, BlockName, Copy, CopySegment};
-use crate::schema::meta::{Counter, MetaRow};
-use crate::schema::{Extent, decode, encode};
+use crate::store::options;
 use crate::store::state::StateDb;
-use crate::store::{files, options};
-use crate::view::{Changes, Rows};
 use crate::store_error::StoreError;
+use crate::view::{Changes, Rows};
 use mlgw_common::{BodyId, BucketId, ObjectKey, SegmentId};
+use mlgw_formats::schema::copy::{self, Block, BlockName, Copy, CopySegment};
+use mlgw_formats::schema::meta::{Counter, MetaRow};
+use mlgw_formats::schema::{Extent, decode, encode};
+use mlgw_formats::store_files;
 use parking_lot::Mutex;
 use std::path::Path;
 
@@ -65,7 +66,7 @@ impl CleanIndex {
     /// When the directory cannot be used.
     pub fn open(dir: &Path, memory_bytes: usize) -> Answer<Self> {
         let open = || {
-            files::make_dir(dir)?;
+            store_files::make_dir(dir)?;
             let cache = options::cache(memory_bytes / 4);
             Ok::<_, CleanIndexError>(StateDb::open(&dir.join("index"), &cache, MEMTABLE_BYTES)?)
         };
@@ -75,7 +76,7 @@ impl CleanIndex {
             Err(error) if error.0.starts_with("IO error") => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, dir = %dir.display(), "it does not open and is begun anew");
-                files::remove_dir(&dir.join("index"))?;
+                store_files::remove_dir(&dir.join("index"))?;
                 open()?
             }
         };
@@ -206,7 +207,7 @@ impl CleanIndex {
         after: Option<(BucketId, &ObjectKey)>,
         max: usize,
     ) -> Answer<Vec<(BucketId, ObjectKey, Copy)>> {
-        use crate::key::Family::Copy as Family;
+        use mlgw_formats::key::Family::Copy as Family;
         let from = match after {
             Some((bucket, key)) => [copy::row(bucket, key.as_bytes()), vec![0]].concat(),
             None => Family.start(),
@@ -224,7 +225,7 @@ impl CleanIndex {
     /// # Errors
     /// When the store fails.
     pub fn segments(&self) -> Answer<Vec<CopySegment>> {
-        use crate::key::Family::CopySegment as Family;
+        use mlgw_formats::key::Family::CopySegment as Family;
         let rows = self.store.range(&Family.start(), &Family.end(), usize::MAX)?;
         rows.iter().map(|(_, value)| Ok(decode(value).map_err(StoreError::from)?)).collect()
     }
@@ -303,8 +304,8 @@ impl Ids {
 mod tests {
     use super::{CLEAN_BODY, CleanBatch, CleanIndex};
     use crate::catalogue::testing::extent;
-    use crate::schema::{BlockName, Copy, CopySegment, ObjectVersion};
     use mlgw_common::{BucketId, ObjectKey, SegmentId};
+    use mlgw_formats::schema::{BlockName, Copy, CopySegment, ObjectVersion};
     use std::path::Path;
 
     const BUCKET: BucketId = BucketId(3);

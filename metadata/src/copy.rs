@@ -4,15 +4,12 @@
 //! whole, synced, under its name: a copy without it was cut short and is none. Files are synced
 //! before it, so after power loss a copy is whole or is none. Its form is in docs/FORMATS.md.
 
-mod contents;
-
-pub use contents::{Contents, Listed};
-
 use crate::offline::{Finding, Kind, Watch};
-use crate::store::files;
 use mlgw_common::Timestamp;
 use mlgw_common::checksum::Crc32c;
 use mlgw_common::regular;
+use mlgw_formats::backup_contents::{Contents, Listed};
+use mlgw_formats::store_files;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -68,7 +65,7 @@ impl Copier {
     /// # Errors
     /// When the directory cannot be made.
     pub fn new(dir: &Path, earlier: Option<(PathBuf, Contents)>) -> Result<Self, CopyError> {
-        files::make_dir(dir).map_err(CopyError::io(dir))?;
+        store_files::make_dir(dir).map_err(CopyError::io(dir))?;
         Ok(Self { dir: dir.to_owned(), files: BTreeMap::new(), earlier, copied_bytes: 0 })
     }
 
@@ -112,7 +109,7 @@ impl Copier {
     fn place(&self, name: &str) -> Result<PathBuf, CopyError> {
         let to = self.dir.join(name);
         if let Some(parent) = to.parent() {
-            files::make_dir(parent).map_err(CopyError::io(parent))?;
+            store_files::make_dir(parent).map_err(CopyError::io(parent))?;
         }
         Ok(to)
     }
@@ -163,45 +160,49 @@ impl Copier {
         folders.sort();
         folders.dedup();
         for folder in folders {
-            files::sync_dir(&self.dir.join(folder)).map_err(failed)?;
+            store_files::sync_dir(&self.dir.join(folder)).map_err(failed)?;
         }
         let mut file = File::create(&new).map_err(failed)?;
         file.write_all(contents.encode().as_bytes()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         fs::rename(&new, &path).map_err(failed)?;
-        files::sync_dir(&self.dir).map_err(failed)?;
+        store_files::sync_dir(&self.dir).map_err(failed)?;
         Ok(contents)
     }
 }
 
-impl Contents {
-    /// The list of the copy in `dir`.
-    ///
-    /// # Errors
-    /// When there is none, or it is damaged or of a newer version.
-    pub fn read(dir: &Path) -> Result<Self, CopyError> {
-        let path = dir.join(CONTENTS);
-        let text = regular::read_to_string(&path).map_err(CopyError::io(&path))?;
-        Self::decode(&text).map_err(|why| CopyError::Contents { path, why })
-    }
+/// Returns the list of the copy in `dir`.
+///
+/// # Errors
+/// When there is none, or it is damaged or of a newer version.
+pub fn read_contents(dir: &Path) -> Result<Contents, CopyError> {
+    let path = dir.join(CONTENTS);
+    let text = regular::read_to_string(&path).map_err(CopyError::io(&path))?;
+    Contents::decode(&text).map_err(|why| CopyError::Contents { path, why })
+}
 
-    /// Reads every file of the copy in `dir` whose path begins with `prefix` and compares it with
-    /// the list.
-    pub fn verify(&self, dir: &Path, prefix: &str, findings: &mut Vec<Finding>, watch: Watch<'_>) {
-        let (mut done, total) = (0, self.bytes());
-        for (name, listed) in self.files.iter().filter(|(name, _)| name.starts_with(prefix)) {
-            let path = dir.join(name);
-            let what = match checksum(&path, &mut |bytes| {
-                done += bytes;
-                watch("verifying the copy", done, total);
-            }) {
-                Ok(found) if found == (listed.crc, listed.bytes) => continue,
-                Ok((_, bytes)) if bytes != listed.bytes => format!("{bytes} bytes, not {}", listed.bytes),
-                Ok(_) => "it does not match its checksum".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            findings.push(Finding::damage(Kind::Copy, path.display(), what));
-        }
+/// Reads every file of the copy in `dir` whose path begins with `prefix` and compares it with
+/// the list.
+pub fn verify_contents(
+    contents: &Contents,
+    dir: &Path,
+    prefix: &str,
+    findings: &mut Vec<Finding>,
+    watch: Watch<'_>,
+) {
+    let (mut done, total) = (0, contents.bytes());
+    for (name, listed) in contents.files.iter().filter(|(name, _)| name.starts_with(prefix)) {
+        let path = dir.join(name);
+        let what = match checksum(&path, &mut |bytes| {
+            done += bytes;
+            watch("verifying the copy", done, total);
+        }) {
+            Ok(found) if found == (listed.crc, listed.bytes) => continue,
+            Ok((_, bytes)) if bytes != listed.bytes => format!("{bytes} bytes, not {}", listed.bytes),
+            Ok(_) => "it does not match its checksum".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        findings.push(Finding::damage(Kind::Copy, path.display(), what));
     }
 }
 
@@ -238,28 +239,28 @@ mod tests {
         let mut copier = Copier::new(&to, None).unwrap();
         copier.add(&from, "deep/with space").unwrap();
         let contents = copier.finish(Timestamp(0)).unwrap();
-        assert_eq!(Contents::read(&to).unwrap(), contents);
+        assert_eq!(read_contents(&to).unwrap(), contents);
         let mut findings = Vec::new();
-        contents.verify(&to, "", &mut findings, &unwatched);
+        verify_contents(&contents, &to, "", &mut findings, &unwatched);
         assert_eq!(findings, []);
         let copied = to.join("deep/with space");
         let mut bytes = fs::read(&copied).unwrap();
         bytes[2 << 20] ^= 1;
         fs::write(&copied, bytes).unwrap();
-        contents.verify(&to, "deep/", &mut findings, &unwatched);
+        verify_contents(&contents, &to, "deep/", &mut findings, &unwatched);
         fs::remove_file(&copied).unwrap();
-        contents.verify(&to, "", &mut findings, &unwatched);
-        contents.verify(&to, "elsewhere/", &mut findings, &unwatched);
+        verify_contents(&contents, &to, "", &mut findings, &unwatched);
+        verify_contents(&contents, &to, "elsewhere/", &mut findings, &unwatched);
         assert_eq!(findings.len(), 2, "{findings:?}");
         let list = fs::read(to.join(CONTENTS)).unwrap();
         for at in 0..list.len() {
             let mut damaged = list.clone();
             damaged[at] ^= 1;
             fs::write(to.join(CONTENTS), damaged).unwrap();
-            assert!(Contents::read(&to).is_err(), "byte {at}");
+            assert!(read_contents(&to).is_err(), "byte {at}");
         }
         fs::write(to.join(CONTENTS), "mlgw-copy 2\n").unwrap();
-        assert!(Contents::read(&to).unwrap_err().to_string().contains("newer"));
+        assert!(read_contents(&to).unwrap_err().to_string().contains("newer"));
     }
 
     #[test]

@@ -6,12 +6,12 @@
 
 use crate::catalogue::ReadError;
 use crate::offline::{Finding, Kind, reach};
-use crate::schema::meta::{MetaRow, Timeline};
 use crate::store::log_facts::{GroupFacts, LogFacts};
 use crate::store::state::StateDb;
-use crate::view::Rows as _;
 use crate::store_error::StoreError;
+use crate::view::Rows as _;
 use mlgw_common::{ClusterId, Identity, Incarnation, Kinship, Lineage};
+use mlgw_formats::schema::meta::{MetaRow, Timeline};
 use std::fmt;
 use std::path::Path;
 
@@ -112,7 +112,7 @@ impl StateFacts {
     /// Reads the facts of a state.
     pub(crate) fn read(state: &StateDb) -> Result<Self, StoreError> {
         let row = state.get(&MetaRow::Incarnation.row())?;
-        let timeline = row.map(|bytes| crate::schema::decode(&bytes)).transpose()?;
+        let timeline = row.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose()?;
         Ok(Self { timeline, reach: reach(state)? })
     }
 }

@@ -12,14 +12,11 @@
 pub mod apply;
 pub mod catalogue;
 pub mod clean;
-pub mod command;
 pub mod copy;
 pub mod identity;
-pub mod key;
 pub mod offline;
 mod raft;
 mod row_cache;
-pub mod schema;
 mod store;
 pub mod store_error;
 pub mod view;
@@ -30,4 +27,3 @@ pub use catalogue::{
     OpenError, PageScan, PartScan, Pin, ProposeError, ReadError, Reader, Reference, UploadScan,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
-pub use command::{Change, Command, Reject, Reply};

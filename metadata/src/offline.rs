@@ -35,12 +35,12 @@ pub use rebuild::{
 pub use tail::{Tail, begin_log_anew, lost_tail};
 
 use crate::identity::{Expected, Mismatch, StateFacts, judge};
-use crate::schema::{Bucket, Credential, SegmentRecord, SegmentUsage};
 use crate::store::links;
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
-use crate::view::Row;
 use crate::store_error::StoreError;
+use crate::view::Row;
+use mlgw_formats::schema::{Bucket, Credential, SegmentRecord, SegmentUsage};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -125,7 +125,7 @@ struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = crate::store::files::remove_dir(&self.0) {
+        if let Err(error) = mlgw_formats::store_files::remove_dir(&self.0) {
             tracing::warn!(dir = %self.0.display(), %error, "the scratch copy was not removed");
         }
     }

@@ -4,8 +4,6 @@
 //! core is woken per batch, and the replies are handed out on the thread that applied it. An
 //! entry just appended is kept in memory until it is applied, so that applying decodes nothing.
 
-pub(crate) mod batch;
-pub(crate) mod entry;
 pub(crate) mod group;
 pub(crate) mod log;
 pub(crate) mod machine;
@@ -18,4 +16,3 @@ pub(crate) mod snapshot;
 mod snapshot_tests;
 #[cfg(test)]
 mod suite_tests;
-pub(crate) mod types;

@@ -6,13 +6,10 @@
 //! batch and one sync at a time. When power fails, the state is as of its last flush and the log
 //! as of its last sync, and replaying one over the other gives back all that was acknowledged.
 
-pub(crate) mod files;
 pub(crate) mod floor;
-pub(crate) mod frames;
 pub(crate) mod links;
 pub(crate) mod log;
 pub(crate) mod log_facts;
-pub(crate) mod manifest;
 pub(crate) mod options;
 pub(crate) mod saved_log;
 pub(crate) mod state;

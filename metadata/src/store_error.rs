@@ -1,11 +1,19 @@
 //! The error of a store that failed, or holds what it cannot hold.
 
-use crate::schema::BadRecord;
+use mlgw_formats::format_error::FormatError;
+use mlgw_formats::key::BadKey;
+use mlgw_formats::schema::BadRecord;
 
 /// The store failed, or holds what it cannot hold. The state must not be used any further.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreError(pub String);
+
+impl From<FormatError> for StoreError {
+    fn from(error: FormatError) -> Self {
+        Self(error.0)
+    }
+}
 
 impl From<BadRecord> for StoreError {
     fn from(bad: BadRecord) -> Self {
@@ -13,8 +21,8 @@ impl From<BadRecord> for StoreError {
     }
 }
 
-impl From<crate::key::BadKey> for StoreError {
-    fn from(bad: crate::key::BadKey) -> Self {
+impl From<BadKey> for StoreError {
+    fn from(bad: BadKey) -> Self {
         Self(bad.to_string())
     }
 }

@@ -3,10 +3,10 @@
 //! Changes gather in memory and reach the store in one write together with the applied log id.
 //! A rejected command leaves nothing: what it wrote is taken back.
 
-use crate::command::Reject;
-use crate::schema;
 use crate::store_error::StoreError;
 use mlgw_common::SegmentId;
+use mlgw_formats::command::Reject;
+use mlgw_formats::schema;
 use prost::Message;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -250,7 +250,7 @@ impl Rows for MemoryRows {
 #[cfg(test)]
 mod tests {
     use super::{MemoryRows, Rows, SegmentId, View};
-    use crate::schema::meta::Counter;
+    use mlgw_formats::schema::meta::Counter;
     use proptest::prelude::prop;
     use proptest::{prop_assert_eq, proptest};
 
@@ -263,7 +263,7 @@ mod tests {
         ) {
             let mut rows = MemoryRows::default();
             for key in stored {
-                rows.0.insert(vec![key], crate::schema::encode(&Counter { next: 1 }));
+                rows.0.insert(vec![key], mlgw_formats::schema::encode(&Counter { next: 1 }));
             }
             let mut view = View::new(&rows);
             for (key, put) in changed {
@@ -299,7 +299,7 @@ mod tests {
     fn a_row_that_is_read_often_shows_its_changes() {
         let stored = |next| Some(Counter { next });
         let mut rows = MemoryRows::default();
-        rows.0.insert(vec![1], crate::schema::encode(&Counter { next: 1 }));
+        rows.0.insert(vec![1], mlgw_formats::schema::encode(&Counter { next: 1 }));
         let mut view = View::new(&rows);
         assert_eq!((view.get_often(&[1]), view.get_often::<Counter>(&[2])), (Ok(stored(1)), Ok(None)));
         view.keep();

@@ -16,7 +16,7 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use mlgw_common::Timestamp;
 use mlgw_common::header_text::metadata_to_wire;
-use mlgw_metadata::schema::{Binding, ChecksumAlgorithm, ChecksumKind, EtagKind, ObjectVersion, Pair};
+use mlgw_formats::schema::{Binding, ChecksumAlgorithm, ChecksumKind, EtagKind, ObjectVersion, Pair};
 use mlgw_remote::origin::s3::answers;
 use mlgw_remote::origin::{ListLine, ListPage, ListQuery, Made, OriginError, Trailer, UploadsQuery};
 use std::convert::Infallible;

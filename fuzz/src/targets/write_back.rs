@@ -7,7 +7,7 @@ use crate::writeback::record::{
 };
 use http::HeaderMap;
 use mlgw_common::{BodyId, Incarnation, ObjectKey};
-use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+use mlgw_formats::schema::{Bucket, ObjectVersion, Pair};
 
 /// The first byte says which of them.
 pub fn run(data: &[u8]) {

@@ -81,7 +81,7 @@ pub mod origin {
             };
             use crate::upstream::EtagTrust;
             use http::{HeaderMap, StatusCode};
-            use mlgw_metadata::schema::{ObjectVersion, Pair};
+            use mlgw_formats::schema::{ObjectVersion, Pair};
             use std::ops::Range;
             use std::time::Duration;
 

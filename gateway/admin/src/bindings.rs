@@ -14,7 +14,7 @@ use mlgw_api::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
 use mlgw_background::jobs::dataset_of_bucket;
 use mlgw_cache::bound::BoundBucket;
 use mlgw_config::Value as _;
-use mlgw_metadata::schema::{BindMode, Binding, Bucket};
+use mlgw_formats::schema::{BindMode, Binding, Bucket};
 use mlgw_metadata::{DeleteBucketError, NewBucket};
 use mlgw_remote::origin::{ListQuery, OriginError};
 use mlgw_wire::access::OWNER;

@@ -6,7 +6,7 @@ use mlgw_api::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 use mlgw_cache::writeback::record::unmarked;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
-use mlgw_metadata::schema::{Binding, Bucket, Extent, ObjectVersion};
+use mlgw_formats::schema::{Binding, Bucket, Extent, ObjectVersion};
 use mlgw_remote::origin::OriginError;
 use mlgw_wire::error::{Code, S3Error};
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use http::StatusCode;
 use mlgw_api::{BucketInfo, BucketPage, NewBucketRequest, QuotaRequest};
 use mlgw_common::{BucketName, Timestamp};
 use mlgw_credentials::quota::{parse_request, tell_quota, tell_used};
-use mlgw_metadata::schema::Bucket;
+use mlgw_formats::schema::Bucket;
 use mlgw_metadata::{Catalogue, NewBucket};
 use mlgw_wire::access::OWNER;
 use mlgw_wire::error::{Code, S3Error};

@@ -7,7 +7,7 @@ use super::Admin;
 use mlgw_background::jobs::residency::{Readiness, Residency};
 use mlgw_background::jobs::{KINDS, kind_name, state_name};
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
-use mlgw_metadata::schema::JobState;
+use mlgw_formats::schema::JobState;
 use mlgw_telemetry::exposition::{Family, Value};
 use mlgw_telemetry::table::{
     DATASET_BYTES, DATASET_READY, DATASET_RESIDENT_BYTES, JOB_ACTIVE, JOB_BYTES, JOB_ENDED, JOB_OBJECTS,

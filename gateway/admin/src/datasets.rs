@@ -21,7 +21,7 @@ use mlgw_background::jobs::{is_shown, kind_name, kind_of};
 use mlgw_common::ByteSize;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{DATASET_NAME_LEN_MAX, KEY_LEN_MAX, SLICES_MAX, SOURCES_MAX};
-use mlgw_metadata::schema::{Dataset, Schedule, Source};
+use mlgw_formats::schema::{Dataset, Schedule, Source};
 use serde_json::Value;
 use std::sync::Arc;
 

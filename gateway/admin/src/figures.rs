@@ -7,8 +7,8 @@ use super::Admin;
 use mlgw_cache::bound::CacheState;
 use mlgw_cache::copies::Copies;
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
+use mlgw_formats::schema::{BucketUsage, Measure};
 use mlgw_metadata::ReadError;
-use mlgw_metadata::schema::{BucketUsage, Measure};
 use mlgw_remote::upstream::Ownership;
 use mlgw_telemetry::exposition::{Family, Value};
 use mlgw_telemetry::process::Process;
@@ -312,7 +312,7 @@ impl Admin {
     /// What each bucket holds.
     pub(super) fn bucket_usages(&self) -> Result<Vec<(String, BucketUsage)>, ReadError> {
         let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
-        let usage = |bucket: &std::sync::Arc<mlgw_metadata::schema::Bucket>| {
+        let usage = |bucket: &std::sync::Arc<mlgw_formats::schema::Bucket>| {
             Ok((bucket.name.clone(), self.stored.catalogue.usage(bucket.bucket_id())?))
         };
         buckets.iter().map(usage).collect()

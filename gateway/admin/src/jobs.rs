@@ -14,9 +14,10 @@ use mlgw_background::jobs::{KINDS, ORDERS, kind_name, kind_of, order_name, order
 use mlgw_common::Timestamp;
 use mlgw_common::limits::KEY_LEN_MAX;
 use mlgw_config::Value as _;
-use mlgw_metadata::command::{CancelJob, CreateJob, JobStep, StepJob};
-use mlgw_metadata::schema::{Dataset, Job, JobKind, JobOrder, JobParams};
-use mlgw_metadata::{ProposeError, Reject};
+use mlgw_formats::command::Reject;
+use mlgw_formats::command::{CancelJob, CreateJob, JobStep, StepJob};
+use mlgw_formats::schema::{Dataset, Job, JobKind, JobOrder, JobParams};
+use mlgw_metadata::ProposeError;
 use mlgw_wire::error::S3Error;
 use serde::Deserialize;
 use serde_json::Value;

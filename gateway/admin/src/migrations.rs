@@ -12,9 +12,10 @@ use axum::response::Response;
 use http::StatusCode;
 use mlgw_api::MigrateRequest;
 use mlgw_background::jobs::{dataset_of_bucket, is_nothing_there};
-use mlgw_metadata::command::CreateJob;
-use mlgw_metadata::schema::{Binding, Bucket, Dataset, Job, JobKind, JobParams, JobState, MigrateTo};
-use mlgw_metadata::{ProposeError, Reject};
+use mlgw_formats::command::CreateJob;
+use mlgw_formats::command::Reject;
+use mlgw_formats::schema::{Binding, Bucket, Dataset, Job, JobKind, JobParams, JobState, MigrateTo};
+use mlgw_metadata::ProposeError;
 use mlgw_wire::error::{Code, S3Error};
 use serde_json::Value;
 use std::sync::Arc;
@@ -134,7 +135,7 @@ fn check_apart(bucket: &str, from: &Binding, to: &MigrateTo) -> Result<(), ApiEr
 #[cfg(test)]
 mod tests {
     use super::check_apart;
-    use mlgw_metadata::schema::{Binding, MigrateTo};
+    use mlgw_formats::schema::{Binding, MigrateTo};
 
     #[test]
     fn a_bucket_is_not_moved_into_itself() {

@@ -15,7 +15,7 @@ use mlgw_api::{
 };
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{POLICY_BYTES_MAX, POLICY_FILES_MAX, POLICY_SAID_BYTES_MAX, POLICY_VERSIONS_MAX};
-use mlgw_metadata::schema::{PolicyFile, PolicyKind, PolicyVersion};
+use mlgw_formats::schema::{PolicyFile, PolicyKind, PolicyVersion};
 use mlgw_policies::language::Word as _;
 use mlgw_policy_runtime::{By, Changed as Done, Files, PolicyError};
 use mlgw_wire::error::S3Error;

@@ -10,7 +10,7 @@ use mlgw_api::{
     RecommendationInfo, RuleTried,
 };
 use mlgw_config::Value as _;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_policies::KNOWN_AT_REST;
 use mlgw_policies::at_rest::{Area, Claim, Unheld, is_unheld};
 use mlgw_policies::engine::{KeptBlocks, Unread};

@@ -12,7 +12,7 @@ use http::StatusCode;
 use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList};
 use mlgw_common::hide_url_secrets;
 use mlgw_config::Value as _;
-use mlgw_metadata::schema::SegmentRecord;
+use mlgw_formats::schema::SegmentRecord;
 use mlgw_remote::upstream::{CheckStep, Ownership, Upstream, UpstreamError, UpstreamSettings};
 use mlgw_segments::hot::UPSTREAM_TIER;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Admin {
         let mut segments = self.stored.catalogue.segments().map_err(mlgw_wire::error::S3Error::from)?;
         segments.retain(|segment| is_in(segment, &settings.name));
         let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
-        let is_bound = |bucket: &mlgw_metadata::schema::Bucket| {
+        let is_bound = |bucket: &mlgw_formats::schema::Bucket| {
             bucket.binding.as_ref().is_some_and(|binding| binding.upstream == settings.name)
         };
         let upstream = self.upstreams.get(&settings.name);

@@ -15,7 +15,7 @@ use http::StatusCode;
 use mlgw_api::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
 use mlgw_background::access_plans::{About, AccessPlan, AccessPlanError, check};
 use mlgw_cache::bound::BoundBucket;
-use mlgw_metadata::schema::Bucket;
+use mlgw_formats::schema::Bucket;
 use mlgw_policies::language::{PlanDocument, PlannedKeys};
 use mlgw_policies::plan::{KEYS_MAX, Plan, Reading, TEXT_BYTES_MAX, WrongPlan};
 use mlgw_remote::origin::{ListLine, ListQuery};

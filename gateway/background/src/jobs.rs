@@ -1,6 +1,6 @@
 //! Jobs: what is done with datasets, in the background, and by the clock.
 //!
-//! A job is a record of the catalogue ([`mlgw_metadata::schema::Job`]); what is here carries it out. Always:
+//! A job is a record of the catalogue ([`mlgw_formats::schema::Job`]); what is here carries it out. Always:
 //! a dataset has one job at work at most, for the catalogue refuses a second; doing a job again does no harm,
 //! for each looks first whether it is done already; how far it is, is noted every few seconds together with
 //! where it would go on.
@@ -30,8 +30,8 @@ use mlgw_cache::copies::PinnedCopies;
 use mlgw_cache::writeback::WriteBack;
 use mlgw_common::Clock;
 use mlgw_common::limits::{JOB_BLOCKS_MAX, MIB};
+use mlgw_formats::schema::{Dataset, Found, Job, JobKind, JobOrder, JobState};
 use mlgw_metadata::Catalogue;
-use mlgw_metadata::schema::{Dataset, Found, Job, JobKind, JobOrder, JobState};
 use mlgw_objects::Objects;
 use mlgw_objects::memory::Memory;
 use mlgw_policy_runtime::Policies;
@@ -269,7 +269,7 @@ fn parts(dataset: &Dataset, prefix: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{KINDS, kind_name, kind_of, parts};
-    use mlgw_metadata::schema::Dataset;
+    use mlgw_formats::schema::Dataset;
 
     #[test]
     fn a_job_is_about_the_slices_or_what_is_within_them() {

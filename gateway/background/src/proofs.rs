@@ -9,8 +9,8 @@
 use md5::{Digest as _, Md5};
 use mlgw_common::hex;
 use mlgw_common::{BucketId, ObjectKey};
+use mlgw_formats::schema::{ChecksumKind, ObjectVersion};
 use mlgw_metadata::Catalogue;
-use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
 use mlgw_objects::checksum::{self, Algorithm, Running};
 use mlgw_objects::reader::{BodyReader, part_ranges};
 use mlgw_segments::fair::Lane;
@@ -170,7 +170,7 @@ fn comparisons(object: &ObjectVersion, sizes: impl Fn() -> Option<Vec<u64>>) -> 
     if object.delete_marker || object.encryption.is_some() {
         return Vec::new();
     }
-    let of_checksum = |checksum: &mlgw_metadata::schema::Checksum| {
+    let of_checksum = |checksum: &mlgw_formats::schema::Checksum| {
         let (algorithm, value) = (checksum::algorithm(checksum.algorithm()), checksum.value.clone());
         match checksum.kind() {
             ChecksumKind::FullObject => Some(Comparison::whole(Some(algorithm), value)),
@@ -198,7 +198,7 @@ mod tests {
     use super::{Algorithm, Comparison, comparisons};
     use md5::{Digest as _, Md5};
     use mlgw_common::hex;
-    use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, Imported, ObjectVersion};
+    use mlgw_formats::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, Imported, ObjectVersion};
 
     const BYTES: &[u8] = b"the first part, and the second, and nothing in the third";
     const SIZES: [u64; 4] = [16, 0, 40, 0];

@@ -4,7 +4,7 @@
 
 use mlgw_cache::bound::Bound as RemoteBacked;
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
-use mlgw_metadata::schema::{Bucket, Extent, ObjectVersion, Pair};
+use mlgw_formats::schema::{Bucket, Extent, ObjectVersion, Pair};
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_policies::language::Tier;
 use mlgw_policy_runtime::facts::KnownObject;

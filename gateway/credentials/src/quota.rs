@@ -2,7 +2,7 @@
 
 use mlgw_api::{QuotaInfo, QuotaRequest, UsedInfo};
 use mlgw_common::ByteSize;
-use mlgw_metadata::schema::{BucketUsage, Measure, Quota};
+use mlgw_formats::schema::{BucketUsage, Measure, Quota};
 
 /// What takes a limit away.
 const NONE: &str = "none";
@@ -68,7 +68,7 @@ pub fn tell_used(usage: &BucketUsage) -> UsedInfo {
 mod tests {
     use super::{QuotaChange, parse_request};
     use mlgw_api::QuotaRequest;
-    use mlgw_metadata::schema::Quota;
+    use mlgw_formats::schema::Quota;
 
     fn parsed(bytes: Option<&str>, objects: Option<&str>) -> Result<QuotaChange, String> {
         let (bytes, objects) = (bytes.map(str::to_owned), objects.map(str::to_owned));

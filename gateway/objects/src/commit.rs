@@ -7,9 +7,9 @@ use crate::stages::stage;
 use crate::{Objects, Shortage};
 use mlgw_common::limits::APPEND_AGAIN_MAX;
 use mlgw_common::{BodyId, ObjectKey, Timestamp};
+use mlgw_formats::command::{Change, Command, ObjectChange, Reject, Reply};
+use mlgw_formats::schema::{Bucket, Extent};
 use mlgw_metadata::ProposeError;
-use mlgw_metadata::command::{Change, Command, ObjectChange, Reject, Reply};
-use mlgw_metadata::schema::{Bucket, Extent};
 use mlgw_segments::hot::Hold;
 use std::sync::Arc;
 

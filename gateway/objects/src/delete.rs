@@ -4,9 +4,9 @@
 
 use crate::{ObjectError, Objects};
 use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_formats::command::{Conditions, DeleteObject, ObjectChange, Reject};
+use mlgw_formats::schema::Bucket;
 use mlgw_metadata::ProposeError;
-use mlgw_metadata::command::{Conditions, DeleteObject, ObjectChange, Reject};
-use mlgw_metadata::schema::Bucket;
 
 impl Objects {
     /// Deletes the object of `key` if `conditions` hold.

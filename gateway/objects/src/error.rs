@@ -5,8 +5,8 @@
 
 use crate::quota::refusal;
 use mlgw_common::{BodyId, ObjectKey};
+use mlgw_formats::command::Reject;
 use mlgw_metadata::ProposeError;
-use mlgw_metadata::command::Reject;
 use std::fmt;
 
 /// Why an operation on an object failed.

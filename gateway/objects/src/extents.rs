@@ -3,7 +3,7 @@
 //! Nothing here writes, so a power failure changes nothing.
 
 use mlgw_common::{BucketId, ObjectKey, PartNumber};
-use mlgw_metadata::schema::{Extent, ObjectVersion};
+use mlgw_formats::schema::{Extent, ObjectVersion};
 use mlgw_metadata::{Catalogue, ReadError};
 
 /// Extents returned at most: those of 10 GiB, if none is short.

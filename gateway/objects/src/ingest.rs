@@ -27,7 +27,7 @@ use futures_util::stream::FuturesOrdered;
 use md5::{Digest, Md5};
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, OWN_SEGMENT_BYTES_MIN, SMALL_BODY_BYTES};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
-use mlgw_metadata::schema::Extent;
+use mlgw_formats::schema::Extent;
 use mlgw_segments::hot::{AppendError, Appended, Chunk, Hold, Placement};
 use packing::Packing;
 use std::sync::Arc;

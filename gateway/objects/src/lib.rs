@@ -33,8 +33,8 @@ pub use metrics::ObjectMetrics;
 
 use compressor::Compressor;
 use md5_lanes::Md5Hasher;
+use mlgw_formats::schema::{Bucket, BucketState};
 use mlgw_metadata::Catalogue;
-use mlgw_metadata::schema::{Bucket, BucketState};
 use mlgw_segments::tiers::Tiers;
 use std::sync::Arc;
 use tokio::runtime::Handle;

@@ -5,8 +5,8 @@
 
 use crate::{ObjectError, Objects};
 use mlgw_common::{BucketId, ObjectKey};
+use mlgw_formats::schema::ObjectSummary;
 use mlgw_metadata::Entry;
-use mlgw_metadata::schema::ObjectSummary;
 use std::borrow::Cow;
 use std::ops::Bound;
 

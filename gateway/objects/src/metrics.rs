@@ -3,7 +3,7 @@
 //! Counters start at zero with the process.
 
 use crate::Shortage;
-use mlgw_metadata::command::QuotaOf;
+use mlgw_formats::command::QuotaOf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Names of the quotas that can refuse a write, in the order of [`ObjectMetrics::quota_refused`].
@@ -48,7 +48,7 @@ impl ObjectMetrics {
 mod tests {
     use super::ObjectMetrics;
     use crate::Shortage;
-    use mlgw_metadata::command::QuotaOf;
+    use mlgw_formats::command::QuotaOf;
 
     #[test]
     fn each_cause_has_a_counter_of_its_own() {

@@ -10,13 +10,13 @@ use crate::quota::Writer;
 use crate::{ObjectError, Objects, etag};
 use crc_fast::CrcAlgorithm;
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
-use mlgw_metadata::ProposeError;
-use mlgw_metadata::command::{
+use mlgw_formats::command::{
     AbortUpload, CompleteUpload, Conditions, CreateUpload, NamedPart, ObjectChange, PutPart, Reject, Reply,
 };
-use mlgw_metadata::schema::{
+use mlgw_formats::schema::{
     Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Pair, Part, Upload,
 };
+use mlgw_metadata::ProposeError;
 use std::sync::Arc;
 
 /// An upload by its bucket, the key of its record and the body that it becomes.

@@ -13,9 +13,9 @@ use crate::{ObjectError, Objects, etag};
 use bytes::Bytes;
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
+use mlgw_formats::command::{Conditions, ObjectChange, PutObject, Reject, Reply};
+use mlgw_formats::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion, Pair};
 use mlgw_metadata::ProposeError;
-use mlgw_metadata::command::{Conditions, ObjectChange, PutObject, Reject, Reply};
-use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion, Pair};
 use mlgw_segments::hot::Hold;
 use std::sync::Arc;
 

@@ -7,9 +7,9 @@
 use crate::{ObjectError, Objects};
 use mlgw_common::bytes::human;
 use mlgw_common::{ObjectKey, PartNumber};
+use mlgw_formats::command::{QuotaOf, Reject};
+use mlgw_formats::schema::{self, Bucket, BucketUsage, Excess, Measure, ObjectVersion, Quota};
 use mlgw_metadata::ReadError;
-use mlgw_metadata::command::{QuotaOf, Reject};
-use mlgw_metadata::schema::{self, Bucket, BucketUsage, Excess, Measure, ObjectVersion, Quota};
 
 /// The owner and the payer of a new object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

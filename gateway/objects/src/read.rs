@@ -7,7 +7,7 @@ use crate::reader::{BodyReader, PIECE_BYTES, part_ranges};
 use crate::{ObjectError, Objects};
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_common::{BucketId, ObjectKey, PartNumber};
-use mlgw_metadata::schema::{Bucket, Checksum, ObjectVersion, PartRange};
+use mlgw_formats::schema::{Bucket, Checksum, ObjectVersion, PartRange};
 use std::ops::Range;
 use std::sync::Arc;
 

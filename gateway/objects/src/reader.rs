@@ -12,7 +12,7 @@ use crate::ObjectError;
 use bytes::Bytes;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, LOOK_AGAIN_MAX, UNPACKED_PIECE_BYTES};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
-use mlgw_metadata::schema::{Encoding, Extent, ExtentPage, ObjectVersion, PartRange};
+use mlgw_formats::schema::{Encoding, Extent, ExtentPage, ObjectVersion, PartRange};
 use mlgw_metadata::{Catalogue, Pin};
 use mlgw_segments::fair::Turn;
 use mlgw_segments::hot::SegmentPin;

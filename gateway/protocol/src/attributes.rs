@@ -8,7 +8,7 @@ use super::response::{S3Result, xml};
 use http::header;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{BodyId, PartNumber, Timestamp};
-use mlgw_metadata::schema::Checksum;
+use mlgw_formats::schema::Checksum;
 use mlgw_objects::checksum;
 use mlgw_objects::put::STORAGE_CLASS;
 use mlgw_objects::read::Found;

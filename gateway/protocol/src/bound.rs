@@ -28,7 +28,7 @@ use super::response::S3Result;
 use super::{Gateway, Upload, bucket, bucket_config};
 use mlgw_cache::bound::{BoundBucket, Pass};
 use mlgw_cache::writeback::Queue;
-use mlgw_metadata::schema::{BindMode, Binding, Bucket};
+use mlgw_formats::schema::{BindMode, Binding, Bucket};
 use mlgw_remote::origin::OriginError;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::operation::{Operation, Support, Supported};

@@ -6,7 +6,7 @@ use super::response::{S3Result, empty, xml};
 use super::{Gateway, Upload, document};
 use http::{StatusCode, header};
 use mlgw_common::{BucketName, Timestamp};
-use mlgw_metadata::schema::Bucket;
+use mlgw_formats::schema::Bucket;
 use mlgw_metadata::{CreateBucketError, NewBucket};
 use mlgw_wire::access::Action;
 use mlgw_wire::elements::CreateDocument;

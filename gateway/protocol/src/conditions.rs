@@ -7,8 +7,8 @@
 use super::request::Request;
 use http::{HeaderMap, HeaderName, header};
 use mlgw_common::Timestamp;
-use mlgw_metadata::command::{Conditions, EtagCondition};
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::command::{Conditions, EtagCondition};
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_wire::error::{Code, S3Error};
 
 /// The conditions of a read, by their header names or by those of a copy's source.

@@ -12,7 +12,7 @@ use super::{Gateway, may_read};
 use bytes::Bytes;
 use mlgw_cache::bound::BoundReader;
 use mlgw_common::Timestamp;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_objects::ObjectError;
 use mlgw_objects::memory::{Account, MemoryGrant};
 use mlgw_objects::put::Description;

@@ -15,7 +15,7 @@ use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{LOOK_AGAIN_MAX, PART_NUMBER_MAX};
-use mlgw_metadata::schema::{Checksum, ObjectVersion};
+use mlgw_formats::schema::{Checksum, ObjectVersion};
 use mlgw_objects::ObjectError;
 use mlgw_objects::memory::MemoryGrant;
 use mlgw_objects::read::{Found, Part};

@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as TOKEN;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PAGE_KEYS_MAX;
-use mlgw_metadata::schema::ObjectSummary;
+use mlgw_formats::schema::ObjectSummary;
 use mlgw_objects::checksum;
 use mlgw_objects::list::{Item, Page, Selection};
 use mlgw_objects::put::STORAGE_CLASS;

@@ -15,7 +15,7 @@ use http::{HeaderValue, StatusCode, header};
 use mlgw_body::Body;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{PartNumber, Timestamp};
-use mlgw_metadata::schema::{self, Bucket, ChecksumKind, Part};
+use mlgw_formats::schema::{self, Bucket, ChecksumKind, Part};
 use mlgw_objects::ObjectError;
 use mlgw_objects::checksum;
 use mlgw_objects::checksum::Algorithm;

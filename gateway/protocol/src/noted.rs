@@ -10,7 +10,7 @@ use http::header::{CONTENT_LENGTH, USER_AGENT};
 use mlgw_cache::policy::{self, Asking};
 use mlgw_common::limits::INLINE_READ_BYTES_MAX;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
-use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+use mlgw_formats::schema::{Bucket, ObjectVersion, Pair};
 use mlgw_objects::read::Found;
 use mlgw_policies::language::{ConditionType, Fact, Facts, Property, Tier, Word as _};
 use mlgw_policies::workloads::Identity;

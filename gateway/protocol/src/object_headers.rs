@@ -9,7 +9,7 @@ use mlgw_body::encoding::stored_content_encoding;
 use mlgw_common::Timestamp;
 use mlgw_common::header_text::{latin1, metadata_from_wire, text_of};
 use mlgw_common::limits::USER_METADATA_BYTES_MAX;
-use mlgw_metadata::schema::{EtagKind, ObjectVersion, Pair};
+use mlgw_formats::schema::{EtagKind, ObjectVersion, Pair};
 use mlgw_objects::put::Description;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::tags::tags_of_query;

@@ -15,8 +15,8 @@ use mlgw_common::BodyId;
 use mlgw_common::hex;
 use mlgw_common::limits::UPLOAD_KEY_BYTES;
 use mlgw_common::random;
+use mlgw_formats::schema::meta::UploadKey;
 use mlgw_metadata::Catalogue;
-use mlgw_metadata::schema::meta::UploadKey;
 
 /// The first letter of an id; no number begins with it in any notation.
 const LETTER: char = 'u';

@@ -9,7 +9,7 @@ use super::backup::BackedUp;
 use crate::data_dir::DataDir;
 use crate::node_file::NODE_FILE;
 use mlgw_common::regular;
-use mlgw_metadata::copy::{Contents, Copier};
+use mlgw_metadata::copy::Copier;
 use mlgw_metadata::offline::Watch;
 use std::fs::File;
 use std::path::Path;
@@ -25,14 +25,14 @@ pub fn restore(
     segments: &Path,
     watch: Watch<'_>,
 ) -> Result<BackedUp, StoreVerbError> {
-    let contents = Contents::read(from)?;
+    let contents = mlgw_metadata::copy::read_contents(from)?;
     // Refused when a newer version wrote it.
     let described = DataDir::description(from)?.filter(|_| contents.files.contains_key(NODE_FILE));
     let original = described.ok_or_else(|| StoreVerbError::NoDataDir(from.to_owned()))?;
     // The original may go on, and hand out the same ids for other bytes.
     let restored = original.next_incarnation()?;
     let mut findings = Vec::new();
-    contents.verify(from, "", &mut findings, watch);
+    mlgw_metadata::copy::verify_contents(&contents, from, "", &mut findings, watch);
     if let Some(damage) = findings.first() {
         return Err(StoreVerbError::Damaged(format!("{}: {}", damage.place, damage.what)));
     }

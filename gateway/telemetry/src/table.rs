@@ -332,7 +332,7 @@ mod tests {
     }
 
     fn deploy(name: &str) -> String {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name);
+        let path = mlgw_testing::printed::root().join("deploy").join(name);
         std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
 

@@ -8,7 +8,7 @@ use super::values::header_value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion};
+use mlgw_formats::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion};
 use mlgw_objects::checksum::{Algorithm, algorithm};
 use std::fmt::Write;
 
@@ -106,7 +106,7 @@ pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::{Algorithm, Code, check_part, text};
-    use mlgw_metadata::schema::ChecksumKind;
+    use mlgw_formats::schema::ChecksumKind;
     use mlgw_objects::checksum::stored;
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::error::S3Error;
 use crate::tags::check_tags;
 use crate::xml::parse;
-use mlgw_metadata::schema::Pair;
+use mlgw_formats::schema::Pair;
 use mlgw_objects::checksum::Algorithm;
 use serde::Deserialize;
 

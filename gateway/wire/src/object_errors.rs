@@ -3,8 +3,8 @@
 //! The maps have no catch-all arm: a new variant does not compile before it has a code.
 
 use super::error::{Code, S3Error};
-use mlgw_metadata::command::{QuotaOf, Reject};
-use mlgw_metadata::schema::Excess;
+use mlgw_formats::command::{QuotaOf, Reject};
+use mlgw_formats::schema::Excess;
 use mlgw_metadata::{CreateBucketError, DeleteBucketError, ProposeError, ReadError};
 use mlgw_objects::quota::refusal;
 use mlgw_objects::{ObjectError, Shortage};

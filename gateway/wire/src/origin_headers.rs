@@ -3,7 +3,7 @@
 use super::tags::tags_query;
 use super::values::{header_value, metadata_value, stored_value};
 use http::{HeaderMap, HeaderName};
-use mlgw_metadata::schema::{ObjectVersion, Pair};
+use mlgw_formats::schema::{ObjectVersion, Pair};
 
 /// Adds the headers of a PUT that describe an object: stored headers, user metadata and tags.
 pub fn describe(version: &ObjectVersion, headers: &mut HeaderMap) {

@@ -2,7 +2,7 @@
 
 use super::error::{Code, S3Error};
 use mlgw_common::limits::{OBJECT_TAGS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX};
-use mlgw_metadata::schema::Pair;
+use mlgw_formats::schema::Pair;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// Reads tags written as a query: `a=1&b=2`.
@@ -77,7 +77,7 @@ pub fn check_tags(tags: &[Pair]) -> Result<(), S3Error> {
 mod tests {
     use super::{check_tags, tags_of_query};
     use crate::error::Code;
-    use mlgw_metadata::schema::Pair;
+    use mlgw_formats::schema::Pair;
 
     fn tag(name: &str, value: &str) -> Pair {
         Pair { name: name.into(), value: value.into() }

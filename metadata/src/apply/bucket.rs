@@ -1,17 +1,17 @@
 //! Buckets: the steps of their life in group 0 and in object groups, each repeatable.
 
 use super::{malformed, release, usage};
-use crate::command::{
+use crate::store_error::StoreError;
+use crate::view::{ApplyError, View};
+use mlgw_common::BucketId;
+use mlgw_common::limits::{BUCKETS_MAX, JOB_ROWS_MAX};
+use mlgw_formats::command::{
     CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, Reject, RemoveBucket, Reply,
     SetBucketState, ThawBucket,
 };
-use crate::key::Family;
-use crate::schema::meta::{Counter, MetaRow};
-use crate::schema::{Bucket, BucketState, BucketUsage, Mirror, ReleaseScope, bucket, decode, upload};
-use crate::view::{ApplyError, View};
-use crate::store_error::StoreError;
-use mlgw_common::BucketId;
-use mlgw_common::limits::{BUCKETS_MAX, JOB_ROWS_MAX};
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::meta::{Counter, MetaRow};
+use mlgw_formats::schema::{Bucket, BucketState, BucketUsage, Mirror, ReleaseScope, bucket, decode, upload};
 
 pub(super) fn create(view: &mut View<'_>, command: &CreateBucket) -> Result<Reply, ApplyError> {
     let row = bucket::row(&command.name);
@@ -124,7 +124,7 @@ pub(super) fn freeze(view: &mut View<'_>, command: FreezeBucket) -> Result<Reply
     let id = BucketId(command.bucket_id);
     let row = bucket::mirror_row(id);
     let mirror: Mirror = view.get(&row)?.ok_or(Reject::NoSuchBucket)?;
-    let usage: BucketUsage = view.get(&crate::schema::usage::bucket_row(id))?.unwrap_or_default();
+    let usage: BucketUsage = view.get(&mlgw_formats::schema::usage::bucket_row(id))?.unwrap_or_default();
     if !usage.is_empty() {
         return Err(Reject::BucketNotEmpty.into());
     }
@@ -159,7 +159,7 @@ pub(super) fn drop(view: &mut View<'_>, command: DropBucket) -> Result<Reply, Ap
     }
     if !more {
         view.delete(row);
-        view.delete(crate::schema::usage::bucket_row(id));
+        view.delete(mlgw_formats::schema::usage::bucket_row(id));
     }
     Ok(Reply::Step { more })
 }

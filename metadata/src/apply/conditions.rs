@@ -1,7 +1,7 @@
 //! Conditions on the version that a command replaces or deletes.
 
-use crate::command::{Conditions, Reject};
-use crate::schema::ObjectVersion;
+use mlgw_formats::command::{Conditions, Reject};
+use mlgw_formats::schema::ObjectVersion;
 
 /// Checks that all conditions hold of `current`.
 pub(super) fn check(conditions: &Conditions, current: Option<&ObjectVersion>) -> Result<(), Reject> {
@@ -28,8 +28,8 @@ const fn seconds(ms: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::command::{Conditions, EtagCondition, Reject};
-    use crate::schema::ObjectVersion;
+    use mlgw_formats::command::{Conditions, EtagCondition, Reject};
+    use mlgw_formats::schema::ObjectVersion;
 
     #[test]
     fn a_version_that_looks_the_same_and_was_written_since_is_another_one() {

@@ -1,11 +1,11 @@
 //! Group 0: datasets.
 
 use super::malformed;
-use crate::command::{DeleteDataset, PutDataset, Reject, Reply};
-use crate::key::Family;
-use crate::schema::{Dataset, dataset, job};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{DATASETS_MAX, JOB_ROWS_MAX, JOBS_KEPT_MAX};
+use mlgw_formats::command::{DeleteDataset, PutDataset, Reject, Reply};
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::{Dataset, dataset, job};
 
 const _: () = assert!(JOBS_KEPT_MAX < JOB_ROWS_MAX);
 

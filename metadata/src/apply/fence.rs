@@ -1,11 +1,11 @@
 //! The segments that nothing may refer to any more, as ranges that never touch each other.
 
-use crate::key::Family;
-use crate::schema::decode;
-use crate::schema::fence::{self, FencedRange};
-use crate::view::View;
 use crate::store_error::StoreError;
+use crate::view::View;
 use mlgw_common::SegmentId;
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::decode;
+use mlgw_formats::schema::fence::{self, FencedRange};
 
 /// Whether nothing may refer to `segment`.
 pub(super) fn is_raised(view: &View<'_>, segment: SegmentId) -> Result<bool, StoreError> {

@@ -3,18 +3,18 @@
 
 use super::{apply, seq_of};
 use crate::catalogue::testing::extent;
-use crate::command::{
+use crate::view::{MemoryRows, Rows, View};
+use mlgw_common::BucketId;
+use mlgw_formats::command::{
     AbortUpload, Change, Command, CompleteUpload, Conditions, CreateBucket, CreateSegment, CreateUpload,
     DeleteObject, FenceSegment, LeaseBodies, MarkSegment, MirrorBucket, NamedPart, ObjectChange,
     ObjectCommand, PlaceSegment, PutCredential, PutObject, PutPart, RelocateExtent, RemoveSegment,
     SealSegment, SetBucketQuota, SetBucketState, SetKeyQuota,
 };
-use crate::schema::{
+use mlgw_formats::schema::{
     Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Quota, Replica, Upload, bucket, decode,
     object,
 };
-use crate::view::{MemoryRows, Rows, View};
-use mlgw_common::BucketId;
 use std::fmt::Write;
 
 fn on(key: &str, change: ObjectChange) -> Change {

@@ -3,12 +3,12 @@
 
 use super::bucket::next_id;
 use super::malformed;
-use crate::command::{CreateJob, EndJob, JobStep, Reject, Reply, StepJob};
-use crate::schema::meta::MetaRow;
-use crate::schema::{Dataset, Job, JobKind, JobProgress, JobState, dataset, decode, job};
-use crate::view::{ApplyError, View};
 use crate::store_error::StoreError;
+use crate::view::{ApplyError, View};
 use mlgw_common::limits::{JOB_ROWS_MAX, JOBS_KEPT_MAX};
+use mlgw_formats::command::{CreateJob, EndJob, JobStep, Reject, Reply, StepJob};
+use mlgw_formats::schema::meta::MetaRow;
+use mlgw_formats::schema::{Dataset, Job, JobKind, JobProgress, JobState, dataset, decode, job};
 
 pub(super) fn create(view: &mut View<'_>, command: &CreateJob) -> Result<Reply, ApplyError> {
     if JobKind::try_from(command.kind).is_err() {

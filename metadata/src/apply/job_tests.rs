@@ -1,15 +1,15 @@
 //! The rules of datasets and jobs, over rows in memory.
 
 use super::{apply, seq_of};
-use crate::command::{
+use crate::view::{MemoryRows, Rows as _, View};
+use mlgw_common::limits::{DATASETS_MAX, JOBS_KEPT_MAX};
+use mlgw_formats::command::{
     CancelJob, Change, ClaimJob, Command, CreateJob, DeleteDataset, EndJob, JobStep, NoteJob, PutDataset,
     Reject, Reply, StepJob,
 };
-use crate::schema::{
+use mlgw_formats::schema::{
     Dataset, Found, Job, JobCursor, JobKind, JobParams, JobProgress, JobState, Schedule, dataset, job,
 };
-use crate::view::{MemoryRows, Rows as _, View};
-use mlgw_common::limits::{DATASETS_MAX, JOBS_KEPT_MAX};
 
 #[derive(Default)]
 struct Bench {
@@ -62,7 +62,7 @@ impl Bench {
     }
 
     fn dataset(&self) -> Dataset {
-        crate::schema::decode(&self.rows.get(&dataset::row("d")).unwrap().unwrap()).unwrap()
+        mlgw_formats::schema::decode(&self.rows.get(&dataset::row("d")).unwrap().unwrap()).unwrap()
     }
 
     fn jobs(&self) -> usize {

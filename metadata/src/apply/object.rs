@@ -2,13 +2,13 @@
 
 use super::usage::Held;
 use super::{conditions, malformed, release, upload, usage};
-use crate::command::update_object::Update;
-use crate::command::{ObjectChange, ObjectCommand, PutObject, Reject, Reply, UpdateObject, Written};
-use crate::schema::bucket::mirror_row;
-use crate::schema::{Extent, ExtentPage, Mirror, ObjectVersion, Quota, Upload, extent, object};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX, KEY_LEN_MAX};
 use mlgw_common::{BucketId, Seq};
+use mlgw_formats::command::update_object::Update;
+use mlgw_formats::command::{ObjectChange, ObjectCommand, PutObject, Reject, Reply, UpdateObject, Written};
+use mlgw_formats::schema::bucket::mirror_row;
+use mlgw_formats::schema::{Extent, ExtentPage, Mirror, ObjectVersion, Quota, Upload, extent, object};
 
 /// Where an object command acts, once it was let in.
 #[derive(Clone, Copy)]
@@ -151,7 +151,7 @@ fn is_in_use(view: &View<'_>, current: Option<&ObjectVersion>, put: &PutObject) 
         return Ok(true);
     }
     Ok(!put.pages.is_empty()
-        && (view.has(&extent::row(body, 0))? || view.has(&crate::schema::release::row(body))?))
+        && (view.has(&extent::row(body, 0))? || view.has(&mlgw_formats::schema::release::row(body))?))
 }
 
 fn delete_object(
@@ -196,9 +196,9 @@ fn update_object(view: &mut View<'_>, place: Place<'_>, update: &UpdateObject) -
 #[cfg(test)]
 mod tests {
     use super::{PutObject, extent, is_in_use, release};
-    use crate::schema::{ExtentPage, ObjectVersion, ReleaseScope};
     use crate::view::{MemoryRows, View};
     use mlgw_common::BodyId;
+    use mlgw_formats::schema::{ExtentPage, ObjectVersion, ReleaseScope};
 
     #[test]
     fn a_body_is_in_use_while_it_is_current_or_has_pages() {

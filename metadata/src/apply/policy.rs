@@ -1,14 +1,14 @@
 //! Group 0: versions of the running policy. Each follows the newest, by compare and set; the oldest go.
 
 use super::malformed;
-use crate::command::{PutPolicy, Reject, Reply};
-use crate::key::{Family, number_of};
-use crate::schema::{LearntBound, PolicyFiles, PolicyKind, PolicyVersion, decode, policy};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{
     POLICY_BYTES_MAX, POLICY_FILE_BYTES_MAX, POLICY_FILES_KEPT_MAX, POLICY_FILES_MAX, POLICY_LEARNT_MAX,
     POLICY_SAID_BYTES_MAX, POLICY_VERSIONS_MAX,
 };
+use mlgw_formats::command::{PutPolicy, Reject, Reply};
+use mlgw_formats::key::{Family, number_of};
+use mlgw_formats::schema::{LearntBound, PolicyFiles, PolicyKind, PolicyVersion, decode, policy};
 
 pub(super) fn put(view: &mut View<'_>, command: &PutPolicy) -> Result<Reply, ApplyError> {
     let rows = view.range(&Family::Policy.start(), &Family::Policy.end(), POLICY_VERSIONS_MAX + 1)?;

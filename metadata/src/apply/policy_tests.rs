@@ -1,10 +1,10 @@
 //! Versions of the policy follow each other, and what is kept of them is bounded.
 
 use super::{apply, seq_of};
-use crate::command::{Change, Command, PutPolicy, Reject, Reply};
-use crate::schema::{PolicyFile, PolicyFiles, PolicyKind, PolicyVersion, decode, policy};
 use crate::view::{MemoryRows, Rows as _, View};
 use mlgw_common::limits::{POLICY_BYTES_MAX, POLICY_FILES_KEPT_MAX, POLICY_VERSIONS_MAX};
+use mlgw_formats::command::{Change, Command, PutPolicy, Reject, Reply};
+use mlgw_formats::schema::{PolicyFile, PolicyFiles, PolicyKind, PolicyVersion, decode, policy};
 
 #[derive(Default)]
 struct Group {

@@ -5,12 +5,12 @@
 //! Group 0 has it in the records of buckets and access keys besides, which is what people are shown; with one
 //! group both change at once.
 
-use crate::command::{Reject, Reply, SetBucketQuota, SetKeyQuota};
-use crate::schema::quota::payer_row;
-use crate::schema::{Bucket, Credential, Mirror, Payer, Quota, bucket, credential};
-use crate::view::{ApplyError, View};
 use crate::store_error::StoreError;
+use crate::view::{ApplyError, View};
 use mlgw_common::BucketId;
+use mlgw_formats::command::{Reject, Reply, SetBucketQuota, SetKeyQuota};
+use mlgw_formats::schema::quota::payer_row;
+use mlgw_formats::schema::{Bucket, Credential, Mirror, Payer, Quota, bucket, credential};
 
 pub(super) fn set_of_bucket(view: &mut View<'_>, command: &SetBucketQuota) -> Result<Reply, ApplyError> {
     let quota = command.quota.and_then(Quota::some);

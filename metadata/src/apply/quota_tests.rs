@@ -5,19 +5,19 @@
 
 use super::{apply, seq_of};
 use crate::catalogue::testing::{delete, extent, put, version};
-use crate::command::{
+use crate::view::{MemoryRows, Rows as _, View};
+use mlgw_common::{BodyId, BucketId};
+use mlgw_formats::command::{
     AbortUpload, Change, Command, CompleteUpload, CreateBucket, CreateUpload, DropBucket, FreezeBucket,
     MirrorBucket, NamedPart, ObjectChange, ObjectCommand, PutCredential, PutObject, PutPart, QuotaOf, Reject,
     Reply, SetBucketQuota, SetKeyQuota,
 };
-use crate::key::Family;
-use crate::schema::quota::{payer_key_of, payer_row};
-use crate::schema::usage::bucket_row;
-use crate::schema::{
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::quota::{payer_key_of, payer_row};
+use mlgw_formats::schema::usage::bucket_row;
+use mlgw_formats::schema::{
     BucketUsage, Credential, Measure, ObjectVersion, Part, Payer, Quota, Upload, credential, decode,
 };
-use crate::view::{MemoryRows, Rows as _, View};
-use mlgw_common::{BodyId, BucketId};
 use proptest::prelude::{Just, Strategy, any, prop};
 use proptest::{prop_oneof, proptest};
 use std::collections::BTreeMap;
@@ -373,7 +373,7 @@ fn a_refusal_says_which_limit_and_how_much_of_it_is_used() {
         let of_key = SetKeyQuota { access_key: "AK".into(), quota };
         done(&mut rows, index + 1, Change::SetKeyQuota(of_key)).unwrap();
         let refused = done(&mut rows, index + 2, on(1, "b", paid(2, "AK", 5)));
-        let excess = crate::schema::Excess { measure, limit, used };
+        let excess = mlgw_formats::schema::Excess { measure, limit, used };
         assert_eq!(refused, Err(Reject::QuotaExceeded { of, excess }));
     }
     done(&mut rows, index + 20, on(1, "b", paid(2, "BK", 5))).unwrap();
@@ -396,7 +396,7 @@ fn an_access_key_that_is_changed_keeps_its_quota_and_one_that_is_deleted_loses_i
     let payer =
         |rows: &MemoryRows| rows.get(&payer_row("AK")).unwrap().map(|row| decode::<Payer>(&row).unwrap());
     assert_eq!(payer(&rows).unwrap().quota, quota);
-    let gone = crate::command::DeleteCredential { access_key: "AK".into() };
+    let gone = mlgw_formats::command::DeleteCredential { access_key: "AK".into() };
     done(&mut rows, index + 3, Change::DeleteCredential(gone)).unwrap();
     let left = payer(&rows).unwrap();
     assert_eq!((left.quota, left.usage.bytes), (None, 6), "what it wrote goes on counting for it");

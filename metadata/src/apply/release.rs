@@ -5,12 +5,12 @@
 //! a crash repeats nothing.
 
 use super::usage;
-use crate::command::{ReleaseBody, Reply};
-use crate::schema::{ExtentPage, ObjectVersion, Part, Release, ReleaseScope, decode, extent, part};
-use crate::view::{ApplyError, View};
 use crate::store_error::StoreError;
+use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, JOB_ROWS_MAX, PART_NUMBER_MAX};
 use mlgw_common::{BodyId, PartNumber};
+use mlgw_formats::command::{ReleaseBody, Reply};
+use mlgw_formats::schema::{ExtentPage, ObjectVersion, Part, Release, ReleaseScope, decode, extent, part};
 use std::collections::BTreeSet;
 
 /// Frees a version's body.
@@ -25,7 +25,7 @@ pub(super) fn version(view: &mut View<'_>, version: &ObjectVersion) -> Result<()
 /// Lets a body wait. What waited of it before is part of what waits now.
 pub(super) fn queue(view: &mut View<'_>, body: BodyId, scope: ReleaseScope) {
     let release = Release { scope: scope as i32, after_part: 0 };
-    view.put(crate::schema::release::row(body), &release);
+    view.put(mlgw_formats::schema::release::row(body), &release);
 }
 
 /// Frees a part: its row, and the pages it has (5 GiB in 1 MiB extents are 40 pages). Returns
@@ -55,7 +55,7 @@ pub(super) fn part(
 /// A step of freeing a body that waits.
 pub(super) fn step(view: &mut View<'_>, command: ReleaseBody) -> Result<Reply, ApplyError> {
     let body = BodyId(command.body_id);
-    let row = crate::schema::release::row(body);
+    let row = mlgw_formats::schema::release::row(body);
     let Some(mut release) = view.get::<Release>(&row)? else {
         return Ok(Reply::Step { more: false });
     };

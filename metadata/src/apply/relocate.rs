@@ -5,10 +5,10 @@
 //! bytes count as referenced, so it is moved with the rest.
 
 use super::{malformed, usage};
-use crate::command::{Reject, RelocateExtent, Reply};
-use crate::schema::{Extent, ExtentPage, ObjectVersion, Part, extent, object, part};
 use crate::view::{ApplyError, View};
 use mlgw_common::{BodyId, BucketId, PartNumber};
+use mlgw_formats::command::{Reject, RelocateExtent, Reply};
+use mlgw_formats::schema::{Extent, ExtentPage, ObjectVersion, Part, extent, object, part};
 use prost::Message;
 
 pub(super) fn apply(view: &mut View<'_>, command: &RelocateExtent) -> Result<Reply, ApplyError> {

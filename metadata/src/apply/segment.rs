@@ -2,14 +2,14 @@
 
 use super::bucket::next_id;
 use super::{fence as fences, malformed};
-use crate::command::{
-    CreateSegment, FenceSegment, MarkSegment, PlaceSegment, Reject, RemoveSegment, Reply, SealSegment,
-};
-use crate::schema::meta::MetaRow;
-use crate::schema::usage::segment_row;
-use crate::schema::{Replica, SegmentRecord, SegmentState, SegmentUsage, segment};
 use crate::view::{ApplyError, View};
 use mlgw_common::SegmentId;
+use mlgw_formats::command::{
+    CreateSegment, FenceSegment, MarkSegment, PlaceSegment, Reject, RemoveSegment, Reply, SealSegment,
+};
+use mlgw_formats::schema::meta::MetaRow;
+use mlgw_formats::schema::usage::segment_row;
+use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState, SegmentUsage, segment};
 
 pub(super) fn create(view: &mut View<'_>, command: &CreateSegment) -> Result<Reply, ApplyError> {
     let record = SegmentRecord {

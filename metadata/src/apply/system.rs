@@ -2,16 +2,16 @@
 
 use super::bucket::next_id;
 use super::{malformed, quota};
-use crate::command::{
-    BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, PutUploadKey,
-    Reject, Reply,
-};
-use crate::schema::meta::{Counter, EarlierTimelines, EndedTimeline, MetaRow, Timeline, UploadKey};
-use crate::schema::partition::PartitionStart;
-use crate::schema::{Credential, Partition, credential, node, partition};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::UPLOAD_KEY_BYTES;
 use mlgw_common::{BucketId, NodeId};
+use mlgw_formats::command::{
+    BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, PutUploadKey,
+    Reject, Reply,
+};
+use mlgw_formats::schema::meta::{Counter, EarlierTimelines, EndedTimeline, MetaRow, Timeline, UploadKey};
+use mlgw_formats::schema::partition::PartitionStart;
+use mlgw_formats::schema::{Credential, Partition, credential, node, partition};
 
 pub(super) fn lease_bodies(view: &mut View<'_>, command: LeaseBodies) -> Result<Reply, ApplyError> {
     if command.count == 0 || command.count > u64::from(u32::MAX) {

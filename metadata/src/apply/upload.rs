@@ -3,14 +3,14 @@
 use super::object::{Place, check_covers, make_current, written};
 use super::usage::Held;
 use super::{conditions, malformed, release, usage};
-use crate::command::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, Reject, Reply};
-use crate::schema::part::PART_INLINE_EXTENTS_MAX;
-use crate::schema::{
-    ExtentPage, ObjectVersion, Part, PartRange, ReleaseScope, Upload, decode, extent, part, upload,
-};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_common::{BodyId, PartNumber};
+use mlgw_formats::command::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, Reject, Reply};
+use mlgw_formats::schema::part::PART_INLINE_EXTENTS_MAX;
+use mlgw_formats::schema::{
+    ExtentPage, ObjectVersion, Part, PartRange, ReleaseScope, Upload, decode, extent, part, upload,
+};
 
 pub(super) fn create(
     view: &mut View<'_>,
@@ -24,7 +24,7 @@ pub(super) fn create(
     let row = upload::row(place.bucket, place.key, upload.body());
     let current = place.current(view)?;
     let used = current.is_some_and(|version| version.body_id == upload.body_id);
-    if used || view.has(&row)? || view.has(&crate::schema::release::row(upload.body()))? {
+    if used || view.has(&row)? || view.has(&mlgw_formats::schema::release::row(upload.body()))? {
         return Err(Reject::BodyInUse.into());
     }
     upload.part_bytes = 0;

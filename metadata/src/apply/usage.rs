@@ -10,12 +10,12 @@
 
 use super::object::Place;
 use super::{fence, quota};
-use crate::command::{QuotaOf, Reject};
-use crate::schema::quota::payer_row;
-use crate::schema::usage::{bucket_row, segment_row};
-use crate::schema::{BucketUsage, Extent, ObjectVersion, Payer, SegmentUsage, Upload};
-use crate::view::{ApplyError, View};
 use crate::store_error::StoreError;
+use crate::view::{ApplyError, View};
+use mlgw_formats::command::{QuotaOf, Reject};
+use mlgw_formats::schema::quota::payer_row;
+use mlgw_formats::schema::usage::{bucket_row, segment_row};
+use mlgw_formats::schema::{BucketUsage, Extent, ObjectVersion, Payer, SegmentUsage, Upload};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a record makes its bucket and its payer hold.

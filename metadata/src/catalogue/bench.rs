@@ -64,7 +64,7 @@ async fn figures(dir: &Path) {
     catalogue.shutdown().await;
 }
 
-fn reads(catalogue: &Catalogue, b: &crate::schema::Bucket, from: &str) {
+fn reads(catalogue: &Catalogue, b: &mlgw_formats::schema::Bucket, from: &str) {
     for _ in 0..2 {
         let start = Instant::now();
         for i in 0..100_000usize {

@@ -9,9 +9,9 @@
 use super::Inner;
 use super::jobs::Stop;
 use super::options::CheckpointOptions;
-use crate::copy::{Contents, Copier, CopyError};
-use crate::store::files;
+use crate::copy::{Copier, CopyError};
 use mlgw_common::Timestamp;
+use mlgw_formats::store_files;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -90,7 +90,7 @@ impl Inner {
             return Ok(Made::NoRoom);
         }
         let earlier = numbers.last().map(|number| checkpoint_dir(&dir, *number));
-        let earlier = earlier.and_then(|path| Some((path.clone(), Contents::read(&path).ok()?)));
+        let earlier = earlier.and_then(|path| Some((path.clone(), crate::copy::read_contents(&path).ok()?)));
         let number = numbers.last().map_or(1, |number| number + 1);
         let new = dir.join(format!("checkpoint-{number}.new"));
         let copier = self.copy_into(Copier::new(&new, earlier)?, String::new()).await?;
@@ -147,29 +147,29 @@ fn add_links(
             copier.add(&entry.path(), &format!("{name}/{}", entry.file_name().to_string_lossy()))
         })
     });
-    files::remove_dir(links).map_err(|source| io(links, source))?;
+    store_files::remove_dir(links).map_err(|source| io(links, source))?;
     added
 }
 
 fn finish(copier: Copier, new: &Path, dir: &Path, number: u64, now: Timestamp) -> Result<(), CopyError> {
     copier.finish(now)?;
-    files::rename_dir(new, &checkpoint_dir(dir, number)).map_err(|source| io(new, source))?;
+    store_files::rename_dir(new, &checkpoint_dir(dir, number)).map_err(|source| io(new, source))?;
     let numbers = checkpoint_numbers(dir).map_err(|source| io(dir, source))?;
     let old = numbers.len().saturating_sub(CHECKPOINTS_KEPT);
     for number in &numbers[..old] {
         let path = checkpoint_dir(dir, *number);
-        files::remove_dir(&path).map_err(|source| io(&path, source))?;
+        store_files::remove_dir(&path).map_err(|source| io(&path, source))?;
     }
     Ok(())
 }
 
 /// Removes what was cut short, and returns the numbers of the checkpoints, oldest first.
 fn tidy(dir: &Path) -> Result<Vec<u64>, CopyError> {
-    files::make_dir(dir).map_err(|source| io(dir, source))?;
+    store_files::make_dir(dir).map_err(|source| io(dir, source))?;
     for entry in std::fs::read_dir(dir).map_err(|source| io(dir, source))?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with("checkpoint-") && name.ends_with(".new") {
-            files::remove_dir(&entry.path()).map_err(|source| io(&entry.path(), source))?;
+            store_files::remove_dir(&entry.path()).map_err(|source| io(&entry.path(), source))?;
         }
     }
     checkpoint_numbers(dir).map_err(|source| io(dir, source))

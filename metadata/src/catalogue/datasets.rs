@@ -1,8 +1,8 @@
 //! Datasets and jobs as the rest of the program sees them: all of them are in memory.
 
 use super::{Catalogue, ProposeError};
-use crate::command::{Change, Command, CreateJob, DeleteDataset, PutDataset, Reply, StepJob};
-use crate::schema::{Dataset, Job};
+use mlgw_formats::command::{Change, Command, CreateJob, DeleteDataset, PutDataset, Reply, StepJob};
+use mlgw_formats::schema::{Dataset, Job};
 use std::sync::Arc;
 
 impl Catalogue {

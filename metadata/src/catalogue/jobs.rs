@@ -2,14 +2,14 @@
 //! left of deleted rows.
 
 use super::Inner;
-use crate::command::{Change, Command, ReleaseBody, Reply};
-use crate::key::Family;
-use crate::schema::{Release, decode, release};
 use crate::store::floor::Floor;
 use crate::store::tombstones::Watch;
-use crate::view::Rows;
 use crate::store_error::StoreError;
+use crate::view::Rows;
 use mlgw_common::limits::JOB_ROWS_MAX;
+use mlgw_formats::command::{Change, Command, ReleaseBody, Reply};
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::{Release, decode, release};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -3,10 +3,10 @@
 use super::model_tests::copy_dir;
 use super::testing::{NOW, bucket, delete, do_put, key, options, put, version};
 use super::{Catalogue, CatalogueOptions, Durability, ProposeError};
-use crate::command::{
+use mlgw_formats::command::{
     Command, CompleteUpload, CreateUpload, NamedPart, ObjectChange, PutPart, Reject, Reply,
 };
-use crate::schema::{Bucket, Pair, Part, Upload};
+use mlgw_formats::schema::{Bucket, Pair, Part, Upload};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! An S3 that anyone can believe: maps in memory, no groups, no log, no rows.
 
-use crate::command::{Conditions, Reject};
+use mlgw_formats::command::{Conditions, Reject};
 use std::collections::BTreeMap;
 
 /// A version, as far as the model cares.

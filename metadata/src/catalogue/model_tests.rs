@@ -4,12 +4,12 @@
 use super::model::{Model, ModelBucket, ModelPart, ModelVersion};
 use super::testing::{NOW, extent, key, name, options};
 use super::{Catalogue, CatalogueOptions, CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
-use crate::command::{
+use mlgw_common::{BodyId, PartNumber, SegmentId};
+use mlgw_formats::command::{
     AbortUpload, Command, CompleteUpload, Conditions, CreateUpload, DeleteObject, EtagCondition, NamedPart,
     ObjectChange, PutObject, PutPart, Reject, Reply, SetTags, UpdateObject, update_object,
 };
-use crate::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Pair, Part, Upload};
-use mlgw_common::{BodyId, PartNumber, SegmentId};
+use mlgw_formats::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Pair, Part, Upload};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
@@ -422,9 +422,9 @@ async fn four_groups_each_hold_their_range() {
     for object in KEYS {
         super::testing::do_put(&catalogue, &bucket, object, 1).await;
     }
-    let row = crate::schema::usage::bucket_row(bucket.bucket_id());
+    let row = mlgw_formats::schema::usage::bucket_row(bucket.bucket_id());
     for group in &catalogue.inner.groups {
-        let usage: crate::schema::BucketUsage = super::read(&group.state(), &row).unwrap().unwrap();
+        let usage: mlgw_formats::schema::BucketUsage = super::read(&group.state(), &row).unwrap().unwrap();
         assert!(usage.objects >= 1, "group {} has none", group.id);
     }
     catalogue.shutdown().await;

@@ -8,20 +8,21 @@ use super::jobs;
 use super::log_bound::LogBound;
 use super::options::{CatalogueOptions, CheckpointOptions, Durability, OpenError, ProposeError};
 use super::resident::Resident;
-use crate::command::{BeginIncarnation, Change, Command, PutNode, PutPartition};
 use crate::identity::{Expected, StateFacts, judge, judge_fit};
 use crate::raft::group::{Group, GroupParts};
 use crate::raft::machine::Watcher;
-use crate::schema::Node;
-use crate::schema::meta::Timeline;
 use crate::store::floor::Floor;
 use crate::store::log::LogStore;
 use crate::store::log_facts::{GroupFacts, LogFacts};
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateStore;
-use crate::store::{files, links, options, wal};
+use crate::store::{links, options, wal};
 use crate::store_error::StoreError;
 use mlgw_common::{Lineage, NodeId};
+use mlgw_formats::command::{BeginIncarnation, Change, Command, PutNode, PutPartition};
+use mlgw_formats::schema::Node;
+use mlgw_formats::schema::meta::Timeline;
+use mlgw_formats::store_files;
 use parking_lot::Mutex as SyncMutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,8 +44,8 @@ const SKIPPED_IDS_MIN: u64 = 1 << 32;
 pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenError> {
     let dir = &options.dir;
     let io = |source| OpenError::Directory { path: dir.clone(), source };
-    files::make_dir(dir).map_err(io)?;
-    let disk_bytes = files::file_system_bytes(dir).map_err(io)?;
+    store_files::make_dir(dir).map_err(io)?;
+    let disk_bytes = store_files::file_system_bytes(dir).map_err(io)?;
     let log_bytes_max = options.log_bytes_max.min(disk_bytes / LOG_DISK_SHARE);
     let objects_bytes = options.cache_bytes / OBJECTS_SHARE;
     let cache = options::cache(options.cache_bytes - objects_bytes);
@@ -52,7 +53,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     let fatal = Arc::clone(&options.fatal);
     check_parts(dir)?;
     // Before any group, so a log that is missing later is known to be lost.
-    files::make_dir(&dir.join("log")).map_err(io)?;
+    store_files::make_dir(&dir.join("log")).map_err(io)?;
     let mut states = Vec::new();
     for id in 0..options.groups.max(existing_groups(dir)).max(1) {
         let state = StateStore::open(&dir.join(format!("group-{id}")), &cache, options.memtable_bytes);

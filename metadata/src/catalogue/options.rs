@@ -1,10 +1,10 @@
 //! How a catalogue is opened, and what its calls can fail with.
 
-use crate::command::{Reject, Written};
 use crate::identity::{Expected, Mismatch};
-use crate::schema::Bucket;
 use mlgw_common::Clock;
 use mlgw_common::histogram::Durations;
+use mlgw_formats::command::{Reject, Written};
+use mlgw_formats::schema::Bucket;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +98,7 @@ pub struct NewBucket {
     /// Its LocationConstraint; empty is us-east-1.
     pub region: String,
     /// What it fronts, if it is to be bound.
-    pub binding: Option<crate::schema::Binding>,
+    pub binding: Option<mlgw_formats::schema::Binding>,
 }
 
 /// Why a catalogue did not open.

@@ -51,9 +51,9 @@ impl Drop for Pin {
 mod tests {
     use crate::catalogue::Catalogue;
     use crate::catalogue::testing::{self, NOW, delete, extent, key, options, version};
-    use crate::command::{Command, ObjectChange, PutObject};
-    use crate::schema::ExtentPage;
     use mlgw_common::{BodyId, BucketId};
+    use mlgw_formats::command::{Command, ObjectChange, PutObject};
+    use mlgw_formats::schema::ExtentPage;
 
     fn pages(catalogue: &Catalogue, bucket: BucketId, body: BodyId) -> usize {
         catalogue.reader().extent_pages(bucket, &key("k"), body, 0).count()

@@ -3,8 +3,8 @@
 
 use super::options::{ProposeError, ReadError};
 use super::{Catalogue, read};
-use crate::command::{Change, Command, PutPolicy, Reply};
-use crate::schema::{PolicyFiles, PolicyVersion, policy};
+use mlgw_formats::command::{Change, Command, PutPolicy, Reply};
+use mlgw_formats::schema::{PolicyFiles, PolicyVersion, policy};
 use std::sync::Arc;
 
 impl Catalogue {

@@ -3,9 +3,11 @@
 use super::model_tests::four_groups;
 use super::testing::{NOW, bucket, delete, do_put, key, name, options, put, version};
 use super::{Catalogue, ProposeError, read};
-use crate::command::{Change, Command, PutCredential, Reject, Reply, SetBucketQuota, SetKeyQuota};
-use crate::schema::quota::payer_row;
-use crate::schema::{Bucket, Credential, Mirror, ObjectVersion, Payer, Quota, bucket as bucket_schema};
+use mlgw_formats::command::{Change, Command, PutCredential, Reject, Reply, SetBucketQuota, SetKeyQuota};
+use mlgw_formats::schema::quota::payer_row;
+use mlgw_formats::schema::{
+    Bucket, Credential, Mirror, ObjectVersion, Payer, Quota, bucket as bucket_schema,
+};
 use std::sync::Arc;
 
 fn bytes(bytes: u64) -> Quota {
@@ -53,7 +55,7 @@ async fn quotas_and_what_counts_survive_a_restart_and_end_with_what_they_are_of(
     for object in ["a", "b", "c"] {
         catalogue.propose(Command::object(&data, &key(object), NOW, delete())).await.unwrap();
     }
-    assert_eq!(catalogue.payer_usage("AK").unwrap(), crate::schema::BucketUsage::default());
+    assert_eq!(catalogue.payer_usage("AK").unwrap(), mlgw_formats::schema::BucketUsage::default());
 
     catalogue.delete_bucket(&name("data")).await.unwrap();
     let again = bucket(&catalogue, "data").await;

@@ -8,12 +8,14 @@
 use super::inner::Inner;
 use super::options::{ProposeError, ReadError};
 use super::{Catalogue, read};
-use crate::command::{Change, Command, DeleteCredential, Reject, Reply, SetBucketQuota, SetKeyQuota};
-use crate::key::Family;
-use crate::schema::quota::{payer_key_of, payer_row};
-use crate::schema::{Bucket, BucketState, BucketUsage, Credential, Mirror, Payer, Quota, bucket, decode};
-use crate::view::Rows as _;
 use crate::store_error::StoreError;
+use crate::view::Rows as _;
+use mlgw_formats::command::{Change, Command, DeleteCredential, Reject, Reply, SetBucketQuota, SetKeyQuota};
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::quota::{payer_key_of, payer_row};
+use mlgw_formats::schema::{
+    Bucket, BucketState, BucketUsage, Credential, Mirror, Payer, Quota, bucket, decode,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -5,12 +5,12 @@
 
 use super::ReadError;
 use super::resident::Resident;
-use crate::schema::{
-    ExtentPage, ObjectSummary, ObjectVersion, Part, Upload, decode, extent, object, part, upload,
-};
 use crate::store::state::{LentRow, RowIter, StateDb};
 use crate::store_error::StoreError;
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
+use mlgw_formats::schema::{
+    ExtentPage, ObjectSummary, ObjectVersion, Part, Upload, decode, extent, object, part, upload,
+};
 use std::ops::Bound;
 use std::sync::Arc;
 

@@ -6,18 +6,18 @@
 
 use super::dead::DeadChunks;
 use super::pins::Pins;
-use crate::key::{BadKey, Family, number_of};
 use crate::raft::machine::Watcher;
 use crate::row_cache::RowCache;
-use crate::schema::partition::PartitionStart;
-use crate::schema::segment::SegmentSummary;
-use crate::schema::{
+use crate::store_error::StoreError;
+use crate::view::{Changes, Freed, Rows};
+use mlgw_common::{BucketId, SegmentId};
+use mlgw_formats::key::{BadKey, Family, number_of};
+use mlgw_formats::schema::partition::PartitionStart;
+use mlgw_formats::schema::segment::SegmentSummary;
+use mlgw_formats::schema::{
     Bucket, Credential, Dataset, Job, Partition, PolicyVersion, SegmentRecord, decode, job, partition,
     segment,
 };
-use crate::view::{Changes, Freed, Rows};
-use crate::store_error::StoreError;
-use mlgw_common::{BucketId, SegmentId};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;

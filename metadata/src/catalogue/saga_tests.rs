@@ -4,10 +4,10 @@
 use super::model_tests::{copy_dir, four_groups};
 use super::testing::{NOW, bucket, delete, do_put, key, name, put, version};
 use super::{Catalogue, DeleteBucketError, NewBucket, ProposeError};
-use crate::command::{
+use mlgw_formats::command::{
     Change, Command, CreateBucket, FreezeBucket, MirrorBucket, Reject, Reply, SetBucketState, ThawBucket,
 };
-use crate::schema::{BindMode, Binding, BucketState};
+use mlgw_formats::schema::{BindMode, Binding, BucketState};
 use std::path::Path;
 use std::sync::Arc;
 

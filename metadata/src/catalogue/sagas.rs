@@ -8,13 +8,13 @@
 
 use super::Inner;
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
-use crate::command::{
+use mlgw_common::BucketName;
+use mlgw_common::limits::JOB_ROWS_MAX;
+use mlgw_formats::command::{
     Change, Command, CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, Reject,
     RemoveBucket, Reply, SetBucketState, ThawBucket,
 };
-use crate::schema::{Binding, Bucket, BucketState};
-use mlgw_common::BucketName;
-use mlgw_common::limits::JOB_ROWS_MAX;
+use mlgw_formats::schema::{Binding, Bucket, BucketState};
 use std::sync::Arc;
 
 impl Inner {

@@ -3,12 +3,12 @@
 use super::model_tests::four_groups;
 use super::testing::{NOW, bucket, delete, extent, key, options, put, version};
 use super::{Catalogue, CatalogueOptions, ChunkOwner, ProposeError};
-use crate::command::{
+use mlgw_common::{BodyId, PartNumber, SegmentId};
+use mlgw_formats::command::{
     AbortUpload, Change, Command, CreateSegment, CreateUpload, ObjectChange, PutObject, PutPart, Reject,
     Reply, SealSegment,
 };
-use crate::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Part, Replica, SegmentUsage, Upload};
-use mlgw_common::{BodyId, PartNumber, SegmentId};
+use mlgw_formats::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Part, Replica, SegmentUsage, Upload};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -6,18 +6,18 @@
 use super::dead::DeadSet;
 use super::options::{ProposeError, ReadError};
 use super::{Catalogue, read};
-use crate::command::{
+use crate::store_error::StoreError;
+use crate::view::Rows;
+use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
+use mlgw_formats::command::{
     Change, Command, FenceSegment, MarkSegment, PlaceSegment, Reject, RelocateExtent, RemoveSegment,
 };
-use crate::key::Family;
-use crate::schema::meta::{Counter, MetaRow};
-use crate::schema::usage::segment_key_of;
-use crate::schema::{
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::meta::{Counter, MetaRow};
+use mlgw_formats::schema::usage::segment_key_of;
+use mlgw_formats::schema::{
     Extent, ObjectVersion, Part, Release, Replica, SegmentUsage, decode, object, part, release,
 };
-use crate::view::Rows;
-use crate::store_error::StoreError;
-use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Helpers of this crate's tests: catalogues in temporary directories, versions to put.
 
 use super::{Catalogue, CatalogueOptions, Durability, NewBucket};
-use crate::command::{Command, Conditions, DeleteObject, ObjectChange, PutObject, Reply};
-use crate::schema::{Bucket, Extent, ObjectVersion};
 use mlgw_common::clock::ManualClock;
 use mlgw_common::{BodyId, BucketName, ObjectKey, Timestamp};
+use mlgw_formats::command::{Command, Conditions, DeleteObject, ObjectChange, PutObject, Reply};
+use mlgw_formats::schema::{Bucket, Extent, ObjectVersion};
 use std::path::Path;
 use std::sync::Arc;
 

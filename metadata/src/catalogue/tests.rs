@@ -2,9 +2,9 @@
 
 use super::testing::{bucket, delete, do_put, key, name, options};
 use super::{Catalogue, CatalogueOptions, DeleteBucketError};
-use crate::command::{Change, Command, PutUploadKey, Reply};
 use crate::identity::Expected;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
+use mlgw_formats::command::{Change, Command, PutUploadKey, Reply};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 

@@ -2,11 +2,11 @@
 //!
 //! So a block and its name, and what its segments hold by it, come and go as one.
 
-use crate::key::Family;
-use crate::schema::copy::{self, Block, BlockName, Copy, CopySegment};
-use crate::schema::{Extent, encode};
 use crate::view::Changes;
 use mlgw_common::{BodyId, BucketId, ObjectKey, SegmentId};
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::copy::{self, Block, BlockName, Copy, CopySegment};
+use mlgw_formats::schema::{Extent, encode};
 
 /// Changes that are made together.
 #[derive(Clone, Debug, Default)]

@@ -1,9 +1,9 @@
 //! A log and a state are opened exactly when both are this server's and no acknowledged entry is missing.
 
 use super::{Expected, Mismatch, StateFacts, judge};
-use crate::schema::meta::Timeline;
 use crate::store::log_facts::{GroupFacts, LogFacts, Writers};
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
+use mlgw_formats::schema::meta::Timeline;
 use proptest::prelude::*;
 
 fn identity(cluster: u64, node: u64, incarnation: u64) -> Identity {

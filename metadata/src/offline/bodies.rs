@@ -1,13 +1,13 @@
 //! Where the bytes of objects and uploads are, as the rows of a state say.
 
-use crate::key::{BadKey, Family};
-use crate::schema::{
+use crate::store::state::StateDb;
+use crate::store_error::StoreError;
+use crate::view::Rows as _;
+use mlgw_common::{BodyId, BucketId, PartNumber};
+use mlgw_formats::key::{BadKey, Family};
+use mlgw_formats::schema::{
     BadRecord, Extent, ExtentPage, ObjectVersion, Part, decode, extent, object, part, upload, version,
 };
-use crate::store::state::StateDb;
-use crate::view::Rows as _;
-use crate::store_error::StoreError;
-use mlgw_common::{BodyId, BucketId, PartNumber};
 
 /// An extent that something refers to.
 #[derive(Clone, Copy, Debug)]

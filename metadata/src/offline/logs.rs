@@ -5,13 +5,13 @@
 use super::finding::{Finding, Kind, Watch};
 use super::{Opened, Scratch, problem, stores};
 use crate::raft::replay::Replay;
-use crate::schema::meta::{LogPosition, MetaRow};
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
 use crate::store::{links, log, wal};
-use crate::view::Rows as _;
 use crate::store_error::StoreError;
+use crate::view::Rows as _;
 use mlgw_common::Identity;
+use mlgw_formats::schema::meta::{LogPosition, MetaRow};
 use std::path::Path;
 
 /// Opens a copy at `to` of the log in `from`; nothing when it cannot be read.
@@ -167,6 +167,6 @@ pub(super) fn first_missing(saved: &SavedLog, group: u32, reach: u64) -> Result<
 /// How far a state reaches: the index of the entry that comes next.
 pub(crate) fn reach(state: &StateDb) -> Result<u64, StoreError> {
     let row = state.get(&MetaRow::Applied.row())?;
-    let position: Option<LogPosition> = row.map(|bytes| crate::schema::decode(&bytes)).transpose()?;
+    let position: Option<LogPosition> = row.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose()?;
     Ok(position.map_or(0, |position| position.index + 1))
 }

@@ -3,12 +3,13 @@
 use super::rebuild::{RebuildError, failed, set_aside};
 use super::{Scratch, logs, rows, stores};
 use crate::identity::{StateFacts, judge_fit};
-use crate::store::manifest::torn_from;
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
-use crate::store::{files, frames, links, options, wal};
+use crate::store::{links, options, wal};
 use crate::store_error::StoreError;
 use mlgw_common::regular;
+use mlgw_formats::manifest::torn_from;
+use mlgw_formats::{store_files, wal_frames};
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ pub fn name_manifests(dir: &Path) -> io::Result<Vec<String>> {
         writeln!(file, "{manifest}")?;
         file.sync_all()?;
         fs::rename(&new, &current)?;
-        files::sync_dir(&store)?;
+        store_files::sync_dir(&store)?;
         mended.push(format!("{} names {manifest} again", current.display()));
     }
     Ok(mended)
@@ -57,7 +58,7 @@ fn newest_manifest(store: &Path) -> io::Result<Option<String>> {
             continue;
         };
         let bytes = regular::read(&entry.path())?;
-        let frames = frames::read(&bytes);
+        let frames = wal_frames::read(&bytes);
         if !frames.records.is_empty() && (frames.after_bad().is_none() || torn_from(&bytes).is_some()) {
             found.push((number, name));
         }
@@ -79,8 +80,8 @@ pub fn mend_log(dir: &Path, scratch: &Path) -> Result<Option<String>, RebuildErr
     }
     let copy = scratch.join("log");
     links::link_store(&log, &copy).map_err(failed(&copy))?;
-    files::remove_dir(&new).map_err(failed(&new))?;
-    files::make_dir(&new).map_err(failed(&new))?;
+    store_files::remove_dir(&new).map_err(failed(&new))?;
+    store_files::make_dir(&new).map_err(failed(&new))?;
     let later = wal::behind_bad(&log).map_err(failed(&log))?;
     SavedLog::open(&copy)?.rewrite(&new, &later)?;
     for (group, state) in stores::newest_states(dir, &mut Vec::new()) {
@@ -90,7 +91,7 @@ pub fn mend_log(dir: &Path, scratch: &Path) -> Result<Option<String>, RebuildErr
         let opened = stores::open_state(&state, &copy, &mut Vec::new());
         let reach = opened.map(|state| logs::reach(&state)).transpose()?.unwrap_or(0);
         if let Some(missing) = logs::first_missing(&SavedLog::open(&new)?, group, reach)? {
-            files::remove_dir(&new).map_err(failed(&new))?;
+            store_files::remove_dir(&new).map_err(failed(&new))?;
             return Err(RebuildError::Log(format!("the entry {missing} of group {group} is lost")));
         }
     }
@@ -125,8 +126,8 @@ pub fn remake_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
     let log_facts = found.facts(facts.len() as u32)?;
     judge_fit(&log_facts, &facts, true)
         .map_err(|what| RebuildError::Log(format!("with everything that is in its files, {what}")))?;
-    files::remove_dir(&new).map_err(failed(&new))?;
-    files::make_dir(&new).map_err(failed(&new))?;
+    store_files::remove_dir(&new).map_err(failed(&new))?;
+    store_files::make_dir(&new).map_err(failed(&new))?;
     found.rewrite(&new, &[])?;
     let aside = take_place(dir, &new, &log)?;
     Ok(format!("the log was made anew of all its files; the old one is in {}", aside.display()))
@@ -134,10 +135,10 @@ pub fn remake_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
 
 /// Puts a new log, which is written, in the place of the old one, and says where that is.
 pub(super) fn take_place(dir: &Path, new: &Path, log: &Path) -> Result<PathBuf, RebuildError> {
-    files::sync_dir(new).map_err(failed(new))?;
+    store_files::sync_dir(new).map_err(failed(new))?;
     let aside = set_aside(dir)?;
-    files::exchange_dirs(new, log).map_err(failed(log))?;
-    files::rename_dir(new, &aside.join("log")).map_err(failed(new))?;
+    store_files::exchange_dirs(new, log).map_err(failed(log))?;
+    store_files::rename_dir(new, &aside.join("log")).map_err(failed(new))?;
     Ok(aside)
 }
 

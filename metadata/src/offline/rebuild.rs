@@ -7,12 +7,14 @@
 use super::finding::{Finding, Watch};
 use super::{Known, Opened, Scratch, logs, rows, stores};
 use crate::catalogue::copies::{checkpoint_dir, checkpoint_numbers};
-use crate::copy::{Contents, Copier};
+use crate::copy::Copier;
 use crate::identity::{Expected, StateFacts, judge_log};
-use crate::schema::meta::Timeline;
 use crate::store::state::StateDb;
-use crate::store::{files, links, options};
+use crate::store::{links, options};
 use mlgw_common::{ClusterId, Incarnation, Lineage, regular};
+use mlgw_formats::backup_contents::Contents;
+use mlgw_formats::schema::meta::Timeline;
+use mlgw_formats::store_files;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -124,8 +126,8 @@ pub fn rebuild(
     let mut entries = 0;
     for (group, from) in stores::newest_states(&checkpoint, &mut wrong) {
         let to = dir.join(format!("group-{group}")).join(MAKING);
-        files::remove_dir(&to).map_err(failed(&to))?;
-        files::make_dir(&to).map_err(failed(&to))?;
+        store_files::remove_dir(&to).map_err(failed(&to))?;
+        store_files::make_dir(&to).map_err(failed(&to))?;
         copy_dir(&from, &to).map_err(failed(&to))?;
         let state = StateDb::open(&to, &options::cache(CACHE_BYTES), MEMTABLE_BYTES)?;
         let before = logs::reach(&state)?;
@@ -156,9 +158,9 @@ fn newest(
     for number in checkpoint_numbers(checkpoints.path).unwrap_or_default().into_iter().rev() {
         let path = checkpoint_dir(checkpoints.path, number);
         let before = findings.len();
-        match Contents::read(&path) {
+        match crate::copy::read_contents(&path) {
             Ok(contents) => {
-                contents.verify(&path, "", findings, watch);
+                crate::copy::verify_contents(&contents, &path, "", findings, watch);
                 findings.extend(lineage.and_then(|lineage| foreign(&path, lineage, checkpoints.is_marked)));
                 if findings.len() == before {
                     return Ok((path, contents));
@@ -238,9 +240,9 @@ pub fn check_checkpoint(
     let numbers = checkpoint_numbers(checkpoints.path).unwrap_or_default();
     let newest = numbers.last().map(|number| checkpoint_dir(checkpoints.path, *number));
     let Some(path) = newest else { return };
-    match Contents::read(&path) {
+    match crate::copy::read_contents(&path) {
         Ok(contents) => {
-            contents.verify(&path, "", findings, watch);
+            crate::copy::verify_contents(&contents, &path, "", findings, watch);
             findings.extend(lineage.and_then(|lineage| foreign(&path, lineage, checkpoints.is_marked)));
         }
         Err(error) => findings.push(Finding::damage(super::Kind::Copy, path.display(), error)),
@@ -256,7 +258,7 @@ pub fn remove_checkpoint(checkpoints: &Path) -> io::Result<Option<String>> {
     let Some(path) = numbers.last().map(|number| checkpoint_dir(checkpoints, *number)) else {
         return Ok(None);
     };
-    files::remove_dir(&path)?;
+    store_files::remove_dir(&path)?;
     Ok(Some(format!("{} was removed; a server makes another one", path.display())))
 }
 
@@ -264,29 +266,29 @@ pub fn remove_checkpoint(checkpoints: &Path) -> io::Result<Option<String>> {
 fn take_over(dir: &Path, made: &[PathBuf], log: Option<&Path>) -> Result<PathBuf, RebuildError> {
     let aside = set_aside(dir)?;
     for to in made {
-        files::sync_dir(to).map_err(failed(to))?;
+        store_files::sync_dir(to).map_err(failed(to))?;
         let group = to.parent().unwrap_or(dir);
         let old = stores::newest_state(group);
         let number =
             old.as_deref().and_then(|path| path.file_name()?.to_str()?.strip_prefix("state-")?.parse().ok());
         let next = group.join(format!("state-{}", number.unwrap_or(0u64) + 1));
-        files::rename_dir(to, &next).map_err(failed(&next))?;
+        store_files::rename_dir(to, &next).map_err(failed(&next))?;
         if let Some(old) = old {
             let name =
                 [group, &old].map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned());
-            files::rename_dir(&old, &aside.join(name.join("-"))).map_err(failed(&old))?;
+            store_files::rename_dir(&old, &aside.join(name.join("-"))).map_err(failed(&old))?;
         }
     }
     if let Some(from) = log {
         let (own, new) = (dir.join("log"), dir.join("log.new"));
-        files::remove_dir(&new).map_err(failed(&new))?;
-        files::make_dir(&new).map_err(failed(&new))?;
+        store_files::remove_dir(&new).map_err(failed(&new))?;
+        store_files::make_dir(&new).map_err(failed(&new))?;
         copy_dir(from, &new).map_err(failed(&new))?;
         if own.exists() {
-            files::exchange_dirs(&new, &own).map_err(failed(&own))?;
-            files::rename_dir(&new, &aside.join("log")).map_err(failed(&new))?;
+            store_files::exchange_dirs(&new, &own).map_err(failed(&own))?;
+            store_files::rename_dir(&new, &aside.join("log")).map_err(failed(&new))?;
         } else {
-            files::rename_dir(&new, &own).map_err(failed(&own))?;
+            store_files::rename_dir(&new, &own).map_err(failed(&own))?;
         }
     }
     Ok(aside)
@@ -296,7 +298,7 @@ fn take_over(dir: &Path, made: &[PathBuf], log: Option<&Path>) -> Result<PathBuf
 pub(super) fn set_aside(dir: &Path) -> Result<PathBuf, RebuildError> {
     let free = (1..).map(|number: u64| dir.join(format!("set-aside-{number}"))).find(|path| !path.exists());
     let aside = free.unwrap_or_else(|| dir.join("set-aside"));
-    files::make_dir(&aside).map_err(failed(&aside))?;
+    store_files::make_dir(&aside).map_err(failed(&aside))?;
     Ok(aside)
 }
 
@@ -309,7 +311,7 @@ fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
         fs::copy(entry.path(), &target)?;
         fs::File::open(&target)?.sync_all()?;
     }
-    files::sync_dir(to)
+    store_files::sync_dir(to)
 }
 
 fn said(wrong: &[Finding]) -> String {

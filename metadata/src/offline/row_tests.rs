@@ -4,17 +4,17 @@ use super::tests::{check, open, work};
 use super::{Kind, recount, stores};
 use crate::catalogue::model_tests::copy_dir;
 use crate::catalogue::testing::bucket;
-use crate::key::Family;
-use crate::schema::fence::{self, FencedRange};
-use crate::schema::meta::{Counter, MetaRow, UploadKey};
-use crate::schema::{
-    BucketUsage, Dataset, ExtentPage, Job, Mirror, ObjectVersion, Payer, PolicyFiles, PolicyVersion,
-    SegmentRecord, SegmentUsage, dataset, decode, encode, extent, job, part, policy, quota, segment, usage,
-};
 use crate::store::options;
 use crate::store::state::StateDb;
 use crate::view::{Changes, Row, Rows as _};
 use mlgw_common::{BodyId, SegmentId};
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::fence::{self, FencedRange};
+use mlgw_formats::schema::meta::{Counter, MetaRow, UploadKey};
+use mlgw_formats::schema::{
+    BucketUsage, Dataset, ExtentPage, Job, Mirror, ObjectVersion, Payer, PolicyFiles, PolicyVersion,
+    SegmentRecord, SegmentUsage, dataset, decode, encode, extent, job, part, policy, quota, segment, usage,
+};
 use prost::Message;
 use std::path::Path;
 
@@ -121,10 +121,10 @@ const WRONG: &[Wrong] = &[
         Changes::from([(named.unwrap(), None)])
     }),
     ("a part of another length", Kind::Row, false, |state| {
-        changed(state, Family::Part, |part: &mut crate::schema::Part| part.size += 1)
+        changed(state, Family::Part, |part: &mut mlgw_formats::schema::Part| part.size += 1)
     }),
     ("an upload under another key", Kind::Row, false, |state| {
-        changed(state, Family::Upload, |upload: &mut crate::schema::Upload| upload.key.push('x'))
+        changed(state, Family::Upload, |upload: &mut mlgw_formats::schema::Upload| upload.key.push('x'))
     }),
     ("a segment under another id", Kind::Row, false, |state| {
         changed(state, Family::Segment, |segment: &mut SegmentRecord| segment.id += 1000)
@@ -133,7 +133,7 @@ const WRONG: &[Wrong] = &[
         Changes::from([(segment::row(SegmentId(1)), None)])
     }),
     ("a bucket under another name", Kind::Row, false, |state| {
-        changed(state, Family::Bucket, |bucket: &mut crate::schema::Bucket| bucket.name.push('x'))
+        changed(state, Family::Bucket, |bucket: &mut mlgw_formats::schema::Bucket| bucket.name.push('x'))
     }),
     ("bodies that were not given out yet", Kind::Row, false, |_| {
         row(MetaRow::NextBody.row(), &Counter { next: 1 })

@@ -6,19 +6,19 @@
 use super::bodies::{self, MapFault};
 use super::finding::{Finding, Kind, Watch, unwatched};
 use super::{Known, Opened, problem};
-use crate::key::{BadKey, Family, number_of};
-use crate::schema::meta::{Counter, MetaRow, UploadKey};
-use crate::schema::{
+use crate::store::state::StateDb;
+use crate::store_error::StoreError;
+use crate::view::Changes;
+use mlgw_common::limits::{POLICY_FILES_KEPT_MAX, UPLOAD_KEY_BYTES};
+use mlgw_common::{BucketId, SegmentId};
+use mlgw_formats::key::{BadKey, Family, number_of};
+use mlgw_formats::schema::meta::{Counter, MetaRow, UploadKey};
+use mlgw_formats::schema::{
     BadRecord, Bucket, BucketState, BucketUsage, Credential, Dataset, Extent, ExtentPage, FencedRange, Job,
     Mirror, Node, ObjectVersion, Part, Partition, Payer, PolicyFiles, PolicyVersion, Quota, Release,
     SegmentRecord, SegmentUsage, Upload, decode, encode, extent, fence, job, object, part, partition, quota,
     release, segment, upload, usage, version,
 };
-use crate::store::state::StateDb;
-use crate::view::Changes;
-use crate::store_error::StoreError;
-use mlgw_common::limits::{POLICY_FILES_KEPT_MAX, UPLOAD_KEY_BYTES};
-use mlgw_common::{BucketId, SegmentId};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

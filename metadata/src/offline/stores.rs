@@ -2,10 +2,11 @@
 
 use super::finding::{Finding, Kind};
 use super::problem;
-use crate::store::manifest::torn_from;
 use crate::store::state::StateDb;
-use crate::store::{files, frames, links, options};
+use crate::store::{links, options};
 use mlgw_common::regular;
+use mlgw_formats::manifest::torn_from;
+use mlgw_formats::{store_files, wal_frames};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -66,7 +67,7 @@ pub(super) fn open_state(from: &Path, to: &Path, findings: &mut Vec<Finding>) ->
 
 /// Checks that `CURRENT` names a MANIFEST that reads whole. A torn end is a note.
 pub(super) fn description(store: &Path, findings: &mut Vec<Finding>) -> bool {
-    if let Err(error) = files::only_regular(store) {
+    if let Err(error) = store_files::only_regular(store) {
         findings.push(Finding::damage(Kind::Store, store.display(), error));
         return false;
     }
@@ -101,7 +102,7 @@ pub(super) fn description(store: &Path, findings: &mut Vec<Finding>) -> bool {
         findings.push(note(at));
         return true;
     }
-    let frames = frames::read(&bytes);
+    let frames = wal_frames::read(&bytes);
     match (frames.bad_at, frames.after_bad()) {
         (Some(bad), Some(_)) => {
             let what = format!("a record at byte {bad} does not verify, and others follow it");

@@ -8,13 +8,14 @@ use super::mend::take_place;
 use super::rebuild::{RebuildError, failed};
 use super::{Scratch, stores};
 use crate::identity::{Expected, Mismatch, StateFacts, judge};
-use crate::schema::meta::{LogPosition, MetaRow};
+use crate::store::links;
 use crate::store::log::{Kind, key};
 use crate::store::saved_log::{SavedLog, write_rows};
 use crate::store::state::StateDb;
-use crate::store::{files, links};
-use crate::view::Rows as _;
 use crate::store_error::StoreError;
+use crate::view::Rows as _;
+use mlgw_formats::schema::meta::{LogPosition, MetaRow};
+use mlgw_formats::store_files;
 use std::path::{Path, PathBuf};
 
 /// What the log of a closed catalogue has lost.
@@ -73,7 +74,7 @@ pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, Reb
         let reach = StateFacts::read(&of.state)?.reach;
         if reach > end(of.group) || old.is_none() {
             let row = of.state.get(&MetaRow::Applied.row())?;
-            let position = row.map(|bytes| crate::schema::decode(&bytes)).transpose();
+            let position = row.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose();
             let position = position.map_err(StoreError::from)?;
             short.push(Applied { group: of.group, position });
         }
@@ -81,8 +82,8 @@ pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, Reb
     if short.is_empty() {
         return Ok(None);
     }
-    files::remove_dir(&new).map_err(failed(&new))?;
-    files::make_dir(&new).map_err(failed(&new))?;
+    store_files::remove_dir(&new).map_err(failed(&new))?;
+    store_files::make_dir(&new).map_err(failed(&new))?;
     if let Some(old) = &old {
         let is_kept = |row: &[u8]| {
             let is_of = |kind: Kind| row.get(4) == Some(&(kind as u8));
@@ -92,7 +93,7 @@ pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, Reb
         old.rewrite_rows(&new, &is_kept, &[])?;
     }
     write_rows(&new, &begun_at(&short))?;
-    files::make_dir(&log).map_err(failed(&log))?;
+    store_files::make_dir(&log).map_err(failed(&log))?;
     take_place(dir, &new, &log).map(Some)
 }
 
@@ -104,7 +105,7 @@ fn begun_at(short: &[Applied]) -> Vec<([u8; 13], Vec<u8>)> {
         .flat_map(|(group, position)| {
             let vote = LogPosition { index: 1, ..position };
             let rows = [(Kind::Purged, position), (Kind::Vote, vote)];
-            rows.map(|(kind, value)| (key(group, kind, 0), crate::schema::encode(&value)))
+            rows.map(|(kind, value)| (key(group, kind, 0), mlgw_formats::schema::encode(&value)))
         })
         .collect()
 }

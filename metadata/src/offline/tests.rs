@@ -4,15 +4,15 @@ use super::{CheckpointDir, Finding, Kind, Offline, WhichLog, mend_log, rebuild, 
 use crate::catalogue::model_tests::copy_dir;
 use crate::catalogue::testing::{NOW, bucket, delete, do_put, extent, key, name, options, put, version};
 use crate::catalogue::{Catalogue, CatalogueOptions, CheckpointOptions, ChunkOwner};
-use crate::command::{
-    Change, Command, CompleteUpload, CreateSegment, CreateUpload, NamedPart, ObjectChange, PutCredential,
-    PutObject, PutPart, Reply, SealSegment,
-};
-use crate::schema::{Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Quota, Upload};
-use crate::store::frames;
 use crate::store::saved_log::entries_in;
 use crate::view::Row;
 use mlgw_common::SegmentId;
+use mlgw_formats::command::{
+    Change, Command, CompleteUpload, CreateSegment, CreateUpload, NamedPart, ObjectChange, PutCredential,
+    PutObject, PutPart, Reply, SealSegment,
+};
+use mlgw_formats::schema::{Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Quota, Upload};
+use mlgw_formats::wal_frames;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -204,7 +204,7 @@ fn flip(path: &Path, at: usize) {
 /// Flips a bit of a write-ahead log in the third last record with entries, which are needed (the last
 /// one would be taken for what power loss tore), or the first without.
 fn flip_record(path: &Path, with_entries: bool) {
-    let records = frames::read(&std::fs::read(path).unwrap()).records;
+    let records = wal_frames::read(&std::fs::read(path).unwrap()).records;
     let wanted: Vec<usize> = records
         .iter()
         .filter(|(_, record)| entries_in(record).is_empty() != with_entries)

@@ -1,20 +1,20 @@
 //! A Raft group on this node: open, propose, purge, shut down.
 
-use super::batch::Outcomes;
 use super::log::GroupLog;
 use super::machine::{Figures, Machine, Watcher};
 use super::network::Alone;
 use super::queue::{self, Answer, Outgoing, Queue, Refused, Turn, UnderWay};
 use super::room::Room;
 use super::snapshot::{Builder, SnapshotDir};
-use super::types::{Route, Types};
 use crate::catalogue::options::Fatal;
-use crate::command::{Command, Reject, Reply};
 use crate::store::log::LogStore;
 use crate::store::state::{StateDb, StateStore};
 use crate::store_error::StoreError;
 use futures_util::FutureExt;
 use mlgw_common::histogram::Histogram;
+use mlgw_formats::command::{Command, Reject, Reply};
+use mlgw_formats::log_batch::Outcomes;
+use mlgw_formats::log_types::{Route, Types};
 use openraft::async_runtime::WatchReceiver;
 use openraft::network::{NetSnapshot, RaftNetworkFactory};
 use openraft::raft::ClientWriteResult;
@@ -218,7 +218,7 @@ impl Group {
 
     /// Hands a batch to the Raft core. Its channel has room for far more than we ever have under
     /// way, so this does not wait; should it have to, a task of its own does.
-    fn hand_over(&self, batch: super::batch::Batch, route: Route<ClientWriteResult<Types>>) {
+    fn hand_over(&self, batch: mlgw_formats::log_batch::Batch, route: Route<ClientWriteResult<Types>>) {
         let (raft, queue) = (self.raft.clone(), Arc::clone(&self.queue));
         let handed = async move {
             if raft.client_write_ff(batch, Some(route)).await.is_err() {

@@ -1,11 +1,11 @@
 //! A group's log for openraft: appended through the node's log store, read from memory while young.
 
-use super::entry;
-use super::types::{Entry, LogId, Types, Vote};
-use crate::schema;
-use crate::schema::meta::LogPosition;
 use crate::store::log::{Kind, LogStore, LogWrite, key};
 use crate::store_error::StoreError;
+use mlgw_formats::log_entry;
+use mlgw_formats::log_types::{Entry, LogId, Types, Vote};
+use mlgw_formats::schema;
+use mlgw_formats::schema::meta::LogPosition;
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use parking_lot::Mutex;
@@ -108,13 +108,13 @@ impl GroupLog {
             return Ok(Some(entry.log_id));
         }
         let last = self.store.last_entry(self.group)?;
-        last.map(|(index, bytes)| entry::log_id(index, &bytes)).transpose()
+        Ok(last.map(|(index, bytes)| log_entry::log_id(index, &bytes)).transpose()?)
     }
 
     fn position(&self, kind: Kind) -> Result<Option<LogId>, StoreError> {
         let Some(bytes) = self.store.get(&key(self.group, kind, 0))? else { return Ok(None) };
         let record: LogPosition = schema::decode(&bytes)?;
-        Ok(Some(entry::log_id_of(&record)))
+        Ok(Some(log_entry::log_id_of(&record)))
     }
 
     async fn write(&self, writes: Vec<LogWrite>, sync: bool) -> io::Result<()> {
@@ -136,7 +136,7 @@ impl GroupLog {
         drop(young);
         if from < first {
             for (index, bytes) in self.store.entries(self.group, from, end.min(first))? {
-                entries.push(entry::decode(index, bytes)?);
+                entries.push(log_entry::decode(index, bytes)?);
             }
         }
         entries.extend(recent);
@@ -169,7 +169,7 @@ impl RaftLogReader<Types> for GroupLog {
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
         let bytes = self.store.get(&key(self.group, Kind::Vote, 0)).map_err(io_error)?;
-        bytes.map(|bytes| entry::decode_vote(&bytes)).transpose().map_err(io_error)
+        bytes.map(|bytes| log_entry::decode_vote(&bytes)).transpose().map_err(io_error)
     }
 }
 
@@ -187,7 +187,7 @@ impl RaftLogStorage<Types> for GroupLog {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
-        let put = LogWrite::Put(key(self.group, Kind::Vote, 0), entry::encode_vote(vote));
+        let put = LogWrite::Put(key(self.group, Kind::Vote, 0), log_entry::encode_vote(vote));
         self.write(vec![put], true).await
     }
 
@@ -195,7 +195,7 @@ impl RaftLogStorage<Types> for GroupLog {
     /// goes to the disk with the next append.
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         let Some(committed) = committed else { return Ok(()) };
-        let record = schema::encode(&entry::position(&committed));
+        let record = schema::encode(&log_entry::position(&committed));
         let put = LogWrite::Put(key(self.group, Kind::Committed, 0), record);
         self.store.write(vec![put], false, Box::new(|_| {}));
         Ok(())
@@ -214,7 +214,7 @@ impl RaftLogStorage<Types> for GroupLog {
         let mut last = 0;
         let mut young = self.young.lock();
         for entry in entries {
-            let bytes = entry::encode(&entry);
+            let bytes = log_entry::encode(&entry);
             last = entry.index();
             self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             young.push(entry, bytes.len());
@@ -249,7 +249,7 @@ impl RaftLogStorage<Types> for GroupLog {
 
     async fn purge(&mut self, upto: LogId) -> io::Result<()> {
         let end = key(self.group, Kind::Entry, upto.index + 1);
-        let record = schema::encode(&entry::position(&upto));
+        let record = schema::encode(&log_entry::position(&upto));
         let put = LogWrite::Put(key(self.group, Kind::Purged, 0), record);
         let cut = LogWrite::DeleteRange(key(self.group, Kind::Entry, 0), end);
         self.write(vec![put, cut], true).await?;

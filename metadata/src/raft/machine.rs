@@ -4,18 +4,18 @@
 //! id. Only then are names, access keys and segments in memory changed, and only then is anybody
 //! answered. A failed write stops the group: the state is not usable any further.
 
-use super::batch::Outcomes;
-use super::entry;
 use super::log::{GroupLog, io_error};
 use super::snapshot::{Builder, Snapshot, SnapshotDir, position_of};
-use super::types::{Entry, LogId, SnapshotMeta, StoredMembership, Types};
 use crate::apply::{apply, seq_of};
 use crate::catalogue::options::Fatal;
-use crate::schema::meta::MetaRow;
 use crate::store::state::StateStore;
-use crate::view::{Changes, Freed, Rows, View};
 use crate::store_error::StoreError;
+use crate::view::{Changes, Freed, Rows, View};
 use futures_util::{Stream, TryStreamExt};
+use mlgw_formats::log_batch::Outcomes;
+use mlgw_formats::log_entry;
+use mlgw_formats::log_types::{Entry, LogId, SnapshotMeta, StoredMembership, Types};
+use mlgw_formats::schema::meta::MetaRow;
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
@@ -96,10 +96,10 @@ impl Machine {
             }
             EntryPayload::Membership(membership) => {
                 let stored = StoredMembership::new(Some(entry.log_id), membership.clone());
-                view.put(MetaRow::Membership.row(), &entry::stored_record(&stored));
+                view.put(MetaRow::Membership.row(), &log_entry::stored_record(&stored));
             }
         }
-        view.put(MetaRow::Applied.row(), &entry::position(&entry.log_id));
+        view.put(MetaRow::Applied.row(), &log_entry::position(&entry.log_id));
         view.keep();
         let rejected = outcomes.0.iter().filter(|outcome| outcome.is_err()).count() as u64;
         self.figures.entries.fetch_add(1, Ordering::Relaxed);

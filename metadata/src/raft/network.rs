@@ -1,7 +1,7 @@
 //! How members of a group reach each other. One voter has nobody to reach.
 
 use super::snapshot::{Snapshot, SnapshotDir};
-use super::types::{Types, Vote};
+use mlgw_formats::log_types::{Types, Vote};
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{

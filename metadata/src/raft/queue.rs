@@ -7,11 +7,11 @@
 //! next waits until as many have come, or until what was ready to run has had its time. Dropping a
 //! waiting future leaves its command where it is.
 
-use super::batch::{Batch, Outcomes, encode_into};
-use crate::command::{Command, Reject, Reply};
 use bytes::Bytes;
 use mlgw_common::histogram::Histogram;
 use mlgw_common::limits::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, PROPOSE_BYTES_MAX, PROPOSE_QUEUE_MAX};
+use mlgw_formats::command::{Command, Reject, Reply};
+use mlgw_formats::log_batch::{Batch, Outcomes, encode_into};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;

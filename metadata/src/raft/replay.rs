@@ -3,12 +3,12 @@
 //! What a start of a lone voter does, entry by entry, and nothing else: no election, no jobs, no
 //! command of our own. The rows come out the same because `apply` is a pure function.
 
-use super::entry;
 use crate::apply::{apply, seq_of};
-use crate::schema::meta::MetaRow;
 use crate::store::state::StateDb;
-use crate::view::View;
 use crate::store_error::StoreError;
+use crate::view::View;
+use mlgw_formats::log_entry;
+use mlgw_formats::schema::meta::MetaRow;
 use openraft::EntryPayload;
 
 /// Changed rows after which they are written.
@@ -33,7 +33,7 @@ impl<'s> Replay<'s> {
         if index != self.next {
             return Err(StoreError(format!("the entry {index} came where {} belongs", self.next)));
         }
-        let entry = entry::decode(index, bytes)?;
+        let entry = log_entry::decode(index, bytes)?;
         match &entry.payload {
             EntryPayload::Blank => {}
             EntryPayload::Normal(batch) => {
@@ -43,11 +43,12 @@ impl<'s> Replay<'s> {
                 }
             }
             EntryPayload::Membership(membership) => {
-                let stored = super::types::StoredMembership::new(Some(entry.log_id), membership.clone());
-                self.view.put(MetaRow::Membership.row(), &entry::stored_record(&stored));
+                let stored =
+                    mlgw_formats::log_types::StoredMembership::new(Some(entry.log_id), membership.clone());
+                self.view.put(MetaRow::Membership.row(), &log_entry::stored_record(&stored));
             }
         }
-        self.view.put(MetaRow::Applied.row(), &entry::position(&entry.log_id));
+        self.view.put(MetaRow::Applied.row(), &log_entry::position(&entry.log_id));
         self.view.keep();
         self.next = index + 1;
         if self.view.len() >= RUN_ROWS_MAX { self.write() } else { Ok(()) }

@@ -4,15 +4,15 @@
 //! directory of hard links is made when it is to be sent to another member, says itself how far
 //! it reaches, and goes when the next snapshot is taken.
 
-use super::entry;
 use super::log::io_error;
-use super::types::{LogId, SnapshotMeta, StoredMembership, Types};
-use crate::schema;
-use crate::schema::meta::{LogPosition, MembershipRecord, MetaRow};
-use crate::store::files;
 use crate::store::state::{StateDb, StateStore};
-use crate::view::Rows;
 use crate::store_error::StoreError;
+use crate::view::Rows;
+use mlgw_formats::log_entry;
+use mlgw_formats::log_types::{LogId, SnapshotMeta, StoredMembership, Types};
+use mlgw_formats::schema;
+use mlgw_formats::schema::meta::{LogPosition, MembershipRecord, MetaRow};
+use mlgw_formats::store_files;
 use openraft::storage::RaftSnapshotBuilder;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ impl ScratchDir {
 
 impl Drop for ScratchDir {
     fn drop(&mut self) {
-        if let Err(error) = files::remove_dir(&self.0) {
+        if let Err(error) = store_files::remove_dir(&self.0) {
             tracing::warn!(dir = %self.0.display(), %error, "a checkpoint was not removed; the next start does it");
         }
     }
@@ -52,11 +52,11 @@ pub(crate) fn position_of(
     read: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, StoreError>,
 ) -> Result<(Option<LogId>, StoredMembership), StoreError> {
     let applied = match read(&MetaRow::Applied.row())? {
-        Some(bytes) => Some(entry::log_id_of(&schema::decode::<LogPosition>(&bytes)?)),
+        Some(bytes) => Some(log_entry::log_id_of(&schema::decode::<LogPosition>(&bytes)?)),
         None => None,
     };
     let membership = match read(&MetaRow::Membership.row())? {
-        Some(bytes) => entry::stored(&schema::decode::<MembershipRecord>(&bytes)?)?,
+        Some(bytes) => log_entry::stored(&schema::decode::<MembershipRecord>(&bytes)?)?,
         None => StoredMembership::default(),
     };
     Ok((applied, membership))

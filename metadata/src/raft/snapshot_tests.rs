@@ -4,12 +4,14 @@ use super::group::Group;
 use super::machine::Machine;
 use super::snapshot::{ScratchDir, Snapshot, SnapshotDir};
 use super::suite_tests::parts;
-use super::types::{Types, Vote};
 use crate::catalogue::testing::{NOW, extent};
-use crate::command::{Change, Command, LeaseBodies, MirrorBucket, ObjectChange, ObjectCommand, PutObject};
-use crate::schema::ObjectVersion;
-use crate::store::files;
 use crate::view::Rows;
+use mlgw_formats::command::{
+    Change, Command, LeaseBodies, MirrorBucket, ObjectChange, ObjectCommand, PutObject,
+};
+use mlgw_formats::log_types::{Types, Vote};
+use mlgw_formats::schema::ObjectVersion;
+use mlgw_formats::store_files;
 use openraft::async_runtime::WatchReceiver;
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
@@ -89,7 +91,7 @@ impl RaftNetworkV2<Types> for InProcess {
 
 /// Copies a checkpoint file by file through a small buffer, and syncs it.
 fn stream(from: &Path, to: &Path) {
-    files::make_dir(to).unwrap();
+    store_files::make_dir(to).unwrap();
     let mut buffer = vec![0; 64 << 10];
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -104,7 +106,7 @@ fn stream(from: &Path, to: &Path) {
         }
         target.sync_all().unwrap();
     }
-    files::sync_dir(to).unwrap();
+    store_files::sync_dir(to).unwrap();
 }
 
 /// All rows of a group, to compare states with.

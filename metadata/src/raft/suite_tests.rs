@@ -3,12 +3,12 @@
 use super::group::GroupParts;
 use super::log::GroupLog;
 use super::machine::{Machine, Watcher};
-use super::types::Types;
 use crate::store::log::LogStore;
 use crate::store::options;
 use crate::store::state::StateStore;
-use crate::view::{Changes, Freed, Rows};
 use crate::store_error::StoreError;
+use crate::view::{Changes, Freed, Rows};
+use mlgw_formats::log_types::Types;
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 use std::path::Path;

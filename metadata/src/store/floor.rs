@@ -47,7 +47,7 @@ impl Floor {
             let mut options = OpenOptions::new();
             let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
             self.file = Some(regular::open_with(options, &self.path)?);
-            super::files::sync_parent(&self.path)?;
+            mlgw_formats::store_files::sync_parent(&self.path)?;
         }
         let Some(file) = &self.file else { return Ok(()) };
         file.write_all_at(&encode(self.incarnation, entries), self.slot * SLOT_BYTES as u64)?;

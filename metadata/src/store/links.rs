@@ -4,14 +4,14 @@
 //! the files and works across file systems. RocksDB removes links where it would remove tables.
 //! The rest is copied: it is small, or it is what opening changes.
 
-use super::files;
+use mlgw_formats::store_files;
 use std::fs;
 use std::io;
 use std::path::Path;
 
 /// Makes `to` such a copy of the store in `from`.
 pub(crate) fn link_store(from: &Path, to: &Path) -> io::Result<()> {
-    files::make_dir(to)?;
+    store_files::make_dir(to)?;
     let from = fs::canonicalize(from)?;
     for entry in fs::read_dir(&from)? {
         let entry = entry?;

@@ -6,10 +6,11 @@
 //! unknown, and a later success must not hide that.
 
 use super::log_facts::LogFacts;
-use super::{files, manifest, options, wal};
+use super::{options, wal};
 use crate::store_error::StoreError;
 use mlgw_common::histogram::Histogram;
 use mlgw_common::{Identity, Incarnation};
+use mlgw_formats::{manifest, store_files};
 use parking_lot::Mutex;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{Cache, DB, FlushOptions, WriteBatch, WriteOptions};
@@ -170,14 +171,14 @@ impl LogStore {
         failed: impl Fn(&str) + Send + 'static,
     ) -> Result<Self, StoreError> {
         let at = |error: io::Error| StoreError(format!("{}: {error}", dir.display()));
-        files::make_dir(dir).map_err(at)?;
+        store_files::make_dir(dir).map_err(at)?;
         if sync && let Some(wal::Bad { file, at, damage: Some(why) }) = wal::first_bad(dir).map_err(at)? {
             let file = file.display();
             return Err(StoreError(format!("{file} is damaged at byte {at}: {why}; see `mlgw store check`")));
         }
         manifest::cut_torn_end(dir).map_err(at)?;
         let store = Arc::new(OpenDb { db: DB::open(&options::log(cache), dir)?, open: Arc::default() });
-        files::sync_dir(dir).map_err(at)?;
+        store_files::sync_dir(dir).map_err(at)?;
         let figures = Arc::new(LogFigures::default());
         let (requests, incoming) = channel();
         let synced = Arc::<Synced>::default();
@@ -306,7 +307,7 @@ impl LogStore {
 
     /// Bytes of its files.
     pub(crate) fn bytes(&self) -> u64 {
-        files::dir_bytes(&self.dir)
+        store_files::dir_bytes(&self.dir)
     }
 
     /// Nobody holds it any more once the store is closed.

@@ -3,9 +3,9 @@
 //! Reading them costs a few point reads and two seeks per group, whatever the length of the log.
 
 use super::log::{Kind, index_of, key};
-use crate::schema::meta::LogPosition;
 use crate::store_error::StoreError;
 use mlgw_common::{Identity, Incarnation};
+use mlgw_formats::schema::meta::LogPosition;
 use rocksdb::{DB, ReadOptions};
 use std::collections::BTreeSet;
 
@@ -80,7 +80,7 @@ impl GroupFacts {
         let after = |kind| -> Result<u64, StoreError> {
             let value = db.get(key(group, kind, 0))?;
             let position: Option<LogPosition> =
-                value.map(|bytes| crate::schema::decode(&bytes)).transpose()?;
+                value.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose()?;
             Ok(position.map_or(0, |position| position.index + 1))
         };
         let (purged, committed) = (after(Kind::Purged)?, after(Kind::Committed)?);

@@ -2,10 +2,11 @@
 
 use super::log::{Kind, index_of, key};
 use super::log_facts::LogFacts;
-use super::{manifest, options, wal};
-use crate::schema::meta::LogPosition;
+use super::{options, wal};
 use crate::store_error::StoreError;
 use mlgw_common::Incarnation;
+use mlgw_formats::manifest;
+use mlgw_formats::schema::meta::LogPosition;
 use rocksdb::{DB, ReadOptions, WriteBatch, WriteBatchIterator, WriteOptions};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,7 @@ impl SavedLog {
     /// A position that the log keeps of `group`.
     pub(crate) fn position(&self, group: u32, kind: Kind) -> Result<Option<LogPosition>, StoreError> {
         let value = self.db.get(key(group, kind, 0))?;
-        Ok(value.map(|bytes| crate::schema::decode(&bytes)).transpose()?)
+        Ok(value.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose()?)
     }
 
     /// What a start checks of the log before it trusts it.

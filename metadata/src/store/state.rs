@@ -5,9 +5,10 @@
 //! and synced before it is renamed to the next number, so power loss leaves the old state or the
 //! new one.
 
-use super::{files, manifest, options};
-use crate::view::{Changes, Row, Rows};
+use super::options;
 use crate::store_error::StoreError;
+use crate::view::{Changes, Row, Rows};
+use mlgw_formats::{manifest, store_files};
 use parking_lot::RwLock;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::properties::{self, PropName};
@@ -209,11 +210,11 @@ impl StateStore {
     /// Opens or creates the state in `dir`, and removes what interrupted replacements left.
     pub(crate) fn open(dir: &Path, cache: &Cache, memtable_bytes: usize) -> Result<Self, StoreError> {
         let io = |error: std::io::Error| StoreError(format!("{}: {error}", dir.display()));
-        files::make_dir(dir).map_err(io)?;
+        store_files::make_dir(dir).map_err(io)?;
         let newest = remove_leftovers(dir).map_err(io)?;
         let path = dir.join(format!("{STATE}{newest}"));
         let db = StateDb::open(&path, cache, memtable_bytes)?;
-        files::sync_dir(dir).map_err(io)?;
+        store_files::sync_dir(dir).map_err(io)?;
         Ok(Self {
             dir: dir.to_owned(),
             cache: cache.clone(),
@@ -229,7 +230,7 @@ impl StateStore {
 
     /// Bytes of the state's files.
     pub(crate) fn bytes(&self) -> u64 {
-        files::dir_bytes(&self.dir.join(format!("{STATE}{}", self.current.read().0)))
+        store_files::dir_bytes(&self.dir.join(format!("{STATE}{}", self.current.read().0)))
     }
 
     /// A name for a directory beside the state, for checkpoints that are taken or received.
@@ -243,12 +244,12 @@ impl StateStore {
         let mut current = self.current.write();
         let next = current.0 + 1;
         let path = self.dir.join(format!("{STATE}{next}"));
-        files::rename_dir(received, &path).map_err(io)?;
+        store_files::rename_dir(received, &path).map_err(io)?;
         let db = StateDb::open(&path, &self.cache, self.memtable_bytes)?;
         let old = self.dir.join(format!("{STATE}{}", current.0));
         *current = (next, Arc::new(db));
         drop(current);
-        files::remove_dir(&old).map_err(io)
+        store_files::remove_dir(&old).map_err(io)
     }
 }
 
@@ -261,13 +262,13 @@ fn remove_leftovers(dir: &Path) -> std::io::Result<u64> {
         let number = name.to_str().and_then(|name| name.strip_prefix(STATE)?.parse::<u64>().ok());
         match number {
             Some(number) => states.push((number, entry.path())),
-            None => files::remove_dir(&entry.path())?,
+            None => store_files::remove_dir(&entry.path())?,
         }
     }
     states.sort();
     let newest = states.pop().map_or(1, |(number, _)| number);
     for (_, old) in states {
-        files::remove_dir(&old)?;
+        store_files::remove_dir(&old)?;
     }
     Ok(newest)
 }

@@ -5,10 +5,10 @@
 //! most the last write with entries can be whole behind a torn one. If more follows, or entries
 //! are missing in between, then what is damaged had been acknowledged: that is not to be opened.
 
-use super::frames;
 use super::log_facts::Writers;
 use super::saved_log::{entries_in, writer_in};
 use mlgw_common::regular;
+use mlgw_formats::wal_frames;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) fn first_bad(dir: &Path) -> io::Result<Option<Bad>> {
     for file in files(dir)? {
         let bytes = regular::read(&file)?;
         let before = bad.is_some();
-        let bad_here = frames::each(&bytes, &mut |_, record, behind| {
+        let bad_here = wal_frames::each(&bytes, &mut |_, record, behind| {
             seen.record(&entries_in(record), before || behind);
         });
         if let (None, Some(at)) = (&bad, bad_here) {
@@ -45,7 +45,7 @@ pub(crate) fn first_bad(dir: &Path) -> io::Result<Option<Bad>> {
 pub(crate) fn has_entries(dir: &Path) -> io::Result<bool> {
     let mut found = false;
     for file in files(dir)? {
-        frames::each(&regular::read(&file)?, &mut |_, record, _| found |= !entries_in(record).is_empty());
+        wal_frames::each(&regular::read(&file)?, &mut |_, record, _| found |= !entries_in(record).is_empty());
     }
     Ok(found)
 }
@@ -55,7 +55,7 @@ pub(crate) fn has_entries(dir: &Path) -> io::Result<bool> {
 pub(crate) fn writers(dir: &Path) -> io::Result<Writers> {
     let mut writers = Writers::default();
     for file in files(dir)? {
-        frames::each(&regular::read(&file)?, &mut |_, record, _| match writer_in(record) {
+        wal_frames::each(&regular::read(&file)?, &mut |_, record, _| match writer_in(record) {
             Some(writer) => drop(writers.named.insert(writer)),
             None => writers.unnamed |= !entries_in(record).is_empty(),
         });
@@ -69,7 +69,7 @@ pub(crate) fn behind_bad(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
     let mut bad = false;
     for file in files(dir)? {
         let bytes = regular::read(&file)?;
-        let bad_here = frames::each(&bytes, &mut |_, record, behind| {
+        let bad_here = wal_frames::each(&bytes, &mut |_, record, behind| {
             if bad || behind {
                 found.push(record.to_vec());
             }

@@ -7,7 +7,7 @@ use super::Policies;
 use super::facts::{KnownObject, ObjectFacts};
 use super::place::SystemFacts;
 use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_metadata::schema::Pair;
+use mlgw_formats::schema::Pair;
 use mlgw_objects::compressor::Compression;
 use mlgw_policies::language::{ActionKind, Aspect, Aspects, Fact, Facts, Program, Property, Wish};
 
@@ -90,7 +90,7 @@ mod tests {
     use super::{Compression, NewObject, of};
     use crate::SystemFacts;
     use mlgw_common::{ObjectKey, Timestamp};
-    use mlgw_metadata::schema::Pair;
+    use mlgw_formats::schema::Pair;
     use mlgw_policies::language::{ActionKind, BuiltIn, Layers, NoFacts, PolicyFile, Program};
 
     const RULES: &str = "

@@ -7,7 +7,7 @@
 use super::Policies;
 use mlgw_cache::policy::Keeper;
 use mlgw_common::Clock;
-use mlgw_metadata::schema::LearntBound;
+use mlgw_formats::schema::LearntBound;
 use mlgw_policies::learning::{Bound, Learner, Learnt};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

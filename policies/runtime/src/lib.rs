@@ -31,9 +31,10 @@ pub use watched::Watched;
 
 use arc_swap::ArcSwap;
 use mlgw_common::Clock;
-use mlgw_metadata::command::PutPolicy;
-use mlgw_metadata::schema::{PolicyFile as Text, PolicyFiles, PolicyKind, PolicyVersion};
-use mlgw_metadata::{Catalogue, ProposeError, ReadError, Reject};
+use mlgw_formats::command::PutPolicy;
+use mlgw_formats::command::Reject;
+use mlgw_formats::schema::{PolicyFile as Text, PolicyFiles, PolicyKind, PolicyVersion};
+use mlgw_metadata::{Catalogue, ProposeError, ReadError};
 use mlgw_policies::language::{
     ActionKind, BuiltIn, Environment, Facts, Program, Stance, Texts, Word as _, Wrong,
 };

@@ -3,7 +3,7 @@
 
 use super::{By, Draft, Files, Given, Policies, PolicyError, over};
 use mlgw_common::Timestamp;
-use mlgw_metadata::schema::PolicyKind;
+use mlgw_formats::schema::PolicyKind;
 use std::sync::Arc;
 
 /// What was refused.

@@ -3,7 +3,7 @@
 
 use super::{By, Files, Place, Policies, PolicyError, Watched, watched};
 use mlgw_common::{Clock, SystemClock};
-use mlgw_metadata::schema::{PolicyFile, PolicyKind};
+use mlgw_formats::schema::{PolicyFile, PolicyKind};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,10 +71,10 @@ impl Bench {
     async fn find(&mut self, text: String) {
         let (catalogue, _) = self.policies.as_ref().unwrap();
         let custom = vec![PolicyFile { name: "old.yaml".into(), text }];
-        let put = mlgw_metadata::command::PutPolicy {
-            version: mlgw_metadata::schema::PolicyVersion::default(),
+        let put = mlgw_formats::command::PutPolicy {
+            version: mlgw_formats::schema::PolicyVersion::default(),
             after: 1,
-            files: Some(mlgw_metadata::schema::PolicyFiles { custom, frameworks: vec![] }),
+            files: Some(mlgw_formats::schema::PolicyFiles { custom, frameworks: vec![] }),
         };
         catalogue.put_policy(put).await.unwrap();
         self.restart().await;
@@ -248,8 +248,8 @@ async fn a_version_that_nobody_was_told_of_is_taken_up_before_the_next_one() {
     let bench = Bench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
     let (catalogue, _) = bench.policies.as_ref().unwrap();
-    let untold = mlgw_metadata::command::PutPolicy {
-        version: mlgw_metadata::schema::PolicyVersion { is_frozen: true, files: 1, ..Default::default() },
+    let untold = mlgw_formats::command::PutPolicy {
+        version: mlgw_formats::schema::PolicyVersion { is_frozen: true, files: 1, ..Default::default() },
         after: 1,
         files: None,
     };

@@ -5,7 +5,7 @@
 //! all do. After a restart or a power failure they count as begun with the newest version that came with
 //! files of its own, as nothing else is known of what ran between versions.
 
-use mlgw_metadata::schema::{PolicyKind, PolicyVersion};
+use mlgw_formats::schema::{PolicyKind, PolicyVersion};
 use mlgw_policies::at_rest::deleting;
 use mlgw_policies::language::Program;
 use parking_lot::Mutex;

@@ -6,7 +6,7 @@
 
 use super::{Files, Policies};
 use mlgw_common::limits::{POLICY_FILE_BYTES_MAX, POLICY_FILES_MAX};
-use mlgw_metadata::schema::PolicyFile;
+use mlgw_formats::schema::PolicyFile;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read as _};

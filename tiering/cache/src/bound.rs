@@ -42,7 +42,7 @@ use fill::Fill;
 use mlgw_common::ids::{BodyId, BucketId};
 use mlgw_common::limits::{AHEAD_OBJECTS_MAX, FETCH_BLOCKS_MAX, FETCH_CONTACTS_MAX};
 use mlgw_common::{Clock, ObjectKey, Timestamp};
-use mlgw_metadata::schema::{BindMode, Binding, Bucket, Copy, ObjectVersion};
+use mlgw_formats::schema::{BindMode, Binding, Bucket, Copy, ObjectVersion};
 use mlgw_policies::Op;
 use mlgw_remote::origin::{ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part};
 use mlgw_segments::decisions::{Reason, Why};

@@ -35,7 +35,7 @@ use map::CopyMap;
 use mlgw_common::ids::{BodyId, BucketId, NodeId};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, COPY_BLOCK_BYTES, MIB, PINNED_PERCENT_MAX};
 use mlgw_common::{Clock, Lineage, ObjectKey, Timestamp};
-use mlgw_metadata::schema::{Copy, Extent, ObjectVersion};
+use mlgw_formats::schema::{Copy, Extent, ObjectVersion};
 use mlgw_metadata::{CleanIndex, CleanIndexError, Durability};
 use mlgw_segments::decisions::{Decided, Decisions, Kind, Outcome, Place, What, Why};
 use mlgw_segments::fair::{DiskQueues, Lane, Turn};

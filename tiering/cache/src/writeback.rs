@@ -20,11 +20,9 @@ pub use turns::Turn;
 
 use crate::bound::{Bound, BoundBucket};
 use mlgw_common::{BucketId, Clock, Incarnation, ObjectKey};
-use mlgw_metadata::command::update_object::Update;
-use mlgw_metadata::command::{
-    Command, Conditions, DeleteObject, ObjectChange, Reject, Replace, UpdateObject,
-};
-use mlgw_metadata::schema::{BindMode, Binding, Bucket, ObjectVersion};
+use mlgw_formats::command::update_object::Update;
+use mlgw_formats::command::{Command, Conditions, DeleteObject, ObjectChange, Reject, Replace, UpdateObject};
+use mlgw_formats::schema::{BindMode, Binding, Bucket, ObjectVersion};
 use mlgw_metadata::{Catalogue, ProposeError, ReadError};
 use mlgw_remote::upstream::Budget;
 use order::Order;

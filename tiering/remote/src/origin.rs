@@ -31,7 +31,7 @@ pub use write::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
-use mlgw_metadata::schema::{ObjectVersion, Pair};
+use mlgw_formats::schema::{ObjectVersion, Pair};
 use std::ops::Range;
 
 /// An answer of an origin.

@@ -66,7 +66,7 @@ use bytes::Bytes;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
 use mlgw_common::limits::{HOUSEKEEPING_MS, OWN_IDLE_SECS};
-use mlgw_metadata::schema::Extent;
+use mlgw_formats::schema::Extent;
 use mlgw_metadata::{Catalogue, Durability};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};

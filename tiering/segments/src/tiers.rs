@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use mlgw_common::ids::BodyId;
-use mlgw_metadata::schema::Extent;
+use mlgw_formats::schema::Extent;
 
 use crate::fair::Turn;
 use crate::hot::{HotTier, ReadError};

@@ -1,7 +1,7 @@
 //! Counts a dataset of one of our own buckets: how much there is, and in which tiers and segments. Blocks.
 
 use mlgw_common::{BucketId, ObjectKey, SegmentId};
-use mlgw_metadata::schema::Bucket;
+use mlgw_formats::schema::Bucket;
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_objects::extents::extents;
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ fn count(
     catalogue: &Catalogue,
     bucket: BucketId,
     key: &ObjectKey,
-    object: &mlgw_metadata::schema::ObjectVersion,
+    object: &mlgw_formats::schema::ObjectVersion,
     census: &mut Census,
 ) -> Result<(), ReadError> {
     // Nearly all objects have a map in their records.

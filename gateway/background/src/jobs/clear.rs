@@ -3,7 +3,7 @@
 
 use super::{Outcome, Stop, Work, parts};
 use mlgw_common::ObjectKey;
-use mlgw_metadata::schema::JobKind;
+use mlgw_formats::schema::JobKind;
 use std::time::Duration;
 
 impl Work {

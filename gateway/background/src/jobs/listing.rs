@@ -7,7 +7,7 @@ use super::Stop;
 use super::live::Live;
 use mlgw_cache::bound::BoundBucket;
 use mlgw_common::{Clock, Timestamp};
-use mlgw_metadata::schema::{JobCursor, ObjectVersion};
+use mlgw_formats::schema::{JobCursor, ObjectVersion};
 use mlgw_remote::origin::{ListLine, ListPage, ListQuery, Origin, OriginError};
 use std::sync::Arc;
 use tokio::sync::mpsc;

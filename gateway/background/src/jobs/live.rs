@@ -1,7 +1,7 @@
 //! A job at work: how far it is, how fast, and whether it is to end.
 
 use super::Stop;
-use mlgw_metadata::schema::{Job, JobCursor, JobKind, JobProgress};
+use mlgw_formats::schema::{Job, JobCursor, JobKind, JobProgress};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -191,7 +191,7 @@ fn pace(now: JobProgress, before: JobProgress, took: Duration) -> Pace {
 #[cfg(test)]
 mod tests {
     use super::pace;
-    use mlgw_metadata::schema::JobProgress;
+    use mlgw_formats::schema::JobProgress;
     use std::time::Duration;
 
     #[test]

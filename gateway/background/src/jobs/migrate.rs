@@ -23,7 +23,7 @@ use mlgw_cache::bound::{BoundBucket, Changed, Frozen, Listening};
 use mlgw_cache::writeback::Queue;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::JOB_OBJECTS_MAX;
-use mlgw_metadata::schema::{BindMode, Binding, Bucket, MigrateTo};
+use mlgw_formats::schema::{BindMode, Binding, Bucket, MigrateTo};
 use mlgw_remote::origin::OriginError;
 use mlgw_segments::decisions::{self, Decided, Kind, What, Why};
 use std::collections::BTreeSet;

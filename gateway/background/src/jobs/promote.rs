@@ -4,7 +4,7 @@
 use super::census::{self, Census};
 use super::{Outcome, Stop, Work, parts, shuffle};
 use mlgw_common::SegmentId;
-use mlgw_metadata::schema::{Found, JobOrder};
+use mlgw_formats::schema::{Found, JobOrder};
 use mlgw_segments::decisions::{self, Decided, Kind, Place, What, Why};
 use mlgw_segments::hot::Order;
 use mlgw_segments::hot::UPSTREAM_TIER;

@@ -7,7 +7,7 @@
 use super::census::{self, Census};
 use super::{Jobs, is_shown, parts};
 use mlgw_common::Timestamp;
-use mlgw_metadata::schema::{Bucket, Dataset};
+use mlgw_formats::schema::{Bucket, Dataset};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

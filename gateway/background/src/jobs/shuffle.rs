@@ -161,7 +161,7 @@ async fn again(lister: &Lister, mark: &Mark) -> Result<Vec<Wanted>, Stop> {
 mod tests {
     use super::{Shuffle, Wanted, directory, shuffle};
     use mlgw_common::Timestamp;
-    use mlgw_metadata::schema::ObjectVersion;
+    use mlgw_formats::schema::ObjectVersion;
     use std::collections::BTreeSet;
     use std::hash::RandomState;
 

@@ -12,9 +12,10 @@ use super::{Outcome, Stop, Work};
 use futures_util::{StreamExt as _, stream};
 use mlgw_common::limits::SYNC_OBJECTS_MAX;
 use mlgw_common::{BucketId, ObjectKey};
-use mlgw_metadata::command::{Conditions, DeleteObject, EtagCondition, ObjectChange};
-use mlgw_metadata::schema::{Bucket, Found, Source};
-use mlgw_metadata::{ProposeError, ReadError, Reject};
+use mlgw_formats::command::Reject;
+use mlgw_formats::command::{Conditions, DeleteObject, EtagCondition, ObjectChange};
+use mlgw_formats::schema::{Bucket, Found, Source};
+use mlgw_metadata::{ProposeError, ReadError};
 use mlgw_segments::decisions::{self, Decided, Kind, Place, What, Why};
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -232,7 +233,7 @@ impl Work {
 mod tests {
     use super::{Covered, Page, Source};
     use mlgw_common::Timestamp;
-    use mlgw_metadata::schema::ObjectVersion;
+    use mlgw_formats::schema::ObjectVersion;
 
     fn covered(
         after: &str,

@@ -10,7 +10,7 @@ use mlgw_cache::bound::{BoundBucket, Warmed};
 use mlgw_cache::copies::Copies;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::JOB_OBJECTS_MAX;
-use mlgw_metadata::schema::{Bucket, Found, JobOrder, JobProgress};
+use mlgw_formats::schema::{Bucket, Found, JobOrder, JobProgress};
 use mlgw_remote::origin::OriginError;
 use mlgw_segments::decisions::{self, Decided, Kind, What, Why};
 use std::sync::Arc;

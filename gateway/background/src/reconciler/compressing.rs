@@ -10,7 +10,7 @@ use super::Acting;
 use super::standing::Outcome;
 use super::walk::{Ended, HOT};
 use mlgw_common::{BodyId, BucketId, ObjectKey};
-use mlgw_metadata::schema::{Encoding, Extent};
+use mlgw_formats::schema::{Encoding, Extent};
 use mlgw_objects::compressor::How;
 use mlgw_policies::at_rest::Compress;
 use mlgw_policies::language::ActionKind;

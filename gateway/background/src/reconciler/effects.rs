@@ -11,7 +11,7 @@ use super::{Acting, State};
 use mlgw_cache::copies::{Gone, PinnedCopies};
 use mlgw_common::limits::ORDER_SEGMENTS_MAX;
 use mlgw_common::{BucketId, SegmentId};
-use mlgw_metadata::schema::SegmentState;
+use mlgw_formats::schema::SegmentState;
 use mlgw_policies::at_rest::{By, Candidate, Unheld};
 use mlgw_policies::language::{ActionKind, Setting};
 use mlgw_segments::decisions::{self, Decided, Kind, Place, What, Why};

@@ -4,7 +4,7 @@
 //! and not on what was heard. The policy engine's own knowledge, which is of bound buckets and of what was
 //! heard, is put right by the way.
 
-use mlgw_metadata::schema::{Bucket, ObjectVersion};
+use mlgw_formats::schema::{Bucket, ObjectVersion};
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Superfluous};
 use mlgw_policies::checkpoints::{
     Checkpoints, Generation, GroupId, Keep, Limits, Moment, MustStay, SeriesId, Standing,

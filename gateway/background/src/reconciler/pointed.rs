@@ -10,8 +10,8 @@
 use crate::stored_objects::StoredObjects;
 use mlgw_common::limits::{NAMING_BYTES_MAX, NAMING_FILES_MAX, NAMING_FOLDERS_MAX, NAMING_KEYS_MAX};
 use mlgw_common::{BucketId, ObjectKey};
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_metadata::Catalogue;
-use mlgw_metadata::schema::ObjectVersion;
 use mlgw_objects::reader::BodyReader;
 use mlgw_policies::checkpoints::{
     Checkpoints, Generation, GroupId, MENTION_BYTES_MAX, Mentionable, Mentionables, SeriesId, folders_above,

@@ -5,7 +5,7 @@
 
 use mlgw_cache::writeback::record::{Mark, Timelines};
 use mlgw_common::hex;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_remote::origin::md5_of;
 
 /// What becomes of a write.
@@ -103,7 +103,7 @@ mod tests {
     use super::{Mark, Sent, Timelines, Verdict, judge};
     use mlgw_cache::writeback::record::MARK;
     use mlgw_common::{BodyId, Incarnation};
-    use mlgw_metadata::schema::{Bucket, EtagKind, ObjectVersion, Pair};
+    use mlgw_formats::schema::{Bucket, EtagKind, ObjectVersion, Pair};
 
     fn timelines(own: u64, ended: &[(u64, u64)]) -> Timelines {
         let ended = ended.iter().map(|(of, before)| (Incarnation(*of), *before));

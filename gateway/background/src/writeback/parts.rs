@@ -18,7 +18,7 @@ use mlgw_cache::writeback::record::{Mark, UploadThere};
 use mlgw_cache::writeback::{Queue, Write};
 use mlgw_common::PartNumber;
 use mlgw_common::hex;
-use mlgw_metadata::schema::{Checksum, ObjectVersion, Pair, Part};
+use mlgw_formats::schema::{Checksum, ObjectVersion, Pair, Part};
 use mlgw_objects::checksum;
 use mlgw_objects::reader::part_ranges;
 use mlgw_remote::origin::{OriginError, PartLine, complete_document};

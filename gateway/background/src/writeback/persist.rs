@@ -17,7 +17,7 @@ use mlgw_cache::writeback::record::{Foreign, Mark, Timelines};
 use mlgw_cache::writeback::{Queue, Write};
 use mlgw_common::BodyId;
 use mlgw_common::limits::CHUNK_BYTES_MAX;
-use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
+use mlgw_formats::schema::{ChecksumKind, ObjectVersion};
 use mlgw_objects::checksum;
 use mlgw_objects::reader::BodyReader;
 use mlgw_remote::origin::{Content, ListLine, ListQuery, OriginError, Streamed, hint, md5_of};
@@ -310,7 +310,7 @@ pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
 mod tests {
     use super::prove;
     use http::HeaderMap;
-    use mlgw_metadata::schema::{ObjectVersion, Pair};
+    use mlgw_formats::schema::{ObjectVersion, Pair};
     use mlgw_wire::origin_headers::describe;
 
     fn described(etag: &str) -> HeaderMap {

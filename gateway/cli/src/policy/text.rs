@@ -2,8 +2,8 @@
 
 use crate::CliError;
 use clap::Args;
+use mlgw_formats::schema::PolicyFile as Text;
 use mlgw_lab::rehearsal::RehearsalError;
-use mlgw_metadata::schema::PolicyFile as Text;
 use mlgw_policies::language::{
     BuiltIn, Environment, NoFacts, Program, Texts, Word as _, Wrong, is_framework,
 };

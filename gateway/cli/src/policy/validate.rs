@@ -59,7 +59,7 @@ pub(super) fn some(count: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Validated, lines};
-    use mlgw_metadata::schema::PolicyFile;
+    use mlgw_formats::schema::PolicyFile;
 
     fn validate(name: &str, text: &str) -> Validated {
         let file = PolicyFile { name: name.to_owned(), text: text.to_owned() };

@@ -6,10 +6,10 @@ use crate::reader::{BodyReader, ReadError};
 use crate::{ObjectError, Objects};
 use bytes::Bytes;
 use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SystemClock, Timestamp};
-use mlgw_metadata::command::{
+use mlgw_formats::command::{
     Change, Command, Conditions, CreateUpload, DeleteObject, ObjectChange, PutCredential, PutPart, Reject,
 };
-use mlgw_metadata::schema::{Bucket, Credential, ObjectVersion, Part, Quota, Upload};
+use mlgw_formats::schema::{Bucket, Credential, ObjectVersion, Part, Quota, Upload};
 use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
 use mlgw_segments::hot::{HotOptions, HotTier};
 use mlgw_segments::memory::MemoryTier;

@@ -21,7 +21,7 @@ use http::HeaderMap;
 use mlgw_cache::writeback::record::Mark;
 use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_objects::put::Description;
 use mlgw_remote::origin::{Content, Made, OriginError, Streamed};
 use mlgw_wire::copy_source::Source;

@@ -13,7 +13,7 @@ use crate::response::{S3Result, empty, long_xml};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::ObjectKey;
 use mlgw_common::hex;
-use mlgw_metadata::schema::{ObjectSummary, ObjectVersion};
+use mlgw_formats::schema::{ObjectSummary, ObjectVersion};
 use mlgw_objects::checksum::Algorithm;
 use mlgw_objects::list::{Item, Page};
 use mlgw_remote::origin::{ListLine, ListQuery};

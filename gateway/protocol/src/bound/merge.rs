@@ -14,7 +14,7 @@ use super::{Fronted, told};
 use crate::list::Listing;
 use mlgw_cache::writeback::{Queue, Write};
 use mlgw_common::limits::PAGE_KEYS_MAX;
-use mlgw_metadata::schema::ObjectSummary;
+use mlgw_formats::schema::ObjectSummary;
 use mlgw_objects::list::{Item, Page};
 use mlgw_remote::origin::{ListLine, ListPage, ListQuery};
 use mlgw_wire::error::S3Error;

@@ -16,7 +16,7 @@ use http::{HeaderMap, StatusCode};
 use mlgw_body::Terms;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PAGE_KEYS_MAX;
-use mlgw_metadata::schema::Pair;
+use mlgw_formats::schema::Pair;
 use mlgw_objects::checksum::Algorithm;
 use mlgw_remote::origin::{ListQuery, PartPage, UploadPage, UploadsQuery};
 use mlgw_wire::error::{Code, S3Error};

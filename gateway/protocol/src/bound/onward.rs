@@ -3,7 +3,7 @@
 //! Always: what is told is understood again. A client may send anything; what is none of ours is the origin's
 //! own word, who judges it.
 
-use mlgw_metadata::schema::Binding;
+use mlgw_formats::schema::Binding;
 use mlgw_remote::origin::ListLine;
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +60,7 @@ impl Onward {
 #[cfg(test)]
 mod tests {
     use super::{LAST_CHARACTER, Onward};
-    use mlgw_metadata::schema::Binding;
+    use mlgw_formats::schema::Binding;
     use mlgw_remote::origin::ListLine;
 
     #[test]

@@ -13,7 +13,7 @@ use crate::request::Request;
 use http::{HeaderMap, HeaderName};
 use mlgw_cache::writeback::record::{Mark, unmarked};
 use mlgw_common::ObjectKey;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_wire::origin_headers::describe;
 use mlgw_wire::values::header_value;
 use std::borrow::Cow;
@@ -92,7 +92,7 @@ mod tests {
     use http::{HeaderMap, HeaderName};
     use mlgw_cache::writeback::record::{MARK, Mark, Timelines};
     use mlgw_common::BodyId;
-    use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+    use mlgw_formats::schema::{Bucket, ObjectVersion, Pair};
 
     #[test]
     fn an_etag_that_was_shown_becomes_the_origins() {

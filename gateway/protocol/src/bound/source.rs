@@ -10,7 +10,7 @@ use mlgw_cache::policy::Asking;
 use mlgw_cache::writeback::record::unmarked;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::SMALL_BODY_BYTES;
-use mlgw_metadata::schema::{ObjectVersion, Pair};
+use mlgw_formats::schema::{ObjectVersion, Pair};
 use mlgw_objects::memory::{Account, MemoryGrant, blocks_of};
 use mlgw_objects::reader::PIECE_BYTES;
 use mlgw_policies::Caller;

@@ -13,7 +13,7 @@ use crate::{Gateway, Upload};
 use mlgw_body::Terms;
 use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_common::{ObjectKey, PartNumber};
-use mlgw_metadata::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Part};
+use mlgw_formats::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Part};
 use mlgw_objects::checksum;
 use mlgw_objects::checksum::Algorithm;
 use mlgw_objects::multipart::{Completion, UploadKey, combine};

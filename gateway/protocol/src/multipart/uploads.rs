@@ -8,7 +8,7 @@ use crate::list::{Listing, write_owner};
 use crate::request::Request;
 use crate::response::{S3Result, long_xml};
 use mlgw_common::{BodyId, Timestamp};
-use mlgw_metadata::schema::{Bucket, Upload};
+use mlgw_formats::schema::{Bucket, Upload};
 use mlgw_objects::list::after_prefix;
 use mlgw_objects::put::STORAGE_CLASS;
 use mlgw_wire::error::S3Error;

@@ -2,7 +2,7 @@
 //! with them.
 
 use mlgw_api::{DiagnosticInfo, Validated};
-use mlgw_metadata::schema::PolicyFile as Text;
+use mlgw_formats::schema::PolicyFile as Text;
 use mlgw_policies::language::{
     BuiltIn, Diagnostic, Diagnostics, NoFacts, Overrides, PolicyFile, Texts, is_framework,
 };

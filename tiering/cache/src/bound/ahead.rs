@@ -11,7 +11,7 @@ use super::fetch::{Asker, Source};
 use crate::policy::Keeper;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_policies::engine::{Next, Outcome};
 use mlgw_remote::origin::{OriginError, Part};
 

@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, Shared};
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
-use mlgw_metadata::schema::Copy;
+use mlgw_formats::schema::Copy;
 use mlgw_remote::origin::{GetQuery, OriginError, Part, weak_validator};
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -12,7 +12,7 @@ use crate::policy::Reading;
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::{COPY_BLOCK_BYTES, FETCH_BLOCKS_SPARE, FETCH_CONTACTS_MAX, FETCH_SMALL_BYTES_MAX};
-use mlgw_metadata::schema::{Copy, Extent, ObjectVersion};
+use mlgw_formats::schema::{Copy, Extent, ObjectVersion};
 use mlgw_remote::origin::{GetQuery, Got, Md5Check, OriginError, Part, md5_of, strong_validator};
 use parking_lot::Mutex;
 use std::ops::Range;

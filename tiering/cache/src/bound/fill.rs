@@ -4,7 +4,7 @@
 //! ([`Claim`]), it is not over.
 
 use bytes::Bytes;
-use mlgw_metadata::schema::Extent;
+use mlgw_formats::schema::Extent;
 use mlgw_policies::Sharing;
 use mlgw_remote::origin::OriginError;
 use parking_lot::Mutex;

@@ -7,7 +7,7 @@ use super::tries::Tries;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_remote::origin::{Got, OriginError};
 use std::ops::Range;
 

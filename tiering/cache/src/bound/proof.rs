@@ -8,7 +8,7 @@ use super::BoundBucket;
 use crate::copies::is_same;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::{COPY_BLOCK_BYTES, FETCH_SMALL_BYTES_MAX};
-use mlgw_metadata::schema::{Copy, ObjectVersion};
+use mlgw_formats::schema::{Copy, ObjectVersion};
 use mlgw_remote::origin::{OriginError, hint, md5_of};
 use std::ops::Range;
 
@@ -92,7 +92,7 @@ mod tests {
     use super::{HELD_BACK_BYTES, held_from};
     use crate::bound::block;
     use mlgw_common::limits::COPY_BLOCK_BYTES as BLOCK;
-    use mlgw_metadata::schema::{EtagKind, ObjectVersion};
+    use mlgw_formats::schema::{EtagKind, ObjectVersion};
 
     #[test]
     fn what_is_compared_by_its_block_is_held_back_at_its_end() {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::{COPY_BLOCK_BYTES, FETCH_AHEAD_BLOCKS, FETCH_BLOCKS_MAX, INLINE_READ_BYTES_MAX};
-use mlgw_metadata::schema::{Extent, ObjectVersion};
+use mlgw_formats::schema::{Extent, ObjectVersion};
 use mlgw_remote::origin::{Got, Md5Check, OriginError, md5_of};
 use mlgw_segments::fair::Turn;
 use std::collections::VecDeque;

@@ -136,7 +136,7 @@ mod tests {
     use futures_util::StreamExt as _;
     use futures_util::stream;
     use mlgw_common::ids::BodyId;
-    use mlgw_metadata::schema::ObjectVersion;
+    use mlgw_formats::schema::ObjectVersion;
     use mlgw_remote::origin::Got;
     use std::sync::Arc;
 

@@ -15,7 +15,7 @@ use mlgw_common::clock::ManualClock;
 use mlgw_common::ids::NodeId;
 use mlgw_common::limits::{COPY_BLOCK_BYTES as BLOCK, MIB};
 use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_metadata::schema::{Binding, Bucket};
+use mlgw_formats::schema::{Binding, Bucket};
 use mlgw_remote::origin::{OriginError, Part};
 use mlgw_segments::decisions::Decisions;
 use mlgw_segments::fair::DiskQueues;

@@ -12,7 +12,7 @@ use crate::copies::{Gone, is_same};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use mlgw_common::limits::{COPY_BLOCK_BYTES, FETCH_SMALL_BYTES_MAX, JOB_BLOCKS_MAX};
 use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_metadata::schema::{Copy, ObjectVersion};
+use mlgw_formats::schema::{Copy, ObjectVersion};
 use mlgw_remote::origin::{OriginError, Part};
 use mlgw_segments::decisions::Kind;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::copies::is_same;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use mlgw_common::ObjectKey;
-use mlgw_metadata::schema::{Copy, ObjectVersion, Pair};
+use mlgw_formats::schema::{Copy, ObjectVersion, Pair};
 use mlgw_remote::origin::{
     Begun, Content, Document, Made, OriginError, PartPage, UploadOf, UploadPage, UploadsQuery, Written,
 };

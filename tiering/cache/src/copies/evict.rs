@@ -14,7 +14,7 @@ use super::walk::{self, KeptCursor};
 use super::{Inner, known};
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::COPY_BLOCK_BYTES;
-use mlgw_metadata::schema::Extent;
+use mlgw_formats::schema::Extent;
 use mlgw_segments::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_segments::hot::{ChunkAt, Pace};
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@
 
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{Generation, SegmentId, SegmentSeed};
-use mlgw_metadata::schema::{CopySegment, Extent, SegmentClass};
+use mlgw_formats::schema::{CopySegment, Extent, SegmentClass};
 use mlgw_metadata::{CleanBatch, CleanIndex, CleanIndexError};
 use mlgw_segments::hot::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
 use parking_lot::{Mutex, RwLock};

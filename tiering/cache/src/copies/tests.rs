@@ -9,7 +9,7 @@ use mlgw_common::ObjectKey;
 use mlgw_common::clock::ManualClock;
 use mlgw_common::ids::{BucketId, NodeId, SegmentId};
 use mlgw_common::limits::{COPY_BLOCK_BYTES as BLOCK, MIB};
-use mlgw_metadata::schema::{BlockName, Copy, CopySegment, Extent, ObjectVersion};
+use mlgw_formats::schema::{BlockName, Copy, CopySegment, Extent, ObjectVersion};
 use mlgw_metadata::{CleanBatch, CleanIndex};
 use mlgw_segments::decisions::{Decisions, Kind, Reason, Wanted};
 use mlgw_segments::fair::{DiskQueues, Lane};

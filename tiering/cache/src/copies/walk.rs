@@ -9,7 +9,7 @@ use super::ledger::{block_bytes, is_small};
 use super::map::Counts;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, SegmentId};
-use mlgw_metadata::schema::{BlockName, Copy, Extent};
+use mlgw_formats::schema::{BlockName, Copy, Extent};
 use mlgw_metadata::{CleanBatch, CleanIndex, CleanIndexError};
 
 /// Copies and blocks that are looked at in one step.

@@ -7,7 +7,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::{BodyId, Incarnation, ObjectKey};
-use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+use mlgw_formats::schema::{Bucket, ObjectVersion, Pair};
 
 const KEY: &str = ":key";
 const AFTER: &str = ":after";
@@ -331,7 +331,7 @@ pub fn unmarked(object: &ObjectVersion) -> Option<ObjectVersion> {
 mod tests {
     use super::{Facts, Foreign, MARK, Mark, Timelines, UploadBegins, UploadThere, name_of, unmarked};
     use mlgw_common::{BodyId, Incarnation, ObjectKey};
-    use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+    use mlgw_formats::schema::{Bucket, ObjectVersion, Pair};
 
     #[test]
     fn facts_are_read_as_they_were_written_and_leave_headers_alone() {

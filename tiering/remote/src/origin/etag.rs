@@ -7,7 +7,7 @@
 use super::OriginError;
 use crate::upstream::EtagTrust;
 use http::HeaderMap;
-use mlgw_metadata::schema::{EtagKind, ObjectVersion};
+use mlgw_formats::schema::{EtagKind, ObjectVersion};
 
 /// What a weak ETag begins with.
 const WEAK: &str = "W/\"";
@@ -126,7 +126,7 @@ mod tests {
     use crate::origin::OriginError;
     use crate::upstream::EtagTrust;
     use http::{HeaderMap, HeaderName, HeaderValue};
-    use mlgw_metadata::schema::{EtagKind, ObjectVersion};
+    use mlgw_formats::schema::{EtagKind, ObjectVersion};
 
     const HELLO: &str = "5d41402abc4b2a76b9719d911017c592";
 

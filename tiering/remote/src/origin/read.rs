@@ -6,7 +6,7 @@
 use super::OriginError;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use std::ops::Range;
 
 /// Bytes of an object, in order. It ends early with an error only.

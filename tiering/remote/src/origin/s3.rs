@@ -32,7 +32,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use mlgw_common::Clock;
-use mlgw_metadata::schema::{ObjectVersion, Pair};
+use mlgw_formats::schema::{ObjectVersion, Pair};
 use outgoing::Outgoing;
 use refusal::refusal;
 use sign::Signer;

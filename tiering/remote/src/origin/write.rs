@@ -10,7 +10,7 @@ use super::read::bounded;
 use super::{Body, ListQuery, OriginError};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, header};
-use mlgw_metadata::schema::Pair;
+use mlgw_formats::schema::Pair;
 use quick_xml::escape::escape;
 use tokio::sync::oneshot;
 

@@ -16,7 +16,6 @@ use super::{Addressing, CredentialSource, EtagTrust, Tuning, Upstream, UpstreamK
 use mlgw_common::Secret;
 use std::time::Duration;
 
-
 /// The smallest part that opendal sends to S3.
 pub(super) const PART: u64 = 5 << 20;
 pub(super) const SECRET: &str = "wJalrXUtnFEMI-hush";

@@ -14,8 +14,8 @@ use std::io::Write as _;
 use mlgw_common::ids::{Generation, SegmentId};
 use zeroize::Zeroizing;
 
-use super::*;
 use super::fake::{FakeStore, PART, SECRET, TUNING, settings, upstream_with};
+use super::*;
 
 const OBJECT: ObjectId = ObjectId { segment: SegmentId(0xA7), incarnation: Incarnation(0), copy: 0xB };
 const NAME: &str = "pre/segments/00000000000000a7-000000000000000b.seg";

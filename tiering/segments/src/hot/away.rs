@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mlgw_common::ids::SegmentId;
-use mlgw_metadata::schema::SegmentRecord;
+use mlgw_formats::schema::SegmentRecord;
 use parking_lot::RwLock;
 
 use super::catalogue::{HOT, UPSTREAM};

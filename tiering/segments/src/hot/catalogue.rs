@@ -2,9 +2,10 @@
 
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::{Clock, Timestamp};
-use mlgw_metadata::command::{CreateSegment, SealSegment};
-use mlgw_metadata::schema::{SegmentClass, SegmentRecord, SegmentState};
-use mlgw_metadata::{Catalogue, Change, Command, ProposeError, Reply};
+use mlgw_formats::command::{Change, Command, Reply};
+use mlgw_formats::command::{CreateSegment, SealSegment};
+use mlgw_formats::schema::{SegmentClass, SegmentRecord, SegmentState};
+use mlgw_metadata::{Catalogue, ProposeError};
 use std::sync::Arc;
 
 use super::map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId, SegmentSeed};
 use mlgw_common::{Timestamp, regular};
+use mlgw_formats::schema::{Extent, SegmentRecord, SegmentState};
 use mlgw_metadata::offline::{Finding, Kind, Offline, Referenced, Watch};
-use mlgw_metadata::schema::{Extent, SegmentRecord, SegmentState};
 use mlgw_metadata::store_error::StoreError;
 
 use super::catalogue::{COLD, HOT, UPSTREAM};

@@ -141,7 +141,7 @@ mod tests {
     use crate::hot::map::NewSegment;
     use mlgw_common::ids::{Generation, SegmentId, SegmentSeed, SegmentStamp};
     use mlgw_common::{Identity, Timestamp};
-    use mlgw_metadata::schema::SegmentClass;
+    use mlgw_formats::schema::SegmentClass;
     use std::io::Read as _;
 
     #[test]

@@ -9,7 +9,7 @@ use super::{AppendError, Appended, ChunkAt, HotTier, Inner, Owner, SEGMENT_HEADE
 use crate::fair::Lane;
 use crate::hot::location::Location;
 use mlgw_common::ids::{BodyId, SegmentId};
-use mlgw_metadata::schema::Extent;
+use mlgw_formats::schema::Extent;
 use std::io;
 
 impl HotTier {

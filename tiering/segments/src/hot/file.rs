@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::{Identity, Lineage, regular};
+use mlgw_formats::schema::SegmentClass;
 use mlgw_metadata::Durability;
-use mlgw_metadata::schema::SegmentClass;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::direct::{BLOCK, Direct};

@@ -11,7 +11,7 @@ use mlgw_common::checksum::crc32c;
 use mlgw_common::ids::{Generation, SegmentId, SegmentSeed, SegmentStamp};
 use mlgw_common::limits::BLOCK_BYTES;
 use mlgw_common::{ClusterId, Identity, Incarnation, Timestamp};
-use mlgw_metadata::schema::SegmentClass;
+use mlgw_formats::schema::SegmentClass;
 
 /// Length of the header; the first record begins here.
 pub const SEGMENT_HEADER_BYTES: u64 = 64;

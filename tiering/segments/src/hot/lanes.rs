@@ -15,7 +15,7 @@ use mlgw_common::ids::BodyId;
 use mlgw_common::limits::{
     LARGE_CHUNK_BYTES_MIN, LARGE_QUEUE_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, SMALL_QUEUE_BYTES_MAX,
 };
-use mlgw_metadata::schema::SegmentClass;
+use mlgw_formats::schema::SegmentClass;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 

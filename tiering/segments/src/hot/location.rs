@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX};
-use mlgw_metadata::schema::{Encoding, Extent};
+use mlgw_formats::schema::{Encoding, Extent};
 
 use super::record::{HEAD_BYTES_MAX, HEAD_FIXED_BYTES};
 

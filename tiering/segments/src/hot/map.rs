@@ -8,7 +8,7 @@ use std::pin::Pin;
 
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{SegmentId, SegmentSeed};
-use mlgw_metadata::schema::{SegmentClass, SegmentRecord};
+use mlgw_formats::schema::{SegmentClass, SegmentRecord};
 
 pub use super::header::NewSegment;
 

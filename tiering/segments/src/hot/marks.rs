@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use mlgw_common::checksum::crc32c;
 use mlgw_common::ids::SegmentId;
 use mlgw_common::{Identity, Kinship, Lineage, Timestamp, regular};
-use mlgw_metadata::schema::{SegmentRecord, SegmentState};
+use mlgw_formats::schema::{SegmentRecord, SegmentState};
 
 use super::check::is_of;
 use super::dirs::SegmentDirs;

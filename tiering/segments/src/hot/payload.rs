@@ -4,7 +4,7 @@
 //! extra; who moves a chunk elsewhere copies both as they are.
 
 use bytes::Bytes;
-use mlgw_metadata::schema::Encoding;
+use mlgw_formats::schema::Encoding;
 
 use super::record::Head;
 

@@ -19,7 +19,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, SegmentId, SegmentSeed};
 use mlgw_common::limits::{BLOCK_BYTES, INLINE_READ_BYTES_MAX, SUSPECTS_MAX};
-use mlgw_metadata::schema::{Encoding, Extent};
+use mlgw_formats::schema::{Encoding, Extent};
 use parking_lot::Mutex;
 use rustix::io::{Errno, ReadWriteFlags};
 

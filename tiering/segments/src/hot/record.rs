@@ -15,7 +15,7 @@ use mlgw_common::checksum::BlockIdentity;
 use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId, SegmentSeed};
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, EXTRA_BYTES_MAX, KEY_LEN_MAX, RECORD_HEADER_BYTES};
 use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_metadata::schema::Encoding;
+use mlgw_formats::schema::Encoding;
 
 use super::payload::Payload;
 

@@ -7,8 +7,8 @@
 
 use bytes::Bytes;
 use mlgw_common::ids::BodyId;
+use mlgw_formats::schema::{Encoding, Extent};
 use mlgw_metadata::Catalogue;
-use mlgw_metadata::schema::{Encoding, Extent};
 
 use super::compaction::{Live, StepError, To, blocking, chunk_owner, move_one};
 use super::record::Owner;

@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::{Clock, Timestamp};
+use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::Catalogue;
-use mlgw_metadata::schema::{SegmentRecord, SegmentState};
 use parking_lot::{Condvar, Mutex};
 
 pub use objects::{Compared, Proofs, SHARES};

@@ -16,7 +16,7 @@ use mlgw_common::Clock;
 use mlgw_common::Identity;
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_common::limits::MARK_BYTES;
-use mlgw_metadata::schema::SegmentClass;
+use mlgw_formats::schema::SegmentClass;
 use tokio::sync::{mpsc, oneshot};
 
 use super::AppendError;

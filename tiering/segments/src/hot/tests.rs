@@ -29,7 +29,7 @@ use bytes::Bytes;
 use mlgw_common::clock::ManualClock;
 use mlgw_common::ids::{BodyId, BucketId, Generation, SegmentId, SegmentSeed, SegmentStamp};
 use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_metadata::schema::{Extent, SegmentClass};
+use mlgw_formats::schema::{Extent, SegmentClass};
 use parking_lot::Mutex;
 
 use super::map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};

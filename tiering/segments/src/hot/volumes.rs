@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::MIB;
-use mlgw_metadata::schema::SegmentRecord;
+use mlgw_formats::schema::SegmentRecord;
 use rustix::fs::statvfs;
 
 use super::catalogue::{COLD, HOT};

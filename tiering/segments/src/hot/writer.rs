@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlgw_common::limits::WRITE_RECORDS_MAX;
-use mlgw_metadata::schema::SegmentClass;
+use mlgw_formats::schema::SegmentClass;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -404,7 +404,7 @@ fn write_cached<'a>(
 #[cfg(test)]
 mod tests {
     use super::{PATIENCE_MAX, PATIENCE_MIN, patience};
-    use mlgw_metadata::schema::SegmentClass::{Large, Moved, Own, Small};
+    use mlgw_formats::schema::SegmentClass::{Large, Moved, Own, Small};
     use std::time::Duration;
 
     #[test]

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, UNPACKERS_KEPT_MAX};
-use mlgw_metadata::schema::Encoding;
+use mlgw_formats::schema::Encoding;
 use parking_lot::Mutex;
 use zstd_safe::{CCtx, DCtx};
 

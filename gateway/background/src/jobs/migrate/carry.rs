@@ -13,7 +13,7 @@ use http::HeaderMap;
 use md5::{Digest as _, Md5};
 use mlgw_cache::writeback::record::{Mark, Timelines, unmarked};
 use mlgw_common::hex;
-use mlgw_metadata::schema::{Bucket, EtagKind, ObjectVersion, Pair};
+use mlgw_formats::schema::{Bucket, EtagKind, ObjectVersion, Pair};
 use mlgw_remote::origin::{
     Body, Content, GetQuery, Got, ListQuery, Origin, OriginError, Part, Streamed, UploadOf, UploadsQuery,
     complete_document,

@@ -7,7 +7,7 @@ use super::super::live::Live;
 use super::carry::Side;
 use futures_util::stream::{self, Stream};
 use mlgw_common::Clock;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_remote::origin::{ListLine, ListQuery, Origin, OriginError};
 use std::cmp::Ordering;
 use std::collections::VecDeque;

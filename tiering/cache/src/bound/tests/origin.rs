@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use http::HeaderMap;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_remote::origin::{
     Answer, Content, GetQuery, Got, ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part, Written,
 };

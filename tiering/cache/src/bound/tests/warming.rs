@@ -6,7 +6,7 @@ use crate::copies::PinnedCopies;
 use mlgw_common::ids::BucketId;
 use mlgw_common::limits::{JOB_BLOCKS_MAX, MIB};
 use mlgw_common::{Clock as _, ObjectKey};
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_remote::origin::OriginError;
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use super::{Bench, BoundBucket, CacheState, Fault, drain, key};
 use bytes::Bytes;
 use http::HeaderMap;
 use mlgw_common::{Clock as _, Timestamp};
-use mlgw_metadata::schema::{BindMode, Binding, Bucket};
+use mlgw_formats::schema::{BindMode, Binding, Bucket};
 use mlgw_remote::origin::{Content, OriginError, Part};
 use std::sync::Arc;
 use std::time::Duration;

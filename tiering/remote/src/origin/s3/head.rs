@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, StatusCode};
 use mlgw_common::header_text::{metadata_from_wire, text_of};
 use mlgw_common::limits::OBJECT_BYTES_MAX;
-use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Pair};
+use mlgw_formats::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Pair};
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -176,7 +176,7 @@ mod tests {
     use crate::origin::OriginError;
     use crate::upstream::EtagTrust;
     use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-    use mlgw_metadata::schema::{ChecksumKind, ObjectVersion, Pair};
+    use mlgw_formats::schema::{ChecksumKind, ObjectVersion, Pair};
     use std::ops::Range;
 
     fn headers(lines: &[(&str, &str)]) -> HeaderMap {

@@ -6,7 +6,7 @@ use super::xml;
 use crate::origin::{Made, OriginError, PartLine, PartPage, UploadLine, UploadPage};
 use http::{HeaderMap, StatusCode};
 use mlgw_common::Timestamp;
-use mlgw_metadata::schema::Pair;
+use mlgw_formats::schema::Pair;
 use serde::{Deserialize, Serialize};
 
 /// An element of which another type has the field.
@@ -288,7 +288,7 @@ mod tests {
     use super::xml::root;
     use super::{attributes, made, parts, tagging, tags, upload_id, uploads};
     use crate::origin::OriginError;
-    use mlgw_metadata::schema::Pair;
+    use mlgw_formats::schema::Pair;
 
     #[test]
     fn a_copy_is_made_or_its_error_came_late() {

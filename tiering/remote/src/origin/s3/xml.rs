@@ -3,7 +3,7 @@
 use super::head::{check_size, part_count, unquoted};
 use crate::origin::{ListLine, ListPage, OriginError};
 use mlgw_common::Timestamp;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 

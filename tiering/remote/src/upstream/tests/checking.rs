@@ -1,7 +1,7 @@
 //! `check`: each step says what is missing, and nothing is left behind.
 
-use crate::upstream::fake::{Call, Effect, FakeStore};
 use super::*;
+use crate::upstream::fake::{Call, Effect, FakeStore};
 
 /// An upstream with `store` behind it and somebody who listens at its address.
 async fn upstream_that_listens(store: &FakeStore) -> (Upstream, tokio::net::TcpListener) {

@@ -1,7 +1,7 @@
 //! Prefixes that two servers share: who may delete there, whatever the store does.
 
-use crate::upstream::fake::{Call, Effect};
 use super::*;
+use crate::upstream::fake::{Call, Effect};
 use mlgw_common::{ClusterId, Identity, Lineage, NodeName};
 
 const MARK: &str = "pre/mlgw-owner";

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::upstream::fake::{Call, Effect, FakeStore};
 use super::*;
+use crate::upstream::fake::{Call, Effect, FakeStore};
 
 /// Two whole parts and a bit.
 const BYTES: u64 = 2 * PART + 77;

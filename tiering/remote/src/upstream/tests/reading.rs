@@ -1,7 +1,7 @@
 //! Reading ranges: what was asked for, all of it, or an error that says what to do.
 
-use crate::upstream::fake::{Call, Effect, FakeStore};
 use super::*;
+use crate::upstream::fake::{Call, Effect, FakeStore};
 
 const BYTES: u64 = 400_000;
 

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::{Identity, Incarnation, Lineage, Timestamp};
-use mlgw_metadata::schema::{Replica, SegmentRecord};
+use mlgw_formats::schema::{Replica, SegmentRecord};
 use serde::{Deserialize, Serialize};
 
 use super::super::catalogue::UPSTREAM;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use mlgw_common::Incarnation;
 use mlgw_common::ids::{SegmentId, SegmentSeed};
-use mlgw_metadata::schema::{Replica, SegmentRecord};
+use mlgw_formats::schema::{Replica, SegmentRecord};
 
 use super::super::read::{Fault, ReadError};
 use super::Away;

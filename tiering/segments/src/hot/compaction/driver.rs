@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use mlgw_common::ids::SegmentId;
+use mlgw_formats::schema::SegmentState;
 use mlgw_metadata::Catalogue;
-use mlgw_metadata::schema::SegmentState;
 
 use super::choose::{Aim, Pressure, SegmentFacts, choose};
 use super::dying::Dying;

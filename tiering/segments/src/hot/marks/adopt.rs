@@ -10,8 +10,8 @@ use std::path::Path;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::{Lineage, regular};
+use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::offline::{Finding, Kind, Offline, Watch};
-use mlgw_metadata::schema::{SegmentRecord, SegmentState};
 
 use super::{
     MARK_FILE_NAME, Mark, MarkError, Records, header_of, is_foreign, is_made_later, judge, missing, not_own,

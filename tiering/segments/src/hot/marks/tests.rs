@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, Timestamp};
-use mlgw_metadata::schema::{Replica, SegmentClass, SegmentRecord, SegmentState};
+use mlgw_formats::schema::{Replica, SegmentClass, SegmentRecord, SegmentState};
 use proptest::prelude::*;
 
 use super::{MARK_FILE_NAME, MarkError, Records, admit, read_mark, write_mark};

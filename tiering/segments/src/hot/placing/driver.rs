@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use mlgw_common::ids::SegmentId;
+use mlgw_formats::schema::{Replica, SegmentRecord};
 use mlgw_metadata::Catalogue;
-use mlgw_metadata::schema::{Replica, SegmentRecord};
 
 use super::Order;
 use super::Placing;

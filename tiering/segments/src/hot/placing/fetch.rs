@@ -13,7 +13,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use mlgw_common::limits::MIB;
-use mlgw_metadata::schema::SegmentRecord;
+use mlgw_formats::schema::SegmentRecord;
 
 use super::driver::wait;
 use super::room::Room;

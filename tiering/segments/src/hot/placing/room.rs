@@ -2,7 +2,7 @@
 
 use std::io;
 
-use mlgw_metadata::schema::SegmentRecord;
+use mlgw_formats::schema::SegmentRecord;
 
 use crate::hot::space::Space;
 

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mlgw_metadata::schema::{Replica, SegmentRecord};
+use mlgw_formats::schema::{Replica, SegmentRecord};
 use parking_lot::Mutex;
 
 use super::driver::{note, wait};

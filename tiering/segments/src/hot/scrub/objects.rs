@@ -12,7 +12,7 @@ use std::time::Instant;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;
 use mlgw_common::limits::QUARANTINED_MAX;
-use mlgw_metadata::schema::{Extent, ObjectVersion};
+use mlgw_formats::schema::{Extent, ObjectVersion};
 use serde::{Deserialize, Serialize};
 
 use super::quarantine::BadBlock;

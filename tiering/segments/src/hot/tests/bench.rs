@@ -5,9 +5,10 @@ use crate::hot::{
     Appended, AwayOptions, CompactionSettings, Intercept, PlacingSettings, SealKeys, Upstreams,
 };
 use mlgw_common::BucketName;
-use mlgw_metadata::command::{Conditions, DeleteObject, ObjectChange, PutObject};
-use mlgw_metadata::schema::{Bucket, ExtentPage, ObjectVersion};
-use mlgw_metadata::{Catalogue, CatalogueOptions, Command, NewBucket, ProposeError};
+use mlgw_formats::command::Command;
+use mlgw_formats::command::{Conditions, DeleteObject, ObjectChange, PutObject};
+use mlgw_formats::schema::{Bucket, ExtentPage, ObjectVersion};
+use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket, ProposeError};
 use mlgw_remote::upstream::ReplicaKey;
 use std::io;
 use std::time::Duration;

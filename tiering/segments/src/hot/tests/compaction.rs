@@ -5,9 +5,9 @@ use super::*;
 use crate::hot::{ReadError, segment_file_name};
 use mlgw_common::PartNumber;
 use mlgw_common::limits::MIB;
+use mlgw_formats::command::{AbortUpload, CreateUpload, ObjectChange, PutPart, Reject};
+use mlgw_formats::schema::{Encoding, Part, SegmentState, Upload};
 use mlgw_metadata::ProposeError;
-use mlgw_metadata::command::{AbortUpload, CreateUpload, ObjectChange, PutPart, Reject};
-use mlgw_metadata::schema::{Encoding, Part, SegmentState, Upload};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use super::*;
 use crate::decisions::{Kind, Reason, RuleName, Wanted};
 use crate::hot::catalogue::{COLD, HOT};
 use crate::hot::{Leaving, Order};
-use mlgw_metadata::schema::SegmentState;
+use mlgw_formats::schema::SegmentState;
 use std::collections::{BTreeSet, HashSet};
 
 /// Bodies, with all segments that they are in.
@@ -21,7 +21,7 @@ fn leaving(bench: &Bench, objects: &[(String, BodyId, usize)]) -> Leaving {
 }
 
 fn segments_of(bench: &Bench, object: &str) -> Vec<SegmentId> {
-    bench.extents(object).iter().map(mlgw_metadata::schema::Extent::segment_id).collect()
+    bench.extents(object).iter().map(mlgw_formats::schema::Extent::segment_id).collect()
 }
 
 fn tier_of(bench: &Bench, object: &str) -> u32 {

@@ -5,7 +5,7 @@ use super::*;
 use crate::decisions::{Kind, Outcome, Place, Reason, Wanted, Why};
 use crate::hot::catalogue::{COLD, HOT};
 use crate::hot::{FileCall, Intercept, OpenError, Order, PlacingSettings, Step, segment_file_name};
-use mlgw_metadata::schema::SegmentState;
+use mlgw_formats::schema::SegmentState;
 use std::time::Duration;
 
 const EIO: i32 = 5;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::hot::{Fault, ReadError, segment_file_name};
 use mlgw_common::limits::CHUNK_BYTES_MAX;
-use mlgw_metadata::schema::Encoding;
+use mlgw_formats::schema::Encoding;
 use proptest::prelude::*;
 use std::os::unix::fs::FileExt;
 

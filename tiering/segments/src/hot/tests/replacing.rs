@@ -2,7 +2,7 @@
 
 use super::bench::Bench;
 use super::*;
-use mlgw_metadata::schema::Encoding;
+use mlgw_formats::schema::Encoding;
 
 /// Text of two chunks under a name.
 async fn put_text(bench: &Bench, object: &str) -> (BodyId, Vec<u8>) {

@@ -6,7 +6,7 @@ use crate::hot::{
     Compared, Proofs, SHARES, Scrub, ScrubOptions, ScrubStatus, SegmentDirs, segment_file_name,
 };
 use mlgw_common::ObjectKey;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_formats::schema::ObjectVersion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -5,9 +5,10 @@ use super::*;
 use crate::hot::map::NewSegment;
 use crate::hot::{SegmentDirs, SegmentHeader, segment_file_name};
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
-use mlgw_metadata::command::{CreateSegment, SealSegment};
+use mlgw_formats::command::{Change, Command, Reply};
+use mlgw_formats::command::{CreateSegment, SealSegment};
 use mlgw_metadata::identity::Expected;
-use mlgw_metadata::{Catalogue, CatalogueOptions, Change, Command, Durability, Reply};
+use mlgw_metadata::{Catalogue, CatalogueOptions, Durability};
 use std::time::{Duration, Instant};
 
 const SEGMENTS: u64 = 100_000;

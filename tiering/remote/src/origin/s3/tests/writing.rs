@@ -5,7 +5,7 @@ use crate::origin::{Content, Origin, OriginError, Streamed, Trailer, UploadOf, U
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use mlgw_metadata::schema::Pair;
+use mlgw_formats::schema::Pair;
 use tokio::sync::oneshot;
 
 const DONE: &str = "HTTP/1.1 200 OK\nETag: \"e\"\nx-amz-version-id: v\nx-amz-request-id: 1\nContent-Length: 0\nConnection: close\n\n";

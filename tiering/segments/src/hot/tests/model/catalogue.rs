@@ -1,13 +1,13 @@
 //! The catalogue of the model: a log that can lose its tail, and rows made by the real `apply`.
 
 use mlgw_common::ids::{BodyId, BucketId, PartNumber};
-use mlgw_metadata::apply::{apply, seq_of};
-use mlgw_metadata::command::{Change, Command, CreateBucket, MirrorBucket, Reject, Reply, SetBucketState};
-use mlgw_metadata::key::Family;
-use mlgw_metadata::schema::{
+use mlgw_formats::command::{Change, Command, CreateBucket, MirrorBucket, Reject, Reply, SetBucketState};
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::{
     Extent, ExtentPage, ObjectVersion, Part, PartRange, Release, SegmentRecord, SegmentUsage, decode, extent,
     meta, object, part, release, segment, upload, usage,
 };
+use mlgw_metadata::apply::{apply, seq_of};
 use mlgw_metadata::view::{MemoryRows, Rows, View};
 
 use super::disk::Chunk;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use mlgw_metadata::command::{Change, SealSegment};
-use mlgw_metadata::schema::SegmentState;
+use mlgw_formats::command::{Change, SealSegment};
+use mlgw_formats::schema::SegmentState;
 
 use super::disk::{File, HEADER};
 use super::world::{Broken, World};

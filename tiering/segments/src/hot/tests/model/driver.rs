@@ -1,8 +1,8 @@
 //! Carries out the real decisions of compaction, one step an action.
 
 use mlgw_common::ids::SegmentId;
-use mlgw_metadata::command::{Change, Command, FenceSegment, Reject, RelocateExtent, RemoveSegment, Reply};
-use mlgw_metadata::schema::{SegmentState, segment};
+use mlgw_formats::command::{Change, Command, FenceSegment, Reject, RelocateExtent, RemoveSegment, Reply};
+use mlgw_formats::schema::{SegmentState, segment};
 
 use super::catalogue::Named;
 use super::disk::File;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::APPEND_AGAIN_MAX;
-use mlgw_metadata::command::{
+use mlgw_formats::command::{
     AbortUpload, Change, Command, CompleteUpload, Conditions, CreateSegment, CreateUpload, DeleteObject,
     NamedPart, ObjectChange, ObjectCommand, PutObject, PutPart, Reject, ReleaseBody, Reply, SealSegment,
 };
-use mlgw_metadata::schema::{Extent, ExtentPage, ObjectVersion, Part, Upload};
+use mlgw_formats::schema::{Extent, ExtentPage, ObjectVersion, Part, Upload};
 
 use super::catalogue::Catalogue;
 use super::disk::{Chunk, Disk, File, HEAD, HEADER};

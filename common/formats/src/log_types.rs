@@ -1,12 +1,12 @@
 //! The types that openraft is set up with.
 
-use super::batch::{Batch, Outcomes};
+use crate::log_batch::{Batch, Outcomes};
 use openraft::impls::leader_id_adv::LeaderId;
 use openraft::{BasicNode, OptionalSend, RaftTypeConfig};
 
 /// Our choice of types.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Types;
+pub struct Types;
 
 impl RaftTypeConfig for Types {
     type D = Batch;
@@ -31,17 +31,17 @@ impl RaftTypeConfig for Types {
 }
 
 /// A log id.
-pub(crate) type LogId = openraft::alias::LogIdOf<Types>;
+pub type LogId = openraft::alias::LogIdOf<Types>;
 /// A log entry.
-pub(crate) type Entry = <Types as RaftTypeConfig>::Entry;
+pub type Entry = <Types as RaftTypeConfig>::Entry;
 /// A vote.
-pub(crate) type Vote = <Types as RaftTypeConfig>::Vote;
+pub type Vote = <Types as RaftTypeConfig>::Vote;
 /// A membership and the entry that set it.
-pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<Types>;
+pub type StoredMembership = openraft::alias::StoredMembershipOf<Types>;
 /// A snapshot's position.
-pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<Types>;
+pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<Types>;
 /// Takes an outcome where it is wanted, on the thread that has it.
-pub(crate) struct Route<T>(pub(crate) Box<dyn FnOnce(T) + Send>);
+pub struct Route<T>(pub Box<dyn FnOnce(T) + Send>);
 
 impl<T: OptionalSend + 'static> openraft::raft::responder::Responder<Types, T> for Route<T> {
     fn on_complete(self, result: T) {

@@ -3,11 +3,11 @@
 //! A log entry: format (1), kind (0 blank, 1 commands, 2 membership), term and node of its leader
 //! (64 bits each, big-endian), then the batch or the membership record. Its index is its key.
 
-use super::batch::Batch;
-use super::types::{Entry, LogId, StoredMembership, Vote};
+use crate::log_batch::Batch;
+use crate::log_types::{Entry, LogId, StoredMembership, Vote};
 use crate::schema::meta::{LogPosition, Member, MembershipRecord, Voters};
 use crate::schema::{self, FORMAT};
-use crate::store_error::StoreError;
+use crate::format_error::FormatError;
 use bytes::Bytes;
 use openraft::impls::leader_id_adv::LeaderId;
 use openraft::{BasicNode, EntryPayload, Membership};
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const HEAD_BYTES: usize = 18;
 
 /// An entry as the log keeps it.
-pub(crate) fn encode(entry: &Entry) -> Vec<u8> {
+pub fn encode(entry: &Entry) -> Vec<u8> {
     let (kind, membership): (u8, _) = match &entry.payload {
         EntryPayload::Blank => (0, None),
         EntryPayload::Normal(_) => (1, None),
@@ -38,17 +38,17 @@ pub(crate) fn encode(entry: &Entry) -> Vec<u8> {
 }
 
 /// The log id of the entry in `bytes`.
-pub(crate) fn log_id(index: u64, bytes: &[u8]) -> Result<LogId, StoreError> {
-    let head = bytes.first_chunk::<HEAD_BYTES>().ok_or_else(|| StoreError("a log entry is cut".into()))?;
+pub fn log_id(index: u64, bytes: &[u8]) -> Result<LogId, FormatError> {
+    let head = bytes.first_chunk::<HEAD_BYTES>().ok_or_else(|| FormatError("a log entry is cut".into()))?;
     let number = |at: usize| head[at..at + 8].iter().fold(0u64, |n, &b| n << 8 | u64::from(b));
     if head[0] != FORMAT {
-        return Err(StoreError(format!("a log entry has format {}", head[0])));
+        return Err(FormatError(format!("a log entry has format {}", head[0])));
     }
     Ok(LogId::new(LeaderId { term: number(2), node_id: number(10) }, index))
 }
 
 /// The entry in `bytes`.
-pub(crate) fn decode(index: u64, bytes: Vec<u8>) -> Result<Entry, StoreError> {
+pub fn decode(index: u64, bytes: Vec<u8>) -> Result<Entry, FormatError> {
     let log_id = log_id(index, &bytes)?;
     let kind = bytes[1];
     let payload = match kind {
@@ -58,36 +58,36 @@ pub(crate) fn decode(index: u64, bytes: Vec<u8>) -> Result<Entry, StoreError> {
             EntryPayload::Normal(Batch::decode(encoded)?)
         }
         2 => EntryPayload::Membership(membership(&schema::decode(&bytes[HEAD_BYTES..])?)?.1),
-        other => return Err(StoreError(format!("a log entry has kind {other}"))),
+        other => return Err(FormatError(format!("a log entry has kind {other}"))),
     };
     Ok(Entry { log_id, payload })
 }
 
 /// A log id as a record.
-pub(crate) fn position(log_id: &LogId) -> LogPosition {
+pub fn position(log_id: &LogId) -> LogPosition {
     LogPosition { term: log_id.leader_id.term, node: log_id.leader_id.node_id, index: log_id.index }
 }
 
 /// The log id in a record.
-pub(crate) fn log_id_of(position: &LogPosition) -> LogId {
+pub fn log_id_of(position: &LogPosition) -> LogId {
     LogId::new(LeaderId { term: position.term, node_id: position.node }, position.index)
 }
 
 /// A vote's bytes: its leader as a log position, whose index says whether it is committed.
-pub(crate) fn encode_vote(vote: &Vote) -> Vec<u8> {
+pub fn encode_vote(vote: &Vote) -> Vec<u8> {
     let leader = vote.leader_id;
     schema::encode(&LogPosition { term: leader.term, node: leader.node_id, index: u64::from(vote.committed) })
 }
 
 /// The vote in `bytes`.
-pub(crate) fn decode_vote(bytes: &[u8]) -> Result<Vote, StoreError> {
+pub fn decode_vote(bytes: &[u8]) -> Result<Vote, FormatError> {
     let record: LogPosition = schema::decode(bytes)?;
     let leader_id = LeaderId { term: record.term, node_id: record.node };
     Ok(Vote { leader_id, committed: record.index != 0 })
 }
 
 /// A membership as a record.
-pub(crate) fn stored_record(stored: &StoredMembership) -> MembershipRecord {
+pub fn stored_record(stored: &StoredMembership) -> MembershipRecord {
     membership_record(stored.log_id(), stored.membership())
 }
 
@@ -104,19 +104,19 @@ fn membership_record(log_id: &Option<LogId>, membership: &Membership<u64, BasicN
 }
 
 /// The membership in a record.
-pub(crate) fn stored(record: &MembershipRecord) -> Result<StoredMembership, StoreError> {
+pub fn stored(record: &MembershipRecord) -> Result<StoredMembership, FormatError> {
     let (log_id, membership) = membership(record)?;
     Ok(StoredMembership::new(log_id, membership))
 }
 
-fn membership(record: &MembershipRecord) -> Result<(Option<LogId>, Membership<u64, BasicNode>), StoreError> {
+fn membership(record: &MembershipRecord) -> Result<(Option<LogId>, Membership<u64, BasicNode>), FormatError> {
     let configs = record.configs.iter().map(|set| set.nodes.iter().copied().collect()).collect();
     let nodes: BTreeMap<u64, BasicNode> =
         record.members.iter().map(|m| (m.node, BasicNode { addr: m.address.clone() })).collect();
     let membership = if record.configs.is_empty() {
         Membership::default()
     } else {
-        Membership::new(configs, nodes).map_err(|e| StoreError(e.to_string()))?
+        Membership::new(configs, nodes).map_err(|e| FormatError(e.to_string()))?
     };
     Ok((record.position.as_ref().map(log_id_of), membership))
 }

@@ -8,8 +8,8 @@
 //! in what was synced stays the error it is. The cut is synced before RocksDB sees it, and power that fails
 //! during the cut leaves a file that is cut again.
 
-use super::files;
-use super::frames::{FIRST, Found, HEAD_BYTES, LAST, MIDDLE, WHOLE, frame_at, masked};
+use crate::store_files as files;
+use crate::wal_frames::{FIRST, Found, HEAD_BYTES, LAST, MIDDLE, WHOLE, frame_at, masked};
 use mlgw_common::checksum::crc32c;
 use mlgw_common::regular;
 use std::fs::OpenOptions;
@@ -26,7 +26,7 @@ const TRIED_MAX: usize = 2;
 
 /// Cuts the torn end off the MANIFEST that the RocksDB in `dir` would read, if there is one. A directory in
 /// which something else is in the place of a file is refused first: RocksDB would wait for it.
-pub(super) fn cut_torn_end(dir: &Path) -> io::Result<()> {
+pub fn cut_torn_end(dir: &Path) -> io::Result<()> {
     files::only_regular(dir)?;
     let current = match regular::read_to_string(&dir.join("CURRENT")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -53,7 +53,7 @@ pub(super) fn cut_torn_end(dir: &Path) -> io::Result<()> {
 
 /// Where the first record begins that a power cut tore; none if the file is whole, merely ends
 /// early (which RocksDB takes for its end), or is damaged in another way.
-pub(crate) fn torn_from(bytes: &[u8]) -> Option<usize> {
+pub fn torn_from(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     let mut record = 0;
     let mut inside = false;

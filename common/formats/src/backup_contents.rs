@@ -15,7 +15,7 @@ pub struct Listed {
     /// Their number.
     pub bytes: u64,
     /// Tells the file it is a copy of from another one under the same name.
-    pub(super) source: String,
+    pub source: String,
 }
 
 /// The list of a copy.

@@ -68,23 +68,23 @@ pub(super) fn masked(crc: u32) -> u32 {
 
 /// What a file of frames holds.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Frames {
+pub struct Frames {
     /// The records that verify, each with its offset in the file.
-    pub(crate) records: Vec<(usize, Vec<u8>)>,
+    pub records: Vec<(usize, Vec<u8>)>,
     /// Where the first frame begins that does not verify.
-    pub(crate) bad_at: Option<usize>,
+    pub bad_at: Option<usize>,
 }
 
 impl Frames {
     /// The first record behind the first frame that does not verify.
-    pub(crate) fn after_bad(&self) -> Option<&(usize, Vec<u8>)> {
+    pub fn after_bad(&self) -> Option<&(usize, Vec<u8>)> {
         let bad = self.bad_at?;
         self.records.iter().find(|(at, _)| *at > bad)
     }
 }
 
 /// Reads all frames of a file and keeps the records.
-pub(crate) fn read(bytes: &[u8]) -> Frames {
+pub fn read(bytes: &[u8]) -> Frames {
     let mut records = Vec::new();
     let bad_at = each(bytes, &mut |at, record, _| records.push((at, record.to_vec())));
     Frames { records, bad_at }
@@ -92,7 +92,7 @@ pub(crate) fn read(bytes: &[u8]) -> Frames {
 
 /// Calls `each` with every record of a file that verifies: its offset, its bytes, and whether it is
 /// behind a frame that does not verify. Returns where the first such frame begins.
-pub(crate) fn each(bytes: &[u8], each: &mut dyn FnMut(usize, &[u8], bool)) -> Option<usize> {
+pub fn each(bytes: &[u8], each: &mut dyn FnMut(usize, &[u8], bool)) -> Option<usize> {
     let mut bad_at = None;
     let mut partial: Option<(usize, Vec<u8>)> = None;
     let mut at = 0;

@@ -3,7 +3,7 @@
 //! Encoded, each command is its length (32 bits, little-endian) and its bytes.
 
 use crate::command::{Command, Reject, Reply};
-use crate::store_error::StoreError;
+use crate::format_error::FormatError;
 use bytes::Bytes;
 use prost::Message;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,22 +12,24 @@ use std::sync::Arc;
 
 /// The commands of a log entry.
 #[derive(Clone)]
-pub(crate) struct Batch {
-    pub(crate) commands: Vec<Arc<Command>>,
-    pub(crate) encoded: Bytes,
+pub struct Batch {
+    /// The commands, in order.
+    pub commands: Vec<Arc<Command>>,
+    /// The same commands, encoded.
+    pub encoded: Bytes,
 }
 
 impl Batch {
     /// The commands in `encoded`.
-    pub(crate) fn decode(encoded: Bytes) -> Result<Self, StoreError> {
-        let cut = || StoreError("a batch of commands is cut".into());
+    pub(crate) fn decode(encoded: Bytes) -> Result<Self, FormatError> {
+        let cut = || FormatError("a batch of commands is cut".into());
         let mut commands = Vec::new();
         let mut rest = &encoded[..];
         while !rest.is_empty() {
             let (length, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
             let length = u32::from_le_bytes(*length) as usize;
             let (command, after) = after.split_at_checked(length).ok_or_else(cut)?;
-            let command = Command::decode(command).map_err(|error| StoreError(error.to_string()))?;
+            let command = Command::decode(command).map_err(|error| FormatError(error.to_string()))?;
             commands.push(Arc::new(command));
             rest = after;
         }
@@ -36,7 +38,7 @@ impl Batch {
 }
 
 /// Appends a command to a batch's encoding.
-pub(crate) fn encode_into(command: &Command, into: &mut Vec<u8>) {
+pub fn encode_into(command: &Command, into: &mut Vec<u8>) {
     let length = command.encoded_len();
     assert!(u32::try_from(length).is_ok(), "a command of 4 GiB");
     into.reserve(length + 4);
@@ -72,4 +74,4 @@ impl<'de> Deserialize<'de> for Batch {
 
 /// What the commands of an entry came to, in order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Outcomes(pub(crate) Vec<Result<Reply, Reject>>);
+pub struct Outcomes(pub Vec<Result<Reply, Reject>>);

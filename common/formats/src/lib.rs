@@ -1,0 +1,21 @@
+//! Formats: what mlgw writes to disks and to its log, encoded and decoded. Pure: nothing here opens a file.
+//!
+//! - [`key`], [`schema`]: keys and records of the catalogue's rows;
+//! - [`command`]: changes of the namespace, as the log carries them;
+//! - [`log_batch`], [`log_entry`], [`log_types`]: entries of the log;
+//! - [`store_files`], [`wal_frames`], [`manifest`]: files of the store below the catalogue;
+//! - [`backup_contents`]: the list of what a backup holds.
+//!
+//! Always: what is decoded was checked, and bytes that are wrong return an error; fuzz targets link this package.
+
+pub mod backup_contents;
+pub mod command;
+pub mod key;
+pub mod log_batch;
+pub mod log_entry;
+pub mod log_types;
+pub mod manifest;
+pub mod schema;
+pub mod format_error;
+pub mod store_files;
+pub mod wal_frames;
