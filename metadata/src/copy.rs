@@ -225,7 +225,7 @@ fn checksum(path: &Path, each: &mut dyn FnMut(u64)) -> io::Result<(u32, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTENTS, Contents, Copier};
+    use super::{CONTENTS, Copier, read_contents, verify_contents};
     use crate::offline::unwatched;
     use mlgw_common::Timestamp;
     use std::fs;

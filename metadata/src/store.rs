@@ -10,11 +10,15 @@ pub(crate) mod floor;
 pub(crate) mod links;
 pub(crate) mod log;
 pub(crate) mod log_facts;
+#[cfg(test)]
+mod manifest_tests;
 pub(crate) mod options;
 pub(crate) mod saved_log;
 pub(crate) mod state;
 pub(crate) mod tombstones;
 pub(crate) mod wal;
+#[cfg(test)]
+mod wal_frames_tests;
 
 use crate::store_error::StoreError;
 

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::path::Path;
 
 /// What a disk writes as a whole, or not at all.
-const SECTOR_BYTES: usize = 512;
+pub const SECTOR_BYTES: usize = 512;
 /// The checksum at the beginning of a frame.
 const CRC_BYTES: usize = 4;
 /// So many zeros at a frame's end are tried to be anything else: 65,536 checksums of at most 32 KiB.
@@ -129,7 +129,3 @@ fn could_be_lost(bytes: &[u8], place: &Range<usize>, piece: Range<usize>) -> boo
         matches(crc32c(&tried), &(0..0))
     })
 }
-
-#[cfg(test)]
-#[path = "manifest_tests.rs"]
-mod tests;

@@ -10,17 +10,19 @@
 use mlgw_common::checksum::crc32c;
 use std::ops::Range;
 
-pub(super) const BLOCK_BYTES: usize = 32 << 10;
-pub(super) const HEAD_BYTES: usize = 7;
+/// Bytes of a block of the log.
+pub const BLOCK_BYTES: usize = 32 << 10;
+/// Bytes of the head of a frame.
+pub const HEAD_BYTES: usize = 7;
 
 /// A record that is one frame.
-pub(crate) const WHOLE: u8 = 1;
+pub const WHOLE: u8 = 1;
 /// The first frame of a record.
-pub(crate) const FIRST: u8 = 2;
+pub const FIRST: u8 = 2;
 /// One between the first and the last. RocksDB knows more types; none of them occurs in these files.
-pub(crate) const MIDDLE: u8 = 3;
+pub const MIDDLE: u8 = 3;
 /// The last frame of a record.
-pub(crate) const LAST: u8 = 4;
+pub const LAST: u8 = 4;
 
 /// What is at a place in a file of frames.
 pub(crate) enum Found<'b> {
@@ -62,7 +64,7 @@ pub(crate) fn frame_at(bytes: &[u8], at: usize) -> Found<'_> {
 }
 
 /// RocksDB's mask, which keeps the checksum of a checksum from being a special one.
-pub(super) fn masked(crc: u32) -> u32 {
+pub fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
@@ -139,56 +141,4 @@ pub fn each(bytes: &[u8], each: &mut dyn FnMut(usize, &[u8], bool)) -> Option<us
         bad_at.get_or_insert(from);
     }
     bad_at
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Frames, read};
-    use rocksdb::{DB, Options};
-
-    /// A store's write-ahead log with these values, one write each.
-    fn write_ahead_log(values: &[Vec<u8>]) -> Vec<u8> {
-        let dir = tempfile::tempdir().unwrap();
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        let db = DB::open(&options, dir.path()).unwrap();
-        for value in values {
-            db.put(b"k", value).unwrap();
-        }
-        drop(db);
-        let mut logs: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().map(|e| e.path()).collect();
-        logs.retain(|path| path.extension().is_some_and(|e| e == "log"));
-        assert_eq!(logs.len(), 1);
-        std::fs::read(&logs[0]).unwrap()
-    }
-
-    #[test]
-    fn records_of_a_real_log_are_read_whatever_their_length() {
-        let values: Vec<Vec<u8>> =
-            [0, 1, 100, 32_000, 40_000, 200_000].iter().map(|&n| vec![7u8; n]).collect();
-        let bytes = write_ahead_log(&values);
-        let Frames { records, bad_at } = read(&bytes);
-        assert_eq!((records.len(), bad_at), (values.len(), None));
-        for ((_, record), value) in records.iter().zip(&values) {
-            assert!(record.ends_with(value));
-        }
-    }
-
-    #[test]
-    fn a_flipped_bit_is_seen_and_what_follows_is_found() {
-        let values: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; 3000]).collect();
-        let bytes = write_ahead_log(&values);
-        let whole = read(&bytes);
-        for at in (0..bytes.len()).step_by(977) {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 4;
-            let found = read(&damaged);
-            assert!(found.bad_at.is_some_and(|bad| bad <= at), "byte {at}");
-            assert!(found.records.len() + 2 >= whole.records.len(), "byte {at}");
-            assert!(found.records.iter().all(|record| whole.records.contains(record)), "byte {at}");
-        }
-        let cut = read(&bytes[..bytes.len() - 1]);
-        assert_eq!(cut.records.len(), values.len() - 1);
-        assert!(cut.bad_at.is_some() && cut.after_bad().is_none());
-    }
 }

@@ -1,8 +1,8 @@
 //! Torn ends of made-up MANIFESTs, and of RocksDB's own.
 
-use super::super::frames::{BLOCK_BYTES, FIRST, HEAD_BYTES, LAST, MIDDLE, WHOLE, masked};
-use super::super::{options, state::StateDb};
-use super::{SECTOR_BYTES, torn_from};
+use mlgw_formats::wal_frames::{BLOCK_BYTES, FIRST, HEAD_BYTES, LAST, MIDDLE, WHOLE, masked};
+use super::{options, state::StateDb};
+use mlgw_formats::manifest::{SECTOR_BYTES, torn_from};
 use crate::view::{Changes, Rows};
 use mlgw_common::checksum::crc32c;
 use proptest::prelude::*;
