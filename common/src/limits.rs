@@ -385,3 +385,6 @@ const _: () = {
     assert!(POLICY_BYTES_MAX < PROPOSE_BYTES_MAX);
     assert!((4 + OWN_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
 };
+
+/// Longest name in a policy: of a rule, a template or a profile.
+pub const POLICY_NAME_BYTES_MAX: usize = 64;

@@ -4,18 +4,27 @@
 //! - [`command`]: changes of the namespace, as the log carries them;
 //! - [`log_batch`], [`log_entry`], [`log_types`]: entries of the log;
 //! - [`store_files`], [`wal_frames`], [`manifest`]: files of the store below the catalogue;
+//! - [`segment_header`], [`segment_record`], [`segment_payload`], [`segment_zstd`]: segment files;
+//! - [`decision_entry`], [`decision_lines`], [`decision_words`]: the log of placement decisions;
 //! - [`backup_contents`]: the list of what a backup holds.
 //!
 //! Always: what is decoded was checked, and bytes that are wrong return an error; fuzz targets link this package.
 
 pub mod backup_contents;
 pub mod command;
+pub mod decision_entry;
+pub mod decision_lines;
+pub mod decision_words;
+pub mod format_error;
 pub mod key;
 pub mod log_batch;
 pub mod log_entry;
 pub mod log_types;
 pub mod manifest;
 pub mod schema;
-pub mod format_error;
+pub mod segment_header;
+pub mod segment_payload;
+pub mod segment_record;
+pub mod segment_zstd;
 pub mod store_files;
 pub mod wal_frames;

@@ -3,11 +3,11 @@
 //! A log entry: format (1), kind (0 blank, 1 commands, 2 membership), term and node of its leader
 //! (64 bits each, big-endian), then the batch or the membership record. Its index is its key.
 
+use crate::format_error::FormatError;
 use crate::log_batch::Batch;
 use crate::log_types::{Entry, LogId, StoredMembership, Vote};
 use crate::schema::meta::{LogPosition, Member, MembershipRecord, Voters};
 use crate::schema::{self, FORMAT};
-use crate::format_error::FormatError;
 use bytes::Bytes;
 use openraft::impls::leader_id_adv::LeaderId;
 use openraft::{BasicNode, EntryPayload, Membership};

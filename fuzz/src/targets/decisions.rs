@@ -4,7 +4,8 @@
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::{DECISION_WHY_BYTES_MAX, DECISIONS_MAX};
-use mlgw_segments::decisions::{Decided, Entry, What, Why, count_on, read, write};
+use mlgw_formats::decision_entry::{Decided, Entry, What, Why};
+use mlgw_segments::decisions::{count_on, read, write};
 
 /// The file.
 pub fn run(data: &[u8]) {

@@ -7,8 +7,8 @@
 
 use crate::memory::{Account, MemoryGrant, blocks_of};
 use bytes::Bytes;
-use mlgw_segments::hot::Payload;
-use mlgw_segments::hot::compress;
+use mlgw_formats::segment_payload::Payload;
+use mlgw_formats::segment_zstd::compress;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::Semaphore;

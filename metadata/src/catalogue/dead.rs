@@ -112,7 +112,7 @@ mod tests {
             assert!(dead.0.lock().chunks <= DEAD_CHUNKS_MAX);
         }
         let known = dead.0.lock();
-        assert_eq!(known.chunks, known.segments.values().map(Vec::len).sum());
+        assert_eq!(known.chunks, known.segments.values().map(Vec::len).sum::<usize>());
         drop(known);
         assert!(!dead.of(SegmentId(100)).contains(0), "little was known of it");
     }

@@ -1,10 +1,10 @@
 //! Torn ends of made-up MANIFESTs, and of RocksDB's own.
 
-use mlgw_formats::wal_frames::{BLOCK_BYTES, FIRST, HEAD_BYTES, LAST, MIDDLE, WHOLE, masked};
 use super::{options, state::StateDb};
-use mlgw_formats::manifest::{SECTOR_BYTES, torn_from};
 use crate::view::{Changes, Rows};
 use mlgw_common::checksum::crc32c;
+use mlgw_formats::manifest::{SECTOR_BYTES, torn_from};
+use mlgw_formats::wal_frames::{BLOCK_BYTES, FIRST, HEAD_BYTES, LAST, MIDDLE, WHOLE, masked};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;

@@ -21,8 +21,7 @@ fn write_ahead_log(values: &[Vec<u8>]) -> Vec<u8> {
 
 #[test]
 fn records_of_a_real_log_are_read_whatever_their_length() {
-    let values: Vec<Vec<u8>> =
-        [0, 1, 100, 32_000, 40_000, 200_000].iter().map(|&n| vec![7u8; n]).collect();
+    let values: Vec<Vec<u8>> = [0, 1, 100, 32_000, 40_000, 200_000].iter().map(|&n| vec![7u8; n]).collect();
     let bytes = write_ahead_log(&values);
     let Frames { records, bad_at } = read(&bytes);
     assert_eq!((records.len(), bad_at), (values.len(), None));

@@ -33,7 +33,7 @@ pub const PATTERNS_MAX: usize = 1_000;
 /// Bytes that all instances of templates may come to: four files of the largest size.
 pub const INSTANCES_BYTES_MAX: usize = 4 << 20;
 /// Bytes of an id or of another name that a file gives.
-pub const NAME_BYTES_MAX: usize = 64;
+pub const NAME_BYTES_MAX: usize = mlgw_common::limits::POLICY_NAME_BYTES_MAX;
 /// First bytes of an object that a framework may look at; a tar's magic ends at byte 262.
 pub const FIRST_BYTES: usize = 512;
 /// Beyond it whole numbers are no longer exact in a double.

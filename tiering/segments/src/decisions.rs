@@ -9,14 +9,11 @@
 //! Entries are appended to a small file once a second, without a sync ([`kept`]). When power fails the last
 //! ones may be missing and the last line torn; nothing depends on them.
 
-mod entry;
 mod kept;
-mod lines;
-mod words;
 
-pub use entry::{Decided, Entry, RuleName, What, Why};
 pub use kept::{FILE_NAMES, KeepError, check_file};
-pub use words::{Kind, Outcome, Place, Reason};
+use mlgw_formats::decision_entry::{Decided, Entry};
+pub use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
 
 use kept::Kept;
 use mlgw_common::Clock;

@@ -22,7 +22,6 @@ mod disposable;
 mod file;
 mod files;
 mod floor;
-mod header;
 mod holds;
 mod holes;
 mod in_hand;
@@ -34,12 +33,10 @@ mod mend;
 mod metrics;
 mod options;
 mod pace;
-mod payload;
 mod pins;
 mod placing;
 mod queue;
 mod read;
-pub mod record;
 mod recovery;
 mod relief;
 mod replace;
@@ -52,8 +49,8 @@ pub(crate) mod state_file;
 mod verify;
 mod volumes;
 mod writer;
-pub mod zstd;
 
+use mlgw_formats::segment_record as record;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
@@ -79,15 +76,14 @@ pub use compaction::{CompactionSettings, CompactionStatus, StepError};
 pub use dirs::SegmentDirs;
 pub use file::{FileCall, Intercept, Step, segment_file_name, segment_of_file_name};
 pub use floor::{floor_in, unnamed_after};
-pub use header::{HeaderFault, SEGMENT_HEADER_BYTES, SEGMENT_VERSION, SegmentHeader};
 pub use holds::Hold;
 pub use map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
 pub use marks::{Adopted, MARK_FILE_NAME, MarkError, adopt, check_marks, pass_mark, read_mark, write_mark};
 pub use mend::{mend_headers, put_names_right};
 pub use metrics::HotMetrics;
+use mlgw_formats::segment_payload::Payload;
 pub use options::{HotOptions, OpenError};
 pub use pace::Pace;
-pub use payload::Payload;
 pub use pins::{Keeping, SegmentPin};
 pub use placing::{Leaving, Order, PlacingSettings, PlacingStatus};
 pub use read::{Fault, ReadError};
@@ -98,7 +94,6 @@ pub use scan::Scanned;
 pub(crate) use scrub::SCRUB_FORMAT;
 pub use scrub::{BadBlock, Compared, Proofs, SHARES, Scrub, ScrubOptions, ScrubStatus};
 pub use space::BALLAST_FILE_NAME;
-pub use zstd::compress;
 
 use admission::Admitted;
 pub(crate) use away::LEFTOVERS_FORMAT;
@@ -585,7 +580,7 @@ pub struct ChunkAt {
 
 impl Inner {
     /// Where a segment is, for the log of decisions.
-    fn place_of(&self, segment: SegmentId) -> decisions::Place {
+    pub(crate) fn place_of(&self, segment: SegmentId) -> decisions::Place {
         match self.shared.segments.map.place(segment).map(|place| place.tier) {
             Some(catalogue::COLD) => decisions::Place::Cold,
             Some(catalogue::UPSTREAM) => decisions::Place::Upstream,

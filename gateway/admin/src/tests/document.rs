@@ -204,7 +204,7 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
 
 #[test]
 fn every_word_of_a_decision_is_in_the_document() {
-    use mlgw_segments::decisions::{Kind, Outcome, Place, Reason};
+    use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
     let said = |property: &str| {
         let document = document();
         let words = &document["components"]["schemas"]["DecisionInfo"]["properties"][property]["enum"];

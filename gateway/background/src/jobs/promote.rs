@@ -4,8 +4,10 @@
 use super::census::{self, Census};
 use super::{Outcome, Stop, Work, parts, shuffle};
 use mlgw_common::SegmentId;
+use mlgw_formats::decision_entry::{Decided, What, Why};
+use mlgw_formats::decision_words::{Kind, Place};
 use mlgw_formats::schema::{Found, JobOrder};
-use mlgw_segments::decisions::{self, Decided, Kind, Place, What, Why};
+use mlgw_segments::decisions;
 use mlgw_segments::hot::Order;
 use mlgw_segments::hot::UPSTREAM_TIER;
 use std::sync::Arc;

@@ -10,9 +10,11 @@ use mlgw_cache::bound::{BoundBucket, Warmed};
 use mlgw_cache::copies::Copies;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::JOB_OBJECTS_MAX;
+use mlgw_formats::decision_entry::{Decided, What, Why};
+use mlgw_formats::decision_words::Kind;
 use mlgw_formats::schema::{Bucket, Found, JobOrder, JobProgress};
 use mlgw_remote::origin::OriginError;
-use mlgw_segments::decisions::{self, Decided, Kind, What, Why};
+use mlgw_segments::decisions;
 use std::sync::Arc;
 
 /// Copies make room for others from 92 percent on; with more than this a dataset would drive itself out.

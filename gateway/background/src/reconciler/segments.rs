@@ -7,7 +7,7 @@
 
 use mlgw_common::limits::{ORDER_SEGMENTS_MAX, ROUND_OBJECTS_MAX};
 use mlgw_common::{BodyId, SegmentId};
-use mlgw_segments::decisions::RuleName;
+use mlgw_formats::decision_entry::RuleName;
 use mlgw_segments::hot::{Leaving, Order};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mlgw_api::{DecisionInfo, DecisionList};
 use mlgw_common::ByteSize;
-use mlgw_segments::decisions::Kind;
+use mlgw_formats::decision_words::Kind;
 
 #[derive(Debug, Args)]
 pub struct DecisionsArgs {

@@ -15,8 +15,8 @@ use super::Inner;
 use super::evict::Tally;
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
-use mlgw_segments::decisions::{Outcome, Reason};
-use mlgw_segments::hot::SEGMENT_HEADER_BYTES;
+use mlgw_formats::decision_words::{Outcome, Reason};
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 

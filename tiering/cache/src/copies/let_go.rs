@@ -10,7 +10,8 @@
 use super::ledger::Gone;
 use super::{Copies, Inner};
 use mlgw_common::ids::{BucketId, SegmentId};
-use mlgw_segments::decisions::{Decided, Kind, Outcome, Place, What, Why};
+use mlgw_formats::decision_entry::{Decided, What, Why};
+use mlgw_formats::decision_words::{Kind, Outcome, Place};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

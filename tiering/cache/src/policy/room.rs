@@ -6,8 +6,8 @@
 
 use super::{Inner, Keeper, unread};
 use crate::copies::{Copies, KeptCursor, KeptPage, WeakCopies};
+use mlgw_formats::decision_words::Reason;
 use mlgw_policies::engine::Advice;
-use mlgw_segments::decisions::Reason;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

@@ -4,9 +4,10 @@
 //! aside for the next one, so there are two at most. Nothing is synced. When power fails, lines may be
 //! missing and the last one torn: what is no line is passed over.
 
-use super::{Entry, lines};
 use mlgw_common::limits::DECISIONS_FILE_BYTES_MAX;
 use mlgw_common::regular;
+use mlgw_formats::decision_entry::Entry;
+use mlgw_formats::decision_lines;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -72,7 +73,7 @@ impl Kept {
     }
 
     fn try_write(&mut self, entries: &[Entry]) -> io::Result<()> {
-        let lines = lines::of(entries)?;
+        let lines = decision_lines::of(entries)?;
         if self.bytes > 0 && self.bytes + lines.len() as u64 > DECISIONS_FILE_BYTES_MAX {
             let path = self.dir.join(NAME);
             std::fs::rename(&path, self.dir.join(BEFORE))?;
@@ -106,7 +107,7 @@ fn read(path: &Path, found: &mut BTreeMap<u64, Entry>) -> io::Result<()> {
     let newer = |format: u32| {
         io::Error::other(format!("it has lines of format {format}, which a newer mlgw wrote: use that one"))
     };
-    if let Some(why) = lines::read(&text, found).map_err(newer)? {
+    if let Some(why) = decision_lines::read(&text, found).map_err(newer)? {
         tracing::warn!(path = %path.display(), why, "decisions are not read");
     }
     Ok(())

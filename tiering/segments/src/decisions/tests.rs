@@ -1,10 +1,12 @@
 //! What is recorded is found again, in its order, and no more than there is room for.
 
-use super::{Decided, Decisions, Entry, Kind, Outcome, Place, Reason, Wanted, What, Why};
+use super::{Decisions, Wanted};
 use mlgw_common::Timestamp;
 use mlgw_common::clock::ManualClock;
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::{DECISIONS_FILE_BYTES_MAX, DECISIONS_MAX};
+use mlgw_formats::decision_entry::{Decided, Entry, What, Why};
+use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;

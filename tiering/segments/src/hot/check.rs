@@ -21,11 +21,11 @@ use mlgw_metadata::store_error::StoreError;
 use super::catalogue::{COLD, HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
 use super::file::{is_copying, segment_file_name, segment_of_file_name};
-use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::location::Location;
 use super::marks::{MARK_FILE_NAME, MARK_NEW_NAME};
 use super::space::BALLAST_FILE_NAME;
 use super::verify::{Wrong, verify};
+use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Extents that are verified together: about 32 MiB of memory.
 const BATCH_EXTENTS: usize = 1 << 18;

@@ -15,8 +15,8 @@ use mlgw_common::regular;
 
 use super::catalogue::{COLD, HOT};
 use super::file::segment_file_name;
-use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::map::Whereabouts;
+use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Where files of segments are.
 #[derive(Clone, Debug, PartialEq, Eq)]

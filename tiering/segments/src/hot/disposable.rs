@@ -5,11 +5,12 @@
 //! was referred to by nothing. After power failure a file that the map does not have is removed by the next
 //! start.
 
-use super::{AppendError, Appended, ChunkAt, HotTier, Inner, Owner, SEGMENT_HEADER_BYTES, scan};
+use super::{AppendError, Appended, ChunkAt, HotTier, Inner, Owner, scan};
 use crate::fair::Lane;
 use crate::hot::location::Location;
 use mlgw_common::ids::{BodyId, SegmentId};
 use mlgw_formats::schema::Extent;
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 use std::io;
 
 impl HotTier {

@@ -24,10 +24,10 @@ use mlgw_metadata::Durability;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::direct::{BLOCK, Direct};
-use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::map::Whereabouts;
 use super::marks::header_of;
 use super::metrics::{Metrics, add};
+use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// A call that changes segment files or makes them durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

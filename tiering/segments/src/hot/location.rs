@@ -6,7 +6,7 @@ use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX};
 use mlgw_formats::schema::{Encoding, Extent};
 
-use super::record::{HEAD_BYTES_MAX, HEAD_FIXED_BYTES};
+use mlgw_formats::segment_record::{HEAD_BYTES_MAX, HEAD_FIXED_BYTES};
 
 /// Where a stored chunk lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

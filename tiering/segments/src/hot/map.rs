@@ -10,7 +10,7 @@ use mlgw_common::Timestamp;
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_formats::schema::{SegmentClass, SegmentRecord};
 
-pub use super::header::NewSegment;
+pub use mlgw_formats::segment_header::NewSegment;
 
 /// A segment that the catalogue holds for open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,10 +30,10 @@ use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use super::check::is_of;
 use super::dirs::SegmentDirs;
 use super::file::{segment_file_name, segment_of_file_name};
-use super::header::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::map::SegmentMap;
 use super::options::HotOptions;
 use super::scan::Scan;
+use mlgw_formats::segment_header::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// The name of the mark of a directory.
 pub const MARK_FILE_NAME: &str = "owner";

@@ -15,10 +15,10 @@ use mlgw_metadata::offline::Offline;
 use super::check::is_of;
 use super::dirs::SegmentDirs;
 use super::file::{segment_file_name, segment_of_file_name};
-use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::map::NewSegment;
 use super::marks::is_foreign;
 use super::scan::Scan;
+use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// How a file is called while it moves to its name; the next run goes on from there.
 const MOVING: &str = ".moving";

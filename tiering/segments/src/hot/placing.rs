@@ -37,8 +37,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::space::Space;
-use crate::decisions::{Reason, RuleName, Why};
 use choose::Fill;
+use mlgw_formats::decision_entry::{RuleName, Why};
+use mlgw_formats::decision_words::Reason;
 
 /// How segments are moved between tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,8 +19,8 @@ use tokio::sync::{Semaphore, oneshot};
 use super::AppendError;
 use super::holds::Hold;
 use super::location::Location;
-use super::payload::Payload;
-use super::record::Owner;
+use mlgw_formats::segment_payload::Payload;
+use mlgw_formats::segment_record::Owner;
 
 pub(super) struct Pending {
     pub(super) owner: Owner,

@@ -28,9 +28,9 @@ use super::files::{Files, Opened};
 use super::holes::Holes;
 use super::location::Location;
 use super::metrics::{Metrics, add};
-use super::payload::Payload;
-use super::record::{Head, Owner, Place, RecordFault};
 use crate::fair::{DiskQueues, Fair, Lane, Turn};
+use mlgw_formats::segment_payload::Payload;
+use mlgw_formats::segment_record::{Head, Owner, Place, RecordFault};
 use mlgw_remote::upstream::UpstreamError;
 use unanswered::Reads;
 

@@ -28,11 +28,11 @@ use mlgw_common::{Identity, Lineage};
 use super::catalogue::{HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
 use super::file::{Disk, is_copying, segment_file_name, segment_of_file_name};
-use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::map::{MapError, OpenSegment, SegmentMap, Whereabouts};
 use super::marks::{MARK_FILE_NAME, MARK_NEW_NAME, header_of};
 use super::scan::{Scan, Scanned};
 use super::space::BALLAST_FILE_NAME;
+use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Why the segments left open could not be sealed.
 #[derive(Debug, thiserror::Error)]

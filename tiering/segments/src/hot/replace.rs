@@ -11,9 +11,10 @@ use mlgw_formats::schema::{Encoding, Extent};
 use mlgw_metadata::Catalogue;
 
 use super::compaction::{Live, StepError, To, blocking, chunk_owner, move_one};
-use super::record::Owner;
-use super::{HotTier, Payload, ReadError};
+use super::{HotTier, ReadError};
 use crate::fair::Lane;
+use mlgw_formats::segment_payload::Payload;
+use mlgw_formats::segment_record::Owner;
 
 /// A chunk as it is stored.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use mlgw_metadata::offline::Watch;
 
 use super::dirs::SegmentDirs;
 use super::file::{segment_of_aside_name, segment_of_file_name};
-use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::scan::Scan;
+use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// A body, or a part of one, as far as its records are found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,9 +9,11 @@ use std::os::unix::fs::FileExt;
 
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 
-use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use super::record::{HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Owner, Place, peek_lengths};
 use crate::fair::{Fair, Lane};
+use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use mlgw_formats::segment_record::{
+    HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Owner, Place, peek_lengths,
+};
 
 /// Bytes read from the file at a time.
 const WINDOW_BYTES: usize = 4 << 20;

@@ -22,10 +22,10 @@ use tokio::sync::{mpsc, oneshot};
 use super::AppendError;
 use super::direct::Direct;
 use super::file::Disk;
-use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::holds::{Hold, Holds};
 use super::map::{MapError, NewSegment, SegmentMap};
 use super::metrics::{Metrics, add};
+use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Pause before a command that the overloaded catalogue put off is tried again.
 const CATALOGUE_RETRY: Duration = Duration::from_millis(100);

@@ -33,18 +33,14 @@ use mlgw_formats::schema::{Extent, SegmentClass};
 use parking_lot::Mutex;
 
 use super::map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
-use super::payload::Payload;
 use super::{Chunk, HotOptions, HotTier, Placement};
+use mlgw_formats::segment_payload::Payload;
 
 /// What the map seeds every segment with.
 pub(super) const SEED: SegmentSeed =
     SegmentSeed { generation: Generation(1), stamp: SegmentStamp(0x1122_3344_5566_7788) };
 
 /// Bytes as lower-case hex.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// The obvious segment map: what was created, and at which length it was sealed.
 #[derive(Default)]
 pub(crate) struct MemoryMap {
@@ -154,7 +150,7 @@ fn chunk(body: u64, data: impl Into<Bytes>) -> Chunk {
 
 /// The same chunk, compressed.
 fn packed(body: u64, data: &[u8]) -> Chunk {
-    let payload = crate::hot::compress(data, 3).expect("it becomes smaller");
+    let payload = mlgw_formats::segment_zstd::compress(data, 3).expect("it becomes smaller");
     Chunk { data: payload, ..chunk(body, Bytes::new()) }
 }
 

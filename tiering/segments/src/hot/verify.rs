@@ -8,7 +8,7 @@ use mlgw_common::ids::SegmentSeed;
 use mlgw_metadata::offline::Referenced;
 
 use super::location::Location;
-use super::record::{Head, Place};
+use mlgw_formats::segment_record::{Head, Place};
 
 /// What is wrong with a record.
 #[derive(Debug, PartialEq, Eq)]

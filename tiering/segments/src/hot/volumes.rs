@@ -11,11 +11,11 @@ use rustix::fs::statvfs;
 use super::catalogue::{COLD, HOT};
 use super::dirs::SegmentDirs;
 use super::file::Disk;
-use super::header::SEGMENT_HEADER_BYTES;
 use super::map::Whereabouts;
 use super::options::OpenError;
 use super::recovery::{Listed, Listing, list_files, sweep};
 use super::space::{Bounds, Space};
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
 /// All directories of segments.
 pub(super) struct Volumes {

@@ -20,15 +20,15 @@ use tokio::sync::oneshot;
 
 use super::AppendError;
 use super::file::Disk;
-use super::header::SEGMENT_HEADER_BYTES;
 use super::location::Location;
 use super::metrics::{Metrics, add};
 use super::queue::{Close, Gather, Pending, Placed, Queue, Taken};
-use super::record::{FLOOR_BYTES, Place, encode_head};
 use super::segments::{OpenFile, Segments};
 use super::space::Space;
 use crate::fair::{DiskQueues, Lane};
 use crate::flash::{Cause, Flash};
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
+use mlgw_formats::segment_record::{FLOOR_BYTES, Place, encode_head};
 
 /// How long appends are refused after a batch failed twice.
 const REFUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);

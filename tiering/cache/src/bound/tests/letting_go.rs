@@ -4,7 +4,7 @@
 use super::{BLOCK, Bench, CacheState, Part, key};
 use crate::copies::block_id;
 use mlgw_common::ids::BucketId;
-use mlgw_segments::decisions::Reason;
+use mlgw_formats::decision_words::Reason;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

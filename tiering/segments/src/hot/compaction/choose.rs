@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use mlgw_common::ids::SegmentId;
 
 use crate::hot::catalogue::{HOT, UPSTREAM};
-use crate::hot::header::SEGMENT_HEADER_BYTES;
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
 /// Percent of a segment that must be dead before it is emptied, while appends lack room and nothing can be
 /// spilled.

@@ -17,13 +17,14 @@ use super::choose::{Aim, Pressure, SegmentFacts, choose};
 use super::dying::Dying;
 use super::job::{End, Event, Job, Step};
 use super::moving::{Picked, StepError, empty};
-use crate::decisions::{Decided, Kind, Outcome, Place, Reason, What, Why};
 use crate::hot::catalogue::HOT;
-use crate::hot::header::SEGMENT_HEADER_BYTES;
 use crate::hot::in_hand::{Claim, Hand};
 use crate::hot::pace::Pace;
 use crate::hot::placing::driver::sweep_objects;
 use crate::hot::{Inner, relief};
+use mlgw_formats::decision_entry::{Decided, What, Why};
+use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
 /// How long a pass that was not requested may take before the next one examines all segments again.
 const TURN: Duration = Duration::from_secs(5);

@@ -61,7 +61,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hot::header::SEGMENT_HEADER_BYTES;
+    use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
     const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -16,13 +16,15 @@ use mlgw_common::limits::{MOVE_BATCH_BYTES_MAX, MOVE_BATCH_CHUNKS_MAX};
 use mlgw_metadata::{Catalogue, ChunkOwner, DeadSet, ProposeError, Reference};
 use tokio::task::JoinSet;
 
-use crate::decisions::{self, Decided, Kind, Outcome, What, Why};
+use crate::decisions;
 use crate::hot::map::Whereabouts;
 use crate::hot::pace::Pace;
-use crate::hot::payload::Payload;
-use crate::hot::record::Owner;
 use crate::hot::scan::{Scan, Step};
 use crate::hot::{AppendError, Inner, Wanted};
+use mlgw_formats::decision_entry::{Decided, What, Why};
+use mlgw_formats::decision_words::{Kind, Outcome};
+use mlgw_formats::segment_payload::Payload;
+use mlgw_formats::segment_record::Owner;
 
 /// How soon a wait ends when the tier stops.
 const STOP_CHECK: Duration = Duration::from_millis(50);

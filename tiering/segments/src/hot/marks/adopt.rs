@@ -20,8 +20,8 @@ use super::{
 use crate::hot::check::is_of;
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::file::{segment_of_file_name, set_aside};
-use crate::hot::header::SEGMENT_HEADER_BYTES;
 use crate::hot::scan::Scan;
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
 /// What adopting a directory found in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use super::{MARK_FILE_NAME, MarkError, Records, admit, read_mark, write_mark};
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::file::segment_file_name;
-use crate::hot::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::hot::map::NewSegment;
+use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 const OURS: Identity = Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(3) };
 const EARLIER: Identity = Identity { incarnation: Incarnation(7), ..OURS };

@@ -140,8 +140,9 @@ fn coldest<'f>(of: impl Iterator<Item = &'f PlacedFacts>, bytes: u64, to: u32) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decisions::{Reason, RuleName};
     use crate::hot::Leaving;
+    use mlgw_formats::decision_entry::RuleName;
+    use mlgw_formats::decision_words::Reason;
     use std::sync::Arc;
 
     fn facts(id: u64, tier: u32, heat: f64) -> PlacedFacts {

@@ -23,19 +23,20 @@ use super::heat::Heat;
 use super::job::{Event, Job, Step, Way};
 use super::room::{Room, no_room};
 use super::store::store;
-use crate::decisions::{Decided, Kind, Outcome, Place, Reason, What, Why};
 use crate::flash::Cause;
 use crate::hot::away::object_of;
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::compaction::choose::SegmentFacts;
 use crate::hot::compaction::driver::look;
 use crate::hot::compaction::{Compaction, Picked, StepError, To, blocking, pick_out};
-use crate::hot::header::SEGMENT_HEADER_BYTES;
 use crate::hot::in_hand::{Claim, Hand};
 use crate::hot::map::Whereabouts;
 use crate::hot::pace::Pace;
-use crate::hot::record::Owner;
 use crate::hot::{Inner, Wanted};
+use mlgw_formats::decision_entry::{Decided, What, Why};
+use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
+use mlgw_formats::segment_record::Owner;
 use mlgw_remote::upstream::ObjectId;
 
 /// How long a pass may take before the next one examines all segments again.

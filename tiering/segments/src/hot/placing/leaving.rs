@@ -13,13 +13,13 @@ use mlgw_metadata::Catalogue;
 
 use super::Leaving;
 use super::driver::{Placer, STOP_CHECK, TURN};
-use crate::decisions::Why;
 use crate::hot::catalogue::HOT;
 use crate::hot::compaction::choose::SegmentFacts;
 use crate::hot::compaction::{Picked, StepError, To, pick_out, seal};
 use crate::hot::in_hand::Hand;
-use crate::hot::record::Owner;
 use crate::hot::{Inner, Wanted};
+use mlgw_formats::decision_entry::Why;
+use mlgw_formats::segment_record::Owner;
 
 impl Leaving {
     pub(super) fn why(&self) -> Why {

@@ -20,8 +20,8 @@ use crate::fair::Turn;
 use crate::hot::away::Remote;
 use crate::hot::files::Opened;
 use crate::hot::metrics::add;
-use crate::hot::record::{Head, Place};
-use crate::hot::zstd::Unpacker;
+use mlgw_formats::segment_record::{Head, Place};
+use mlgw_formats::segment_zstd::Unpacker;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 

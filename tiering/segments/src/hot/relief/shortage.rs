@@ -111,7 +111,7 @@ impl Progress {
 mod tests {
     use super::*;
     use crate::hot::catalogue::{COLD, UPSTREAM};
-    use crate::hot::header::SEGMENT_HEADER_BYTES;
+    use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
     fn segment(id: u64, bytes: u64, referenced_bytes: u64) -> SegmentFacts {
         SegmentFacts {

@@ -1,9 +1,10 @@
 //! Appends: what is answered reads back, in which segments it lies, how many syncs it took.
 
 use super::*;
-use crate::hot::{AppendError, SegmentDirs, SegmentHeader, floor_in, segment_file_name};
+use crate::hot::{AppendError, SegmentDirs, floor_in, segment_file_name};
 use mlgw_common::Incarnation;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, MIB};
+use mlgw_formats::segment_header::SegmentHeader;
 use mlgw_metadata::Durability;
 use proptest::prelude::*;
 

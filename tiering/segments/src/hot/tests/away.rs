@@ -3,9 +3,10 @@
 use super::bench::{Bench, Tuned};
 use super::placing::{OBJECTS, carried_out, filled, reads_back, segments_in};
 use super::*;
-use crate::decisions::{Reason, Why};
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::{Fault, OpenError, Order, PlacingSettings, ReadError, Upstreams, segment_file_name};
+use mlgw_formats::decision_entry::Why;
+use mlgw_formats::decision_words::Reason;
 use mlgw_remote::upstream::fake::{Call, Effect, FakeStore, lake};
 
 fn away(store: &FakeStore, encrypt: bool) -> Tuned {

@@ -184,7 +184,7 @@ proptest! {
         let mut bytes = bytes;
         if bytes.len() > 8 {
             let at = magic_at.index(bytes.len() - 4);
-            bytes[at..at + 4].copy_from_slice(&crate::hot::record::MAGIC);
+            bytes[at..at + 4].copy_from_slice(&mlgw_formats::segment_record::MAGIC);
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("any");

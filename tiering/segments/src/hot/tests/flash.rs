@@ -1,9 +1,10 @@
 //! The flash budget: what can wait does, and is said to; what is needed for space does not.
 
 use super::bench::{Bench, Tuned};
-use crate::decisions::{Kind, Outcome, Reason, Wanted};
+use crate::decisions::Wanted;
 use crate::flash::Cause;
 use crate::hot::CompactionSettings;
+use mlgw_formats::decision_words::{Kind, Outcome, Reason};
 use std::time::Duration;
 
 /// Sealed segments of which two thirds are dead, and a budget that is used up.

@@ -4,9 +4,11 @@
 use super::bench::{Bench, Tuned};
 use super::placing::{carried_out, filled, reads_back};
 use super::*;
-use crate::decisions::{Kind, Reason, RuleName, Wanted};
+use crate::decisions::Wanted;
 use crate::hot::catalogue::{COLD, HOT};
 use crate::hot::{Leaving, Order};
+use mlgw_formats::decision_entry::RuleName;
+use mlgw_formats::decision_words::{Kind, Reason};
 use mlgw_formats::schema::SegmentState;
 use std::collections::{BTreeSet, HashSet};
 

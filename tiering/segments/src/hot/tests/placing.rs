@@ -2,9 +2,11 @@
 
 use super::bench::{Bench, Tuned};
 use super::*;
-use crate::decisions::{Kind, Outcome, Place, Reason, Wanted, Why};
+use crate::decisions::Wanted;
 use crate::hot::catalogue::{COLD, HOT};
 use crate::hot::{FileCall, Intercept, OpenError, Order, PlacingSettings, Step, segment_file_name};
+use mlgw_formats::decision_entry::Why;
+use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
 use mlgw_formats::schema::SegmentState;
 use std::time::Duration;
 

@@ -160,7 +160,7 @@ proptest! {
             let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
             let tier = open(dir.path(), &map).await;
             let bytes = if is_text { text_of(1, length) } else { bytes_of(1, length) };
-            let payload = crate::hot::compress(&bytes, 3);
+            let payload = mlgw_formats::segment_zstd::compress(&bytes, 3);
             assert!(payload.is_some() == is_text || length < 100, "text becomes smaller, noise does not");
             let payload = payload.unwrap_or_else(|| Bytes::from(bytes.clone()).into());
             let extent = append(&tier, Chunk { data: payload, ..chunk(1, bytes.clone()) }).await.unwrap();

@@ -28,7 +28,7 @@ async fn a_chunk_is_replaced_by_what_it_is_compressed_to_and_its_bytes_are_dead(
     let before = bench.extents("text");
     let chunk = bench.tier.stored(&before[1], body).await.unwrap();
     assert!(!chunk.is_first() && chunk.raw().unwrap() == &text[100_000..]);
-    let packed = crate::hot::compress(chunk.raw().unwrap(), 3).unwrap();
+    let packed = mlgw_formats::segment_zstd::compress(chunk.raw().unwrap(), 3).unwrap();
     assert!(bench.tier.replace(&bench.catalogue, chunk, packed).await.unwrap());
     let after = bench.extents("text");
     assert!(after[0] == before[0] && after[1].encoding() == Encoding::Zstd, "{after:?}");
@@ -50,7 +50,7 @@ async fn what_was_replaced_or_deleted_meanwhile_keeps_its_fate() {
     let first = bench.extents("text").remove(0);
     let stored = || async { bench.tier.stored(&first, body).await.unwrap() };
     let (chunk, late, later) = (stored().await, stored().await, stored().await);
-    let packed = crate::hot::compress(chunk.raw().unwrap(), 3).unwrap();
+    let packed = mlgw_formats::segment_zstd::compress(chunk.raw().unwrap(), 3).unwrap();
     assert!(bench.tier.replace(&bench.catalogue, chunk, packed.clone()).await.unwrap());
     let after = bench.extents("text");
     assert!(!bench.tier.replace(&bench.catalogue, late, packed.clone()).await.unwrap());

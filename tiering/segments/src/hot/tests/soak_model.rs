@@ -16,9 +16,9 @@ use crate::hot::PlacingSettings;
 use crate::hot::catalogue::{COLD, HOT};
 use crate::hot::compaction::HeldBack;
 use crate::hot::compaction::choose::{Aim as Compacting, Pressure, SegmentFacts, choose as to_empty};
-use crate::hot::header::SEGMENT_HEADER_BYTES;
 use crate::hot::placing::choose::{Aim as Spilling, Fill, PlacedFacts, choose as to_spill};
 use crate::hot::relief::shortage::{Given, Prospects};
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -3,19 +3,22 @@
 //! Always: what is compressed says how long each of its blocks is as stored, in the bytes of the record's
 //! extra; who moves a chunk elsewhere copies both as they are.
 
+use crate::schema::Encoding;
 use bytes::Bytes;
-use mlgw_formats::schema::Encoding;
 
-use super::record::Head;
+use crate::segment_record::Head;
 
 /// The bytes of a chunk as they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
-    pub(super) stored: Bytes,
-    pub(super) encoding: Encoding,
+    /// The bytes as they are stored.
+    pub stored: Bytes,
+    /// How they are encoded.
+    pub encoding: Encoding,
     /// What stands between key and table of its record: nothing where it is raw.
-    pub(super) extra: Bytes,
-    pub(super) logical_bytes: usize,
+    pub extra: Bytes,
+    /// Bytes of the chunk before encoding.
+    pub logical_bytes: usize,
 }
 
 impl Payload {
@@ -27,7 +30,7 @@ impl Payload {
     }
 
     /// What a record of this head holds.
-    pub(super) fn of(head: &Head<'_>, stored: Bytes) -> Self {
+    pub fn of(head: &Head<'_>, stored: Bytes) -> Self {
         let (encoding, logical_bytes) = (head.encoding, head.logical_bytes);
         Self { stored, encoding, extra: Bytes::copy_from_slice(head.extra), logical_bytes }
     }

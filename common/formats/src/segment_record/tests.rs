@@ -67,7 +67,7 @@ fn verified(place: Place, bytes: &[u8]) -> Option<Vec<u8>> {
 #[test]
 fn the_bytes_of_version_1_stay_as_they_are() {
     let bytes = record(HERE, &owner(), b"0123456789");
-    assert_eq!(crate::hot::tests::hex(&bytes), GOLDEN);
+    assert_eq!(mlgw_common::hex::text(&bytes), GOLDEN);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn an_unknown_encoding_is_named_and_never_read() {
 fn blocks_of_a_compressed_record_are_found_by_their_stored_lengths() {
     let payload = packed([5, 3]);
     let bytes = record_of(HERE, &owner(), &payload);
-    assert_eq!(crate::hot::tests::hex(&bytes), GOLDEN_PACKED);
+    assert_eq!(mlgw_common::hex::text(&bytes), GOLDEN_PACKED);
     let head = Head::decode(HERE, &bytes).unwrap();
     assert_eq!((head.encoding, head.stored_bytes, head.logical_bytes), (Encoding::Zstd, 8, 70_000));
     assert_eq!((head.blocks(), head.block(0), head.block(1)), (2, 0..5, 5..8));

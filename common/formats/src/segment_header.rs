@@ -7,11 +7,11 @@
 //!
 //! Version 2 carries the segment's stamp and its owner. A segment without a stamp has a header of version 1.
 
+use crate::schema::SegmentClass;
 use mlgw_common::checksum::crc32c;
 use mlgw_common::ids::{Generation, SegmentId, SegmentSeed, SegmentStamp};
 use mlgw_common::limits::BLOCK_BYTES;
 use mlgw_common::{ClusterId, Identity, Incarnation, Timestamp};
-use mlgw_formats::schema::SegmentClass;
 
 /// Length of the header; the first record begins here.
 pub const SEGMENT_HEADER_BYTES: u64 = 64;
@@ -216,7 +216,7 @@ mod tests {
     fn the_bytes_of_each_version_stay_as_they_are() {
         for (header, golden) in [(golden(), GOLDEN), (golden_2(), GOLDEN_2)] {
             let bytes = header.encode();
-            assert_eq!(crate::hot::tests::hex(&bytes), golden);
+            assert_eq!(mlgw_common::hex::text(&bytes), golden);
             assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Always: an entry counts on without an end, whatever it was read as; its sums stay at the greatest number.
 
-use super::words::{Kind, Outcome, Place, Reason};
+use crate::decision_words::{Kind, Outcome, Place, Reason};
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::DECISION_WHY_BYTES_MAX;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Bytes of a rule's id, as the language takes.
-const RULE_BYTES_MAX: usize = mlgw_policies::language::limits::NAME_BYTES_MAX;
+const RULE_BYTES_MAX: usize = mlgw_common::limits::POLICY_NAME_BYTES_MAX;
 /// What succeeds and is alike within this time is one entry.
 const ALIKE_MS: i64 = 1000;
 /// The same of what does not succeed, which is tried again and again.
@@ -160,7 +160,9 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub(super) fn begin(seq: u64, now: Timestamp, decided: &Decided<'_>) -> Self {
+    /// Returns the entry of a decision that is made now.
+    #[must_use]
+    pub fn begin(seq: u64, now: Timestamp, decided: &Decided<'_>) -> Self {
         let (segment, bucket, key) = match decided.what {
             What::Segment(segment) => (Some(segment.0), None, ""),
             What::Object(bucket, key) => (None, Some(bucket.0), key),
@@ -187,7 +189,7 @@ impl Entry {
     }
 
     /// Whether a decision of now is one more of the same.
-    pub(super) fn is_alike(&self, now: Timestamp, decided: &Decided<'_>) -> bool {
+    pub fn is_alike(&self, now: Timestamp, decided: &Decided<'_>) -> bool {
         let (segment, bucket) = match decided.what {
             What::Segment(segment) => (Some(segment.0), None),
             What::Object(bucket, _) | What::Objects { bucket, .. } => (None, Some(bucket.0)),
@@ -200,7 +202,8 @@ impl Entry {
             && (0..within).contains(&now.as_millis().saturating_sub(self.at_ms))
     }
 
-    pub(super) fn add(&mut self, now: Timestamp, decided: &Decided<'_>, error: &str) {
+    /// Counts one more decision of the same.
+    pub fn add(&mut self, now: Timestamp, decided: &Decided<'_>, error: &str) {
         let count = match decided.what {
             What::Objects { count, .. } => count,
             What::Segment(_) | What::Object(..) => 1,
@@ -218,7 +221,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::{Decided, Entry, RuleName, What, Why};
-    use crate::decisions::{Kind, Outcome, Place, Reason};
+    use crate::decision_words::{Kind, Outcome, Place, Reason};
     use mlgw_common::Timestamp;
     use mlgw_common::ids::SegmentId;
 

@@ -3,7 +3,7 @@
 //! Always: what is written is read as it was. A file may hold anything: what is no line is passed over, and
 //! of a newer format none is taken for one of ours.
 
-use super::entry::Entry;
+use crate::decision_entry::Entry;
 use mlgw_common::limits::DECISIONS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ struct Line<'a> {
 }
 
 /// The lines of entries.
-pub(super) fn of(entries: &[Entry]) -> serde_json::Result<Vec<u8>> {
+pub fn of(entries: &[Entry]) -> serde_json::Result<Vec<u8>> {
     let mut lines = Vec::new();
     for entry in entries {
         serde_json::to_writer(&mut lines, &Line { v: FORMAT, entry })?;
@@ -38,7 +38,7 @@ pub(super) fn of(entries: &[Entry]) -> serde_json::Result<Vec<u8>> {
 
 /// Adds the entries of a file, of which the newest stay; returns how many lines are passed over and why, if
 /// any are. The error is the number of a newer format.
-pub(super) fn read(text: &[u8], found: &mut BTreeMap<u64, Entry>) -> Result<Option<String>, u32> {
+pub fn read(text: &[u8], found: &mut BTreeMap<u64, Entry>) -> Result<Option<String>, u32> {
     let mut passed_over = (0, String::new());
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let format = serde_json::from_slice::<Format>(line).map_or(FORMAT, |format| format.v);

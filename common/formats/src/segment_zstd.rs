@@ -5,13 +5,13 @@
 //! bytes give exactly the bytes that the block stands for or [`Undecodable`], and nothing is allocated by
 //! what they say.
 
+use crate::schema::Encoding;
 use bytes::Bytes;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, UNPACKERS_KEPT_MAX};
-use mlgw_formats::schema::Encoding;
 use parking_lot::Mutex;
 use zstd_safe::{CCtx, DCtx};
 
-use super::payload::Payload;
+use crate::segment_payload::Payload;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// What every frame that we write begins with. The library would take frames of formats that came before it,
@@ -93,9 +93,29 @@ impl Drop for Unpacker {
 #[cfg(test)]
 mod tests {
     use super::{BLOCK, Payload, Undecodable, Unpacker, compress};
-    use crate::hot::tests::{bytes_of, text_of};
     use mlgw_common::limits::CHUNK_BYTES_MAX;
     use proptest::prelude::*;
+
+    /// `length` bytes that no compression makes smaller.
+    fn bytes_of(body: u64, length: usize) -> Vec<u8> {
+        let mut state = body.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .take(length)
+        .collect()
+    }
+
+    /// `length` bytes of words that differ between bodies and along the way: what compression pays for.
+    fn text_of(body: u64, length: usize) -> Vec<u8> {
+        let words = ["epoch", "loss", "step", "shard", "sample", "batch", "gradient", "0.125", "7", "\n"];
+        let chosen =
+            bytes_of(body, length / 2 + 1).into_iter().map(|byte| words[usize::from(byte) % words.len()]);
+        let mut text = chosen.collect::<Vec<_>>().join(" ").into_bytes();
+        text.truncate(length);
+        text
+    }
 
     fn lengths(payload: &Payload) -> Vec<usize> {
         let (lengths, rest) = payload.extra.as_chunks::<4>();

@@ -11,13 +11,13 @@
 
 use std::ops::Range;
 
+use crate::schema::Encoding;
 use mlgw_common::checksum::BlockIdentity;
 use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId, SegmentSeed};
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, EXTRA_BYTES_MAX, KEY_LEN_MAX, RECORD_HEADER_BYTES};
 use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_formats::schema::Encoding;
 
-use super::payload::Payload;
+use crate::segment_payload::Payload;
 
 /// Length of the head's fixed part.
 pub const HEAD_FIXED_BYTES: usize = 60;
@@ -31,7 +31,7 @@ pub const MAGIC_AT: usize = 4;
 /// The flag of a record whose extra bytes end with the floor of the log.
 const FLAG_FLOOR: u8 = 1;
 /// Bytes of the floor of the log in a record.
-pub(super) const FLOOR_BYTES: usize = 8;
+pub const FLOOR_BYTES: usize = 8;
 const VERSION: u8 = 1;
 const KIND_CHUNK: u8 = 1;
 const CRC_BYTES: usize = 4;
