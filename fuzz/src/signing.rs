@@ -1,15 +1,18 @@
 //! A key that everybody knows, and right signatures by it: a decoder behind a signature is reached
 //! with them only.
 
-use crate::auth::{AuthRules, Authenticated, KeySource, authenticate};
-use crate::credentials::{Key, OWNER, Principal, Secret};
-use crate::query::Query;
-use crate::s3::error::S3Error;
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderValue;
 use http::request::Parts;
 use mlgw_api::Role;
+use mlgw_auth::key::Key;
+use mlgw_auth::principal::Principal;
+use mlgw_auth::{AuthRules, Authenticated, KeySource, authenticate};
+use mlgw_common::Secret;
 use mlgw_common::Timestamp;
+use mlgw_wire::access::OWNER;
+use mlgw_wire::error::S3Error;
+use mlgw_wire::query::Query;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};

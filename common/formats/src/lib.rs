@@ -6,11 +6,13 @@
 //! - [`store_files`], [`wal_frames`], [`manifest`]: files of the store below the catalogue;
 //! - [`segment_header`], [`segment_record`], [`segment_payload`], [`segment_zstd`]: segment files;
 //! - [`decision_entry`], [`decision_lines`], [`decision_words`]: the log of placement decisions;
+//! - [`checksum`]: checksums of objects, by algorithm;
 //! - [`backup_contents`]: the list of what a backup holds.
 //!
 //! Always: what is decoded was checked, and bytes that are wrong return an error; fuzz targets link this package.
 
 pub mod backup_contents;
+pub mod checksum;
 pub mod command;
 pub mod decision_entry;
 pub mod decision_lines;

@@ -20,8 +20,11 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The commands in `encoded`.
-    pub(crate) fn decode(encoded: Bytes) -> Result<Self, FormatError> {
+    /// Returns the commands in `encoded`.
+    ///
+    /// # Errors
+    /// When it is not a batch.
+    pub fn decode(encoded: Bytes) -> Result<Self, FormatError> {
         let cut = || FormatError("a batch of commands is cut".into());
         let mut commands = Vec::new();
         let mut rest = &encoded[..];

@@ -2,11 +2,8 @@
 //! is read of a document or a head and written again is read as the same. A body that is framed for an origin
 //! is one that we read.
 
-use crate::auth::Payload;
-use crate::body::{Algorithm, Body, Terms};
 use crate::input::{Input, run as wait};
-use crate::s3::bound;
-use crate::s3::xml::Xml;
+use crate::onward as bound;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use bytes::Bytes;
@@ -14,11 +11,15 @@ use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
+use mlgw_auth::Payload;
+use mlgw_body::{Body, Terms};
 use mlgw_common::Timestamp;
 use mlgw_common::header_text::metadata_to_wire;
+use mlgw_formats::checksum::Algorithm;
 use mlgw_formats::schema::{Binding, ChecksumAlgorithm, ChecksumKind, EtagKind, ObjectVersion, Pair};
 use mlgw_remote::origin::s3::answers;
 use mlgw_remote::origin::{ListLine, ListPage, ListQuery, Made, OriginError, Trailer, UploadsQuery};
+use mlgw_wire::xml::Xml;
 use std::convert::Infallible;
 use std::time::{Duration, UNIX_EPOCH};
 

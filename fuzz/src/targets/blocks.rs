@@ -1,10 +1,10 @@
 //! Compressed blocks of segments. Any bytes give the bytes that the block stands for or an error, and nothing
 //! else is written; what is compressed here is read back.
 
-use crate::hot::record::{Head, Owner, Place, encode_head};
-use crate::hot::zstd::{Unpacker, compress};
 use mlgw_common::ids::{BodyId, BucketId, Generation, SegmentId, SegmentSeed};
 use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_formats::segment_record::{Head, Owner, Place, encode_head};
+use mlgw_formats::segment_zstd::{Unpacker, compress};
 
 const PLACE: Place = Place { segment: SegmentId(3), seed: SegmentSeed::unstamped(Generation(1)), offset: 64 };
 /// What stands behind a block in memory.

@@ -1,12 +1,12 @@
 //! Whole bodies, with whatever their heads promise. A body that comes out has the length, the MD5 and
 //! the checksum that its head declares.
 
-use crate::auth::Payload;
-use crate::body::{Body, Terms};
 use crate::input::{Input, run as wait};
 use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::StreamBody;
+use mlgw_auth::Payload;
+use mlgw_body::{Body, Terms};
 use std::convert::Infallible;
 
 /// How the body is cut and what it is for, then the head, then the body.
@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
     }
     let (terms, payload) = match kind % 4 {
         0 => (Terms::object(None), Payload::Unsigned),
-        1 => (Terms::object(Some(crate::body::Algorithm::Crc64Nvme)), Payload::UnsignedTrailer),
+        1 => (Terms::object(Some(mlgw_formats::checksum::Algorithm::Crc64Nvme)), Payload::UnsignedTrailer),
         2 => (Terms::document(1000), Payload::Unsigned),
         _ => (Terms::document(1000), Payload::Sha256([7; 32])),
     };
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
         while let Some(more) = body.next().await? {
             bytes.extend_from_slice(&more);
         }
-        Ok::<_, crate::s3::error::S3Error>(bytes)
+        Ok::<_, mlgw_wire::error::S3Error>(bytes)
     });
     let Ok(read) = read else { return };
     assert!(read.len() <= sent.len() && read.len() as u64 <= terms.bytes_max);

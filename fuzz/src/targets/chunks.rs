@@ -1,15 +1,15 @@
 //! The aws-chunked framing. A body is the same however it is cut; a well-formed one comes out as it
 //! went in; a signed one with any byte changed comes out the same or not at all.
 
-use crate::auth::Payload;
-use crate::body::{Body, Terms};
 use crate::input::{Input, run as wait};
-use crate::s3::error::S3Error;
 use crate::signing::{chunk_signature, signed, trailer_signature, verify};
 use bytes::Bytes;
 use http::request::Parts;
 use http_body::Frame;
 use http_body_util::StreamBody;
+use mlgw_auth::Payload;
+use mlgw_body::{Body, Terms};
+use mlgw_wire::error::S3Error;
 use std::convert::Infallible;
 
 const CHECKSUM: &str = "x-amz-checksum-crc32";
@@ -75,7 +75,7 @@ fn signed_bytes(kind: u8, step: u8, mut input: Input<'_>) {
         wire.extend_from_slice(if chunk.is_empty() { b"" } else { b"\r\n" });
     }
     if trailer {
-        let value = crate::body::Algorithm::Crc32.of(&body);
+        let value = mlgw_formats::checksum::Algorithm::Crc32.of(&body);
         let value = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, value);
         let signature = trailer_signature(&signature, &format!("{CHECKSUM}:{value}\n"));
         wire.extend_from_slice(

@@ -4,7 +4,7 @@
 use std::path::{Component, Path};
 
 use mlgw_common::checksum::crc32c;
-use mlgw_metadata::copy::Contents;
+use mlgw_formats::backup_contents::Contents;
 
 /// The text of the list, as it is and with its last line made right.
 pub fn run(data: &[u8]) {

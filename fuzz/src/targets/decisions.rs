@@ -5,7 +5,29 @@ use mlgw_common::Timestamp;
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::{DECISION_WHY_BYTES_MAX, DECISIONS_MAX};
 use mlgw_formats::decision_entry::{Decided, Entry, What, Why};
-use mlgw_segments::decisions::{count_on, read, write};
+use mlgw_formats::decision_lines;
+use std::collections::BTreeMap;
+
+/// The entries of a file, and why lines of it are passed over.
+fn read(text: &[u8]) -> Result<(BTreeMap<u64, Entry>, Option<String>), u32> {
+    let mut found = BTreeMap::new();
+    let passed_over = decision_lines::read(text, &mut found)?;
+    Ok((found, passed_over))
+}
+
+/// The lines of entries.
+fn write(entries: &[Entry]) -> Vec<u8> {
+    decision_lines::of(entries).expect("numbers and text")
+}
+
+/// Whether the entry counts a decision of now as one more of the same; then it has counted it.
+fn count_on(entry: &mut Entry, now: Timestamp, decided: &Decided<'_>, error: &str) -> bool {
+    let is_alike = entry.is_alike(now, decided);
+    if is_alike {
+        entry.add(now, decided, error);
+    }
+    is_alike
+}
 
 /// The file.
 pub fn run(data: &[u8]) {

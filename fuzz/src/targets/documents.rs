@@ -1,7 +1,7 @@
 //! XML: documents that requests carry, and text on its way out. Escaped text is read as it was.
 
-use crate::s3::elements::{CompleteDocument, CreateDocument, DeleteDocument, TaggingDocument};
-use crate::s3::xml::{Unprintable, Xml, element_into, parse};
+use mlgw_wire::elements::{CompleteDocument, CreateDocument, DeleteDocument, TaggingDocument};
+use mlgw_wire::xml::{Unprintable, Xml, element_into, parse};
 
 /// All kinds of documents look at the same bytes; as text, they go out and come in again.
 pub fn run(data: &[u8]) {

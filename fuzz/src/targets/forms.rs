@@ -1,11 +1,11 @@
 //! Forms of PostObject. However a form is cut, its fields are the same, and so is its file.
 
 use crate::input::{Input, run as wait};
-use crate::s3::form::Form;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http_body::Frame;
 use http_body_util::StreamBody;
+use mlgw_body::form::Form;
 use std::convert::Infallible;
 
 type Read = Result<(Vec<(String, String)>, Vec<u8>), ()>;

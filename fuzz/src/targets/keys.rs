@@ -1,6 +1,8 @@
 //! Keys of rows. A key has one form: what is read from it writes it again.
 
-use mlgw_formats::schema::{bucket, extent, object, part, partition, release, segment, upload, usage, version};
+use mlgw_formats::schema::{
+    bucket, extent, object, part, partition, release, segment, upload, usage, version,
+};
 
 /// Every family looks at the same bytes.
 pub fn run(data: &[u8]) {

@@ -1,7 +1,7 @@
 //! What the log keeps: entries, the commands in them, votes, memberships. What decodes is encoded to
 //! bytes that decode to the same.
 
-use mlgw_metadata::inner;
+use crate::log as inner;
 
 /// The first byte says what.
 pub fn run(data: &[u8]) {

@@ -2,8 +2,8 @@
 //! first never asks to keep more than there is, and what it keeps is not torn; records that the second
 //! finds are before the damage or behind it, as it says. Checksums of whole frames are made right first.
 
+use crate::log::{frames, torn_from};
 use mlgw_common::checksum::crc32c;
-use mlgw_metadata::inner::{frames, torn_from};
 
 const HEADER_BYTES: usize = 7;
 

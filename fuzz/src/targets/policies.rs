@@ -1,11 +1,11 @@
 //! POST policies, rightly signed. A form gets no more than its policy grants, and nothing when the
 //! signature is of another policy.
 
-use crate::auth::post::{Fields, verify};
 use crate::input::Input;
 use crate::signing::{ACCESS_KEY, DATE, Keys, NOW, RULES, SCOPE, sign};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use mlgw_auth::post::{Fields, verify};
 
 /// Lines `name:value` of further fields, a blank line, the policy's JSON.
 pub fn run(data: &[u8]) {

@@ -1,6 +1,10 @@
 //! Records of the catalogue. What decodes is encoded and decoded to the same.
 
-use mlgw_formats::schema::{self, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, Mirror, Node, ObjectSummary, ObjectVersion, Part, Partition, Payer, PolicyFiles, PolicyVersion, Release, SegmentRecord, SegmentUsage, Upload};
+use mlgw_formats::schema::{
+    self, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, Mirror, Node, ObjectSummary,
+    ObjectVersion, Part, Partition, Payer, PolicyFiles, PolicyVersion, Release, SegmentRecord, SegmentUsage,
+    Upload,
+};
 
 /// The first byte says of which family.
 pub fn run(data: &[u8]) {

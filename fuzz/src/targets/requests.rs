@@ -3,14 +3,14 @@
 //! names no sub-resource.
 
 use crate::input::Input;
-use crate::query::Query;
-use crate::s3::copy_source::{Source, source_range};
-use crate::s3::headers::{check_headers, hoist};
-use crate::s3::operation::{Operation, Shape, check_query};
-use crate::s3::range;
-use crate::s3::target::Target;
 use http::request::Parts;
 use mlgw_common::ObjectKey;
+use mlgw_wire::copy_source::{Source, source_range};
+use mlgw_wire::headers::{check_headers, hoist};
+use mlgw_wire::operation::{Operation, Shape, check_query};
+use mlgw_wire::query::Query;
+use mlgw_wire::range;
+use mlgw_wire::target::Target;
 
 /// What decides the operation.
 struct Seen<'a>(&'a Parts, &'a Query<'a>);

@@ -2,10 +2,10 @@
 //! them. A head that decodes has the lengths that a peek at it tells, its blocks cover the payload
 //! without gaps, and a byte changed in it or in its payload never verifies.
 
-use crate::hot::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::hot::record::{HEAD_FIXED_BYTES, Head, Place, peek_lengths};
 use mlgw_common::checksum::{BlockIdentity, crc32c};
 use mlgw_common::ids::{BodyId, Generation, SegmentId, SegmentSeed, SegmentStamp};
+use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use mlgw_formats::segment_record::{HEAD_FIXED_BYTES, Head, Place, peek_lengths};
 
 const SEED: SegmentSeed = SegmentSeed { generation: Generation(1), stamp: SegmentStamp(9) };
 const PLACE: Place = Place { segment: SegmentId(3), seed: SEED, offset: 64 };

@@ -2,7 +2,7 @@
 //! as it was, and nothing else of an object is touched.
 
 use crate::input::Input;
-use crate::writeback::record::{
+use crate::write_back_record::{
     Facts, Foreign, MARK, MARK_HEADER, Mark, Timelines, UploadBegins, UploadThere, name_of, unmarked,
 };
 use http::HeaderMap;

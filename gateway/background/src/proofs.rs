@@ -9,9 +9,9 @@
 use md5::{Digest as _, Md5};
 use mlgw_common::hex;
 use mlgw_common::{BucketId, ObjectKey};
+use mlgw_formats::checksum::{self, Algorithm, Running};
 use mlgw_formats::schema::{ChecksumKind, ObjectVersion};
 use mlgw_metadata::Catalogue;
-use mlgw_objects::checksum::{self, Algorithm, Running};
 use mlgw_objects::reader::{BodyReader, part_ranges};
 use mlgw_segments::fair::Lane;
 use mlgw_segments::hot::{Compared, Proofs};

@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderValue};
 use mlgw_common::hex;
-use mlgw_objects::checksum::Algorithm;
+use mlgw_formats::checksum::Algorithm;
 use mlgw_wire::error::{Code, S3Error};
 
 const PREFIX: &str = "x-amz-checksum-";

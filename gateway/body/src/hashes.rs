@@ -1,7 +1,7 @@
 //! Everything that is computed over a body, in one pass and each thing once.
 
 use md5::Md5;
-use mlgw_objects::checksum::{Algorithm, Running};
+use mlgw_formats::checksum::{Algorithm, Running};
 use sha2::{Digest, Sha256};
 
 /// The hashes in the course of their computation.

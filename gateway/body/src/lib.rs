@@ -21,7 +21,7 @@ mod trailer;
 mod tests;
 
 pub use declared::declared_algorithm;
-pub use mlgw_objects::checksum::Algorithm;
+use mlgw_formats::checksum::Algorithm;
 
 use bytes::{Bytes, BytesMut};
 use chunked::ChunkDecoder;

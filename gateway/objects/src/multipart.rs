@@ -4,12 +4,12 @@
 //! upload writes one record and an index of the parts, and no byte is read. After a power failure an upload
 //! is as it was, or complete.
 
-use crate::checksum::{self, Algorithm, stored};
 use crate::put::{STORAGE_CLASS, Stored, Target, condition_name, lost_race};
 use crate::quota::Writer;
 use crate::{ObjectError, Objects, etag};
 use crc_fast::CrcAlgorithm;
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
+use mlgw_formats::checksum::{self, Algorithm, stored};
 use mlgw_formats::command::{
     AbortUpload, CompleteUpload, Conditions, CreateUpload, NamedPart, ObjectChange, PutPart, Reject, Reply,
 };

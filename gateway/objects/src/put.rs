@@ -4,7 +4,6 @@
 //! catalogue has synced before [`Objects::put_version`] returns. A source that fails, a refused condition or
 //! a power failure leaves the namespace as it was. Compaction frees bytes that nothing names.
 
-use crate::checksum::{Algorithm, stored};
 use crate::compressor::Compression;
 use crate::ingest::{Destination, Durable, Ingest};
 use crate::memory::Account;
@@ -13,6 +12,7 @@ use crate::{ObjectError, Objects, etag};
 use bytes::Bytes;
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
+use mlgw_formats::checksum::{Algorithm, stored};
 use mlgw_formats::command::{Conditions, ObjectChange, PutObject, Reject, Reply};
 use mlgw_formats::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion, Pair};
 use mlgw_metadata::ProposeError;

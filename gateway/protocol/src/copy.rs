@@ -16,11 +16,11 @@ use crate::put::writer;
 use bytes::Bytes;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PUT_BYTES_MAX;
+use mlgw_formats::checksum::Algorithm;
+use mlgw_formats::checksum::{self, Running};
 use mlgw_formats::command::update_object::Update;
 use mlgw_formats::command::{Replace, SetTags};
 use mlgw_formats::schema::{Checksum, ChecksumKind, Pair, Upload};
-use mlgw_objects::checksum::Algorithm;
-use mlgw_objects::checksum::{self, Running};
 use mlgw_objects::memory::{Account, MemoryGrant};
 use mlgw_objects::multipart::UploadKey;
 use mlgw_objects::put::{Description, STORAGE_CLASS, Source, Sums, Target};
@@ -304,7 +304,7 @@ fn copy_result(root: &str, etag: &str, (of_copy, part_count): (&[Checksum], u32)
 #[cfg(test)]
 mod tests {
     use super::{Algorithm, Checksum, ChecksumKind, Pair, checksum_of_copy, kept_headers};
-    use mlgw_objects::checksum::stored;
+    use mlgw_formats::checksum::stored;
 
     #[test]
     fn a_copy_has_a_checksum_of_the_whole_by_the_algorithm_of_its_source() {

@@ -8,8 +8,8 @@ use super::values::header_value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use mlgw_formats::checksum::{Algorithm, algorithm};
 use mlgw_formats::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion};
-use mlgw_objects::checksum::{Algorithm, algorithm};
 use std::fmt::Write;
 
 /// The element that carries a checksum of `algorithm`.
@@ -106,8 +106,8 @@ pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::{Algorithm, Code, check_part, text};
+    use mlgw_formats::checksum::stored;
     use mlgw_formats::schema::ChecksumKind;
-    use mlgw_objects::checksum::stored;
 
     #[test]
     fn parts_carry_the_algorithm_of_their_upload() {

@@ -4,8 +4,8 @@
 use crate::error::S3Error;
 use crate::tags::check_tags;
 use crate::xml::parse;
+use mlgw_formats::checksum::Algorithm;
 use mlgw_formats::schema::Pair;
-use mlgw_objects::checksum::Algorithm;
 use serde::Deserialize;
 
 /// Of CreateBucket.

@@ -7,7 +7,7 @@
 use globset::{GlobBuilder, GlobMatcher};
 use http::HeaderMap;
 use http::header::USER_AGENT;
-use mlgw_segments::fair::Lane;
+use mlgw_policies::language::Lane;
 
 /// The header in which a client names its workload.
 const WORKLOAD: &str = "x-mlgw-workload";
@@ -62,7 +62,7 @@ pub fn workload(headers: &HeaderMap) -> Option<&str> {
 mod tests {
     use super::Lanes;
     use http::{HeaderMap, HeaderName, HeaderValue};
-    use mlgw_segments::fair::Lane;
+    use mlgw_policies::language::Lane;
 
     fn lane(globs: &[&str], headers: &[(&'static str, &str)], access_key: &str) -> Lane {
         let globs: Vec<String> = globs.iter().map(|&glob| glob.to_owned()).collect();

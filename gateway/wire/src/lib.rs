@@ -7,6 +7,7 @@ pub mod elements;
 pub mod error;
 pub mod headers;
 pub mod lanes;
+#[cfg(feature = "objects")]
 pub mod object_errors;
 pub mod operation;
 pub mod origin_headers;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use http::request::Parts;
 use mlgw_auth::Payload;
-use mlgw_objects::checksum::Algorithm;
+use mlgw_formats::checksum::Algorithm;
 use mlgw_testing::signer::{ToSign, chunk_signature, trailer_signature};
 use mlgw_wire::error::{Code, S3Error};
 use proptest::prelude::*;

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use md5::Md5;
 use mlgw_auth::Payload;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX, SMALL_BODY_BYTES};
-use mlgw_objects::checksum::Algorithm;
+use mlgw_formats::checksum::Algorithm;
 use mlgw_wire::error::{Code, S3Error};
 use sha2::{Digest, Sha256};
 

@@ -13,7 +13,7 @@ use crate::query::Query;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use mlgw_objects::checksum::Algorithm;
+use mlgw_formats::checksum::Algorithm;
 use percent_encoding::percent_decode_str;
 
 /// Parameters that are the signature's own, as SDKs write them.
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn checksums_of_no_bytes_and_nonsense_are_ignored_in_whatever_form() {
-        for algorithm in mlgw_objects::checksum::Algorithm::ALL {
+        for algorithm in mlgw_formats::checksum::Algorithm::ALL {
             use base64::Engine as _;
             let empty = base64::prelude::BASE64_STANDARD.encode(algorithm.of(b""));
             let empty = empty.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");

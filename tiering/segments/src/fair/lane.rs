@@ -91,6 +91,12 @@ impl Default for Turn {
     }
 }
 
+impl From<language::Lane> for Turn {
+    fn from(named: language::Lane) -> Self {
+        Self::from(Lane::from(named))
+    }
+}
+
 impl From<Lane> for Turn {
     fn from(lane: Lane) -> Self {
         Self { lane, rank: Priority::Normal }

@@ -1,7 +1,7 @@
 //! The checksum algorithms of objects: names, lengths, the computation of each, and their stored form.
 
+use crate::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, Upload};
 use crc_fast::CrcAlgorithm;
-use mlgw_formats::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, Upload};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
@@ -189,9 +189,9 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::{Algorithm, algorithm};
+    use crate::schema::ChecksumAlgorithm;
     use base64::Engine;
     use base64::prelude::BASE64_STANDARD;
-    use mlgw_formats::schema::ChecksumAlgorithm;
 
     #[test]
     fn the_stored_algorithm_is_the_same() {

@@ -1,63 +1,15 @@
-//! What of the tiers reads what others wrote, compiled from its own files without what uses it: settings of
-//! upstreams, lanes of disks, the answers of origins, and the lines of the log of decisions.
+//! The decoders of what other object stores answer, and the settings of upstreams, compiled from their own files
+//! without the clients around them.
 #![allow(dead_code, unused_imports, reason = "decoders without their users")]
 
-#[path = "../../../tiering/src/upstream"]
+#[path = "../../../tiering/remote/src/upstream"]
 pub mod upstream {
     mod settings;
 
     pub use settings::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
 }
 
-#[path = "../../../tiering/src/fair"]
-pub mod fair {
-    mod lane;
-
-    pub use lane::Lane;
-}
-
-#[path = "../../../tiering/src/decisions"]
-pub mod decisions {
-    mod entry;
-    mod lines;
-    mod words;
-
-    pub use entry::{Decided, Entry, What, Why};
-    pub use words::{Kind, Outcome, Place, Reason};
-
-    use mlgw_common::Timestamp;
-    use std::collections::BTreeMap;
-
-    /// The entries of a file, and why lines of it are passed over.
-    ///
-    /// # Errors
-    /// The number of a newer format.
-    pub fn read(text: &[u8]) -> Result<(BTreeMap<u64, Entry>, Option<String>), u32> {
-        let mut found = BTreeMap::new();
-        let passed_over = lines::read(text, &mut found)?;
-        Ok((found, passed_over))
-    }
-
-    /// The lines of entries.
-    ///
-    /// # Panics
-    /// Never: they are of numbers and text.
-    #[must_use]
-    pub fn write(entries: &[Entry]) -> Vec<u8> {
-        lines::of(entries).expect("numbers and text")
-    }
-
-    /// Whether the entry counts a decision of now as one more of the same; then it has counted it.
-    pub fn count_on(entry: &mut Entry, now: Timestamp, decided: &Decided<'_>, error: &str) -> bool {
-        let is_alike = entry.is_alike(now, decided);
-        if is_alike {
-            entry.add(now, decided, error);
-        }
-        is_alike
-    }
-}
-
-#[path = "../../../tiering/src/origin"]
+#[path = "../../../tiering/remote/src/origin"]
 pub mod origin {
     mod error;
     mod etag;
@@ -172,5 +124,3 @@ pub mod origin {
         UploadPage, UploadsQuery, Written,
     };
 }
-
-pub use fair::Lane;

@@ -1,0 +1,60 @@
+//! Properties of the decoders of the log.
+
+use bytes::Bytes;
+use mlgw_formats::format_error::FormatError;
+use mlgw_formats::{log_batch as batch, log_entry as entry, manifest, schema, wal_frames};
+
+/// Decodes a log entry; one that decodes is encoded to the same bytes but for its membership,
+/// whose record may come in many forms.
+///
+/// # Errors
+/// When it is none.
+pub fn log_entry(index: u64, bytes: &[u8]) -> Result<(), FormatError> {
+    let found = entry::decode(index, bytes.to_vec())?;
+    let again = entry::encode(&found);
+    let decoded = entry::decode(index, again.clone())?;
+    assert_eq!(entry::encode(&decoded), again, "an encoding is stable");
+    Ok(())
+}
+
+/// Decodes the commands of an entry; each is encoded and decoded to the same.
+///
+/// # Errors
+/// When they are none.
+pub fn commands(bytes: &[u8]) -> Result<(), FormatError> {
+    let found = batch::Batch::decode(Bytes::copy_from_slice(bytes))?;
+    let mut encoded = Vec::new();
+    for command in &found.commands {
+        batch::encode_into(command, &mut encoded);
+    }
+    let again = batch::Batch::decode(encoded.into())?;
+    assert_eq!(again.commands, found.commands);
+    Ok(())
+}
+
+/// Decodes a vote and a membership.
+///
+/// # Errors
+/// When the bytes are not both.
+pub fn vote_and_membership(bytes: &[u8]) -> Result<(), FormatError> {
+    let vote = entry::decode_vote(bytes).map(|vote| entry::encode_vote(&vote));
+    let membership = entry::stored(&schema::decode(bytes)?)?;
+    let record = entry::stored_record(&membership);
+    assert_eq!(entry::stored(&record)?, membership);
+    vote.map(drop)
+}
+
+/// Where the walk over a MANIFEST finds a torn end.
+#[must_use]
+pub fn torn_from(bytes: &[u8]) -> Option<usize> {
+    manifest::torn_from(bytes)
+}
+
+/// Offsets of the records of a write-ahead log that verify, with whether each is behind a frame that
+/// does not, and where the first such frame begins.
+#[must_use]
+pub fn frames(bytes: &[u8]) -> (Vec<(usize, bool)>, Option<usize>) {
+    let mut records = Vec::new();
+    let bad = wal_frames::each(bytes, &mut |at, _, behind| records.push((at, behind)));
+    (records, bad)
+}
