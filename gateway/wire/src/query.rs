@@ -63,6 +63,7 @@ impl<'a> Query<'a> {
 
     /// The value of `name` as it was sent; empty when it was sent without one.
     #[must_use]
+    #[inline]
     pub fn raw(&self, name: &str) -> Option<&'a str> {
         self.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
     }

@@ -286,6 +286,7 @@ pub fn rows_end(bucket: BucketId) -> Vec<u8> {
 ///
 /// # Errors
 /// When it is no row of this family.
+#[inline]
 pub fn key_of(row: &[u8]) -> Result<(BucketId, Cow<'_, [u8]>), BadKey> {
     let mut fields = KeyReader::new(Family::Object, row)?;
     let bucket = BucketId(fields.u64()?);
