@@ -32,7 +32,6 @@ use mlgw_common::limits::AWAKE_CONNECTION_BYTES;
 use mlgw_common::private_file;
 use mlgw_config::{Config, Loaded, Sources, TooLittleMemory};
 use mlgw_credentials::OpenKeyringError;
-use mlgw_listener;
 use mlgw_listener::connection;
 use mlgw_listener::pace;
 use mlgw_listener::tls;

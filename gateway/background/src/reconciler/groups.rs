@@ -34,6 +34,12 @@ pub struct Finding {
     found: Checkpoints,
 }
 
+impl Default for Finding {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Finding {
     /// Nothing is found yet.
     #[must_use]

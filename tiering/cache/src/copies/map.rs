@@ -154,12 +154,12 @@ fn new_segment(id: SegmentId) -> NewSegment {
 impl SegmentMap for CopyMap {
     fn create(&self, _class: SegmentClass) -> Later<'_, Result<NewSegment, MapError>> {
         let made = self.index.next_segment().and_then(|id| self.put(id, None).map(|()| new_segment(id)));
-        Box::pin(async move { Ok(made.map_err(refused)?) })
+        Box::pin(async move { made.map_err(refused) })
     }
 
     fn seal(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>> {
         let sealed = self.put(id, Some(length.max(1)));
-        Box::pin(async move { Ok(sealed.map_err(refused)?) })
+        Box::pin(async move { sealed.map_err(refused) })
     }
 
     fn mark(&self, _id: SegmentId, _length: u64) -> Later<'_, Result<(), MapError>> {

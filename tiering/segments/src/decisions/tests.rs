@@ -159,7 +159,7 @@ fn every_word_is_found_by_its_name() {
 /// The words of a row are those before its first space: `job N` is the reason `job`.
 #[test]
 fn every_reason_and_outcome_is_told_in_the_manual() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/OPERATIONS.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/OPERATIONS.md");
     let manual = std::fs::read_to_string(path).unwrap();
     let told = |heading: &str| -> Vec<String> {
         let (_, table) = manual.split_once(heading).unwrap_or_else(|| panic!("no table {heading:?}"));
