@@ -12,11 +12,12 @@ use crate::tree::{Tree, root};
 const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-common", &[]),
     ("base2histogram", &[]),
+    ("mlgw-carrier", &["mlgw-common"]),
     ("mlgw-formats", &["mlgw-common"]),
     ("mlgw-metadata", &["mlgw-common", "mlgw-formats"]),
     ("mlgw-policies", &["mlgw-common"]),
     ("mlgw-lab", &["mlgw-api", "mlgw-common", "mlgw-formats", "mlgw-policies"]),
-    ("mlgw-remote", &["mlgw-common", "mlgw-formats"]),
+    ("mlgw-remote", &["mlgw-carrier", "mlgw-common", "mlgw-formats"]),
     ("mlgw-segments", &["mlgw-common", "mlgw-formats", "mlgw-metadata", "mlgw-policies", "mlgw-remote"]),
     (
         "mlgw-cache",
@@ -47,7 +48,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("mlgw-auth", &["mlgw-api", "mlgw-common", "mlgw-testing", "mlgw-wire"]),
     ("mlgw-body", &["mlgw-api", "mlgw-auth", "mlgw-common", "mlgw-formats", "mlgw-testing", "mlgw-wire"]),
-    ("mlgw-telemetry", &["mlgw-common", "mlgw-config", "mlgw-objects", "mlgw-testing", "mlgw-wire"]),
+    (
+        "mlgw-telemetry",
+        &["mlgw-carrier", "mlgw-common", "mlgw-config", "mlgw-objects", "mlgw-testing", "mlgw-wire"],
+    ),
     ("mlgw-listener", &["mlgw-common", "mlgw-config", "mlgw-objects", "mlgw-telemetry", "mlgw-wire"]),
     (
         "mlgw-credentials",
@@ -107,6 +111,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "mlgw-cli",
         &[
             "mlgw-api",
+            "mlgw-carrier",
             "mlgw-common",
             "mlgw-config",
             "mlgw-formats",
@@ -200,12 +205,16 @@ const WITHOUT_HTTP: &[&str] = &[
 const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("openraft", &["common/formats/src/log_", "metadata/src/raft"]),
     ("rocksdb", &["metadata/src/store"]),
-    ("hyper", &["gateway/listener", "tests", "tiering/remote/src/origin"]),
+    ("hyper", &["common/carrier", "gateway/listener", "tests"]),
+    ("hyper_util", &["common/carrier", "gateway/listener"]),
+    ("hyper_rustls", &["common/carrier"]),
+    ("rustls", &["common/carrier", "gateway/listener"]),
+    ("rustls_native_certs", &["common/carrier"]),
+    ("aws_sigv4", &["common/carrier", "gateway/auth/src/tests", "gateway/body/src/tests", "gateway/testing"]),
     ("axum", &["gateway/admin"]),
     ("opendal", &["tiering/remote/src/upstream"]),
     ("reqsign_aws_v4", &["tiering/remote/src/upstream"]),
     ("reqsign_core", &["tiering/remote/src/upstream"]),
-    ("reqwest", &["tiering/remote/src/upstream"]),
 ];
 
 /// Crates use each other along the arrows only, and every target of theirs is among the files that are read.

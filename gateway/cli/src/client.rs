@@ -2,35 +2,30 @@
 
 use super::CliError;
 pub use super::discover::Target;
-use aws_credential_types::Credentials;
-use aws_sigv4::http_request::{
-    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
-    UriPathNormalizationMode, sign,
-};
-use aws_sigv4::sign::v4;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
-use hyper_util::client::legacy::Client as Http;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use mlgw_api::{ErrorDocument, SERVICE};
+use mlgw_carrier::{ClientSettings, Credentials, SendError, SignableBody, SigningScope};
 use mlgw_common::{Clock as _, SystemClock, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// How long a server may take to answer. A bucket's deletion checks every group first.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a server may take to accept the connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Time after which an idle connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A client of one server.
 #[derive(Clone, Debug)]
 pub struct Client {
     target: Target,
     patience: Duration,
-    http: Http<HttpConnector, Full<Bytes>>,
+    http: mlgw_carrier::Client<Full<Bytes>>,
 }
 
 impl Client {
@@ -55,10 +50,14 @@ impl Client {
                 return Err(CliError::Usage(message));
             }
         }
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_PATIENCE));
-        connector.set_nodelay(true);
-        let http = Http::builder(TokioExecutor::new()).build(connector);
+        let http = mlgw_carrier::Client::new(&ClientSettings {
+            ca_file: None,
+            proxy: None,
+            needs_tls: false,
+            connect_timeout: CONNECT_PATIENCE,
+            idle_timeout: IDLE_TIMEOUT,
+        });
+        let http = http.map_err(|error| CliError::Failed(error.to_string()))?;
         Ok(Self { target, patience: PATIENCE, http })
     }
 
@@ -117,7 +116,8 @@ impl Client {
             ))
         };
         let whole = async {
-            let answer = self.http.request(request).await.map_err(|error| unreachable(reason(&error)))?;
+            let answer =
+                self.http.send(request).await.map_err(|error: SendError| unreachable(error.to_string()))?;
             let status = answer.status();
             let body = answer.into_body().collect().await.map_err(|e| unreachable(e.to_string()))?.to_bytes();
             Ok::<_, CliError>((status, body))
@@ -126,15 +126,6 @@ impl Client {
         let (status, body) = whole.map_err(|_| unreachable("it does not answer".to_owned()))??;
         if status.is_success() { Ok(body) } else { Err(refusal(status, &body)) }
     }
-}
-
-/// The innermost reason, which is the one that says something.
-fn reason(error: &dyn std::error::Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }
 
 /// What the server said, under the status for what it means.
@@ -167,28 +158,10 @@ pub fn signed(
     let cannot = |why: String| CliError::Usage(format!("{url}: {why}"));
     let builder = Request::builder().method(method).uri(url).header(header::CONTENT_TYPE, "application/json");
     let mut request = builder.body(Full::new(body.clone())).map_err(|e| cannot(e.to_string()))?;
-    let identity = Credentials::new(&target.access_key, target.secret.expose(), None, None, SERVICE).into();
-    let mut settings = SigningSettings::default();
-    settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
-    settings.percent_encoding_mode = PercentEncodingMode::Single;
-    settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
-    let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(now.as_millis()).unwrap_or(0));
-    let params = v4::SigningParams::builder()
-        .identity(&identity)
-        .region("us-east-1")
-        .name(SERVICE)
-        .time(at)
-        .settings(settings)
-        .build()
-        .map_err(|e| cannot(e.to_string()))?
-        .into();
-    let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-    let headers = [("host", host.as_str()), ("content-type", "application/json")];
-    let signable =
-        SignableRequest::new(request.method().as_str(), url, headers.into_iter(), SignableBody::Bytes(&body));
-    let signature = sign(signable.map_err(|e| cannot(e.to_string()))?, &params);
-    let (instructions, _) = signature.map_err(|e| cannot(e.to_string()))?.into_parts();
-    instructions.apply_to_request_http1x(&mut request);
+    let credentials = Credentials::new(&target.access_key, target.secret.expose(), None, None, SERVICE);
+    let scope = SigningScope { region: "us-east-1", service: SERVICE, time: now };
+    mlgw_carrier::sign(&mut request, SignableBody::Bytes(&body), credentials, scope)
+        .map_err(|error| cannot(error.to_string()))?;
     Ok(request)
 }
 

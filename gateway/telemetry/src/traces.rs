@@ -11,9 +11,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use mlgw_carrier::{Client, ClientSettings, SettingError};
 use mlgw_common::limits::TRACE_QUEUE_SPANS;
 use mlgw_objects::stages::Stages;
 use opentelemetry::propagation::TextMapPropagator as _;
@@ -41,6 +39,20 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// How long what waits may take to be sent when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Time after which an idle connection to the collector is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// An exporter that cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum TracesError {
+    /// The endpoint cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] ExporterBuildError),
+    /// TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] SettingError),
+}
+
 /// Where traces go.
 #[derive(Debug)]
 pub struct Traces {
@@ -55,9 +67,15 @@ impl Traces {
     /// `node` to `endpoint`. Called within a runtime, which does the sending.
     ///
     /// # Errors
-    /// When the endpoint is no URL.
-    pub fn start(endpoint: &str, one_in: u64, node: &str) -> Result<Self, ExporterBuildError> {
-        let http = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+    /// The endpoint is not a URL, or it is HTTPS and this machine trusts no certificate authority.
+    pub fn start(endpoint: &str, one_in: u64, node: &str) -> Result<Self, TracesError> {
+        let http = Client::new(&ClientSettings {
+            ca_file: None,
+            proxy: None,
+            needs_tls: endpoint.starts_with("https:"),
+            connect_timeout: SEND_PATIENCE,
+            idle_timeout: IDLE_TIMEOUT,
+        })?;
         let exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(Collector { http, runtime: Handle::current() })
@@ -156,7 +174,7 @@ fn attributes(notes: &Notes, ending: &Ending) -> Vec<KeyValue> {
 /// runtime that the connections need.
 #[derive(Debug)]
 struct Collector {
-    http: Client<HttpConnector, Full<Bytes>>,
+    http: Client<Full<Bytes>>,
     runtime: Handle,
 }
 
@@ -171,7 +189,7 @@ impl HttpClient for Collector {
     {
         let http = self.http.clone();
         let send = async move {
-            let (head, body) = http.request(request.map(Full::new)).await?.into_parts();
+            let (head, body) = http.send(request.map(Full::new)).await?.into_parts();
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
             Ok::<_, HttpError>(Response::from_parts(head, body))
         };

@@ -55,12 +55,12 @@ pub use put::{Before, Stored, Wait};
 pub use settings::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
 
 use crate::origin::s3::S3Origin;
-use client::client;
+use client::UpstreamClient;
 use connect::{Connected, connect};
 use meter::Meter;
 use multipart::Multiparts;
 use owner::Owner;
-use wire::{Carrier, Wire};
+use wire::{RequestSender, Wire};
 
 /// An object of an upstream: the segment, the incarnation of the server that stored it, and a random number.
 /// No object is ever written over, not even by a second server that was restored from a backup.
@@ -171,25 +171,25 @@ impl Upstream {
         if connected.endpoint.is_none() {
             return Ok(Self::over(settings, connected, Tuning::default()));
         }
-        let client = client(settings).map_err(|fault| UpstreamError::Setting {
+        let client = UpstreamClient::new(settings).map_err(|fault| UpstreamError::Setting {
             upstream: settings.name.clone(),
             setting: fault.setting,
-            fault: fault.fault,
+            fault: fault.problem,
         })?;
         let mut upstream = Self::over_http(settings, connected, Tuning::default(), client);
         upstream.multiparts = multiparts(settings)?;
         Ok(upstream)
     }
 
-    /// Its requests are sent by `carrier`.
+    /// An upstream whose requests `sender` sends.
     fn over_http(
         settings: &UpstreamSettings,
         connected: Connected,
         tuning: Tuning,
-        carrier: impl Carrier,
+        sender: impl RequestSender,
     ) -> Self {
         let mut upstream = Self::over(settings, connected, tuning);
-        let wire = Wire::new(carrier, upstream.meter.clone(), settings.timeout);
+        let wire = Wire::new(sender, upstream.meter.clone(), settings.timeout);
         let operator = upstream.operator;
         let context = operator.base_context().with_http_transport(HttpTransporter::new(wire));
         upstream.operator = operator.with_context(context);

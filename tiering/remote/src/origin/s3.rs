@@ -27,10 +27,10 @@ use super::{
 };
 use crate::upstream::{Budget, EtagTrust, UpstreamSettings};
 use bytes::Bytes;
-use credentials::Credentials;
+use credentials::OriginCredentials;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
+use mlgw_carrier::Incoming;
 use mlgw_common::Clock;
 use mlgw_formats::schema::{ObjectVersion, Pair};
 use outgoing::Outgoing;
@@ -69,7 +69,7 @@ impl S3Origin {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, String> {
         let of = |what: String| format!("upstream {:?}: {what}", settings.name);
-        let credentials = Credentials::of(&settings.credentials).map_err(of)?;
+        let credentials = OriginCredentials::of(&settings.credentials).map_err(of)?;
         Ok(Self {
             name: settings.name.clone(),
             bucket: settings.bucket.clone(),

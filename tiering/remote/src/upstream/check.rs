@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::Url;
+use http::Uri;
 use tokio::net::{TcpStream, lookup_host};
 
 use super::Upstream;
@@ -148,9 +148,9 @@ impl Upstream {
     /// Finds the host by its name, connects to it, and sends it a request that needs no rights.
     async fn reach(&self) -> Result<(), String> {
         let (Some(endpoint), via) = (&self.endpoint, &self.proxy) else { return self.reach_dir().await };
-        let url = Url::parse(via.as_ref().unwrap_or(endpoint)).map_err(|error| error.to_string())?;
-        let host = url.host_str().ok_or("its URL has no host")?.trim_matches(['[', ']']).to_owned();
-        let port = url.port_or_known_default().unwrap_or(443);
+        let url = via.as_ref().unwrap_or(endpoint).parse::<Uri>().map_err(|error| error.to_string())?;
+        let host = url.host().ok_or("its URL has no host")?.trim_matches(['[', ']']).to_owned();
+        let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
         let who = if via.is_some() { "the proxy " } else { "" };
         let found = in_time(self.timeout, lookup_host((host.clone(), port))).await;
         let found = found.map_err(|error| format!("DNS: no address of {who}{host}: {error}"))?;

@@ -1,104 +1,130 @@
-//! The HTTP client of one store: whom it trusts, through which proxy it goes, how long it waits for a
-//! connection.
+//! The HTTP client of one upstream.
 //!
-//! TLS is rustls with ring, whatever else of this process or its tests uses. Neither proxies nor authorities
-//! are taken from the environment behind the configuration's back; the machine's authorities are trusted
-//! unless a file names others. Redirects are not followed but for WebHDFS, whose name node sends every reader
-//! on to a data node.
+//! Redirects are followed for WebHDFS alone, whose name node redirects every reader to a data node.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::redirect::Policy;
-use reqwest::{Client, NoProxy, Proxy};
-use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_platform_verifier::Verifier;
+use bytes::Bytes;
+use http::response::Parts;
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full};
+use mlgw_carrier::{Client, ClientSettings, Incoming, SettingError, innermost};
 
 use super::settings::{UpstreamKind, UpstreamSettings};
+use super::wire::{RequestSender, ResponseBody};
 
-/// How long a connection is kept for the next request. Stores close idle ones after 20 s and more; one that
-/// is closed as a request is sent costs a retry.
-const IDLE_MAX: Duration = Duration::from_secs(15);
-/// Where machines in clouds ask for their own credentials: never through a proxy.
-const METADATA_HOSTS: &str =
-    "169.254.169.254,169.254.170.2,169.254.170.23,metadata.google.internal,100.100.100.200";
-/// From a name node to a data node is one; some gateways add another.
+/// Time after which an idle connection is closed. Stores close idle ones after 20 s and more; a connection that
+/// is closed while a request is sent costs a retry.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// A name node redirects once to a data node; some gateways add another redirect.
 const REDIRECTS_MAX: usize = 3;
+const USER_AGENT: &str = concat!("mlgw/", env!("CARGO_PKG_VERSION"));
 
-/// A setting of the client that cannot be.
-#[derive(Debug, thiserror::Error)]
-#[error("{setting}: {fault}")]
-pub(crate) struct ClientFault {
-    /// The setting.
-    pub(crate) setting: &'static str,
-    /// What is wrong with it, and what to do.
-    pub(crate) fault: String,
+/// Sends the requests to one upstream.
+pub(crate) struct UpstreamClient {
+    client: Client<Full<Bytes>>,
+    redirects_max: usize,
 }
 
-/// The client that `settings` describe.
-///
-/// # Errors
-/// When the file of authorities has none, or the proxy is no URL.
-pub(crate) fn client(settings: &UpstreamSettings) -> Result<Client, ClientFault> {
-    let follows = settings.kind == UpstreamKind::WebHdfs;
-    let mut builder = Client::builder()
-        .user_agent(concat!("mlgw/", env!("CARGO_PKG_VERSION")))
-        .tls_backend_preconfigured(tls(settings)?)
-        .http1_only()
-        .redirect(if follows { Policy::limited(REDIRECTS_MAX) } else { Policy::none() })
-        .connect_timeout(settings.timeout)
-        .pool_idle_timeout(IDLE_MAX)
-        .no_proxy();
-    if let Some(url) = &settings.proxy {
-        // What the library says of it may have the password in it.
-        let proxy = Proxy::all(url).map_err(|_| ClientFault {
-            setting: "proxy",
-            fault: "is no URL; write it as http://host:port".to_owned(),
+impl UpstreamClient {
+    /// The client that `settings` describe.
+    ///
+    /// # Errors
+    /// The file of authorities has none, or the proxy is not a URL.
+    pub(crate) fn new(settings: &UpstreamSettings) -> Result<Self, SettingError> {
+        let client = Client::new(&ClientSettings {
+            ca_file: settings.ca_file.as_deref(),
+            proxy: settings.proxy.as_deref(),
+            needs_tls: settings.needs_tls(),
+            connect_timeout: settings.timeout,
+            idle_timeout: IDLE_TIMEOUT,
         })?;
-        builder = builder.proxy(proxy.no_proxy(NoProxy::from_string(METADATA_HOSTS)));
-    }
-    builder.build().map_err(|error| ClientFault { setting: "endpoint", fault: error.to_string() })
-}
-
-fn tls(settings: &UpstreamSettings) -> Result<ClientConfig, ClientFault> {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| ClientFault { setting: "ca_file", fault: error.to_string() })?;
-    if let Some(path) = &settings.ca_file {
-        return Ok(builder.with_root_certificates(authorities(path)?).with_no_client_auth());
-    }
-    match Verifier::new(provider) {
-        Ok(verifier) => {
-            Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
-        }
-        // Without TLS nobody is to be trusted.
-        Err(_) if settings.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) => {
-            Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
-        }
-        Err(error) => Err(ClientFault {
-            setting: "ca_file",
-            fault: format!(
-                "is not set and this machine trusts no authority ({error}); install ca-certificates or set it"
-            ),
-        }),
+        let redirects_max = if settings.kind == UpstreamKind::WebHdfs { REDIRECTS_MAX } else { 0 };
+        Ok(Self { client, redirects_max })
     }
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, ClientFault> {
-    let fault =
-        |said: String| ClientFault { setting: "ca_file", fault: format!("{}: {said}", path.display()) };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| fault(error.to_string()))? {
-        let certificate = certificate.map_err(|error| fault(error.to_string()))?;
-        roots.add(certificate).map_err(|error| fault(error.to_string()))?;
+impl RequestSender for UpstreamClient {
+    async fn send(&self, mut request: Request<Bytes>) -> Result<(Parts, impl ResponseBody), String> {
+        request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT.parse().map_err(text)?);
+        for _ in 0..self.redirects_max {
+            let response = self.client.send(copy(&request)).await.map_err(text)?;
+            let Some(target) = redirect(&request, &response) else { return Ok(parts(response)) };
+            if target.authority() != request.uri().authority() {
+                remove_credentials(request.headers_mut());
+            }
+            *request.uri_mut() = target;
+        }
+        self.client.send(request.map(Full::new)).await.map(parts).map_err(text)
     }
-    if roots.is_empty() {
-        return Err(fault("has no certificate; it must be a PEM file of certificates".to_owned()));
+}
+
+impl ResponseBody for Incoming {
+    async fn piece(&mut self) -> Result<Option<Bytes>, String> {
+        while let Some(frame) = self.frame().await {
+            if let Ok(bytes) = frame.map_err(|error| innermost(&error))?.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
     }
-    Ok(roots)
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn parts(response: Response<Incoming>) -> (Parts, Incoming) {
+    response.into_parts()
+}
+
+fn copy(request: &Request<Bytes>) -> Request<Full<Bytes>> {
+    let mut copy = Request::new(Full::new(request.body().clone()));
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    copy
+}
+
+/// Target of a redirect that keeps the method: any of a safe request, 307 and 308 of others. Name nodes send whole
+/// URLs.
+fn redirect<B>(request: &Request<Bytes>, response: &Response<B>) -> Option<Uri> {
+    let keeps_method = match response.status() {
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
+            request.method().is_safe()
+        }
+        _ => false,
+    };
+    let target = response.headers().get(header::LOCATION).filter(|_| keeps_method)?;
+    target.to_str().ok()?.parse::<Uri>().ok().filter(|target| target.authority().is_some())
+}
+
+/// Credentials are for the host that they were made for.
+fn remove_credentials(headers: &mut HeaderMap) {
+    for name in [header::AUTHORIZATION, header::COOKIE, header::HOST] {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Method;
+
+    fn target(method: Method, status: StatusCode, location: &str) -> Option<Uri> {
+        let request = Request::builder().method(method).body(Bytes::new()).unwrap();
+        let response = Response::builder().status(status).header("location", location).body(()).unwrap();
+        redirect(&request, &response)
+    }
+
+    #[test]
+    fn redirects_that_keep_the_method_are_followed() {
+        let url = "http://data-node:9864/webhdfs/v1/a?op=OPEN";
+        assert_eq!(target(Method::GET, StatusCode::FOUND, url).unwrap().to_string(), url);
+        assert!(target(Method::PUT, StatusCode::TEMPORARY_REDIRECT, url).is_some());
+        assert!(target(Method::PUT, StatusCode::SEE_OTHER, url).is_none());
+        assert!(target(Method::GET, StatusCode::OK, url).is_none());
+        assert!(target(Method::GET, StatusCode::FOUND, "/no/host").is_none());
+    }
 }

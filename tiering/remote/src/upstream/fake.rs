@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::connect::connect;
-use super::wire::{Body, Carrier};
+use super::wire::{RequestSender, ResponseBody};
 use super::{Addressing, CredentialSource, EtagTrust, Tuning, Upstream, UpstreamKind, UpstreamSettings};
 use mlgw_common::Secret;
 use std::time::Duration;
@@ -268,7 +268,7 @@ impl Drop for FakeBody {
     }
 }
 
-impl Body for FakeBody {
+impl ResponseBody for FakeBody {
     async fn piece(&mut self) -> Result<Option<Bytes>, String> {
         if self.bytes.is_empty() {
             if self.pauses {
@@ -281,8 +281,8 @@ impl Body for FakeBody {
     }
 }
 
-impl Carrier for FakeStore {
-    async fn send(&self, request: Request<Bytes>) -> Result<(Parts, impl Body), String> {
+impl RequestSender for FakeStore {
+    async fn send(&self, request: Request<Bytes>) -> Result<(Parts, impl ResponseBody), String> {
         let _under_way = UnderWay::new(self);
         let asked = Asked::of(&request);
         let effect = self.begin(asked.call);

@@ -27,53 +27,24 @@ const SEND_RATE_MIN: u64 = 64 * 1024;
 /// Longest answer of a request that asks for no range: a page of 1,000 names of 1,024 bytes, escaped.
 const ANSWER_BYTES_MAX: u64 = 8 * MIB;
 
-/// Sends requests; a seam for tests.
-pub(super) trait Carrier: Send + Sync + Unpin + 'static {
+/// Sends requests. Tests replace it by a store in memory.
+pub(super) trait RequestSender: Send + Sync + Unpin + 'static {
     /// Sends a request; the answer's head, and its body to come.
     fn send(
         &self,
         request: Request<Bytes>,
-    ) -> impl Future<Output = Result<(Parts, impl Body), String>> + Send;
+    ) -> impl Future<Output = Result<(Parts, impl ResponseBody), String>> + Send;
 }
 
 /// The body of an answer.
-pub(super) trait Body: Send {
+pub(super) trait ResponseBody: Send {
     /// The next piece of it; none at its end.
     fn piece(&mut self) -> impl Future<Output = Result<Option<Bytes>, String>> + Send;
 }
 
-impl Carrier for reqwest::Client {
-    async fn send(&self, request: Request<Bytes>) -> Result<(Parts, impl Body), String> {
-        let request = reqwest::Request::try_from(request).map_err(words)?;
-        let answer = self.execute(request).await.map_err(words)?;
-        let mut head = Response::new(());
-        *head.status_mut() = answer.status();
-        *head.headers_mut() = answer.headers().clone();
-        Ok((head.into_parts().0, answer))
-    }
-}
-
-impl Body for reqwest::Response {
-    async fn piece(&mut self) -> Result<Option<Bytes>, String> {
-        self.chunk().await.map_err(words)
-    }
-}
-
-/// What went wrong, to its last cause, but not the address: queries may be signed.
-fn words(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut said = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(error) = cause {
-        said = format!("{said}: {error}");
-        cause = error.source();
-    }
-    said
-}
-
-/// Carries requests to one store.
+/// Sends the requests to one store.
 pub(super) struct Wire<C> {
-    carrier: C,
+    sender: C,
     meter: Arc<Meter>,
     timeout: Duration,
 }
@@ -84,9 +55,9 @@ enum NoAnswer {
     TooLong { asked: u64 },
 }
 
-impl<C: Carrier> Wire<C> {
-    pub(super) fn new(carrier: C, meter: Arc<Meter>, timeout: Duration) -> Self {
-        Self { carrier, meter, timeout }
+impl<C: RequestSender> Wire<C> {
+    pub(super) fn new(sender: C, meter: Arc<Meter>, timeout: Duration) -> Self {
+        Self { sender, meter, timeout }
     }
 
     /// Sends a request and takes the answer in: when it is well, not more than was `asked` for.
@@ -97,7 +68,7 @@ impl<C: Carrier> Wire<C> {
     ) -> Result<(Parts, Bytes), NoAnswer> {
         let patience = self.timeout + Duration::from_secs(request.body().len() as u64 / SEND_RATE_MIN);
         let late = |_| NoAnswer::Broken(format!("no answer within {} s", patience.as_secs_f32()));
-        let sent = tokio::time::timeout(patience, self.carrier.send(request)).await.map_err(late)?;
+        let sent = tokio::time::timeout(patience, self.sender.send(request)).await.map_err(late)?;
         let (head, mut body) = sent.map_err(NoAnswer::Broken)?;
         let bytes_max = asked.filter(|_| head.status.is_success()).unwrap_or(ANSWER_BYTES_MAX);
         let mut all: Vec<Bytes> = Vec::new();
@@ -118,7 +89,7 @@ impl<C: Carrier> Wire<C> {
     }
 }
 
-impl<C: Carrier> HttpTransport for Wire<C> {
+impl<C: RequestSender> HttpTransport for Wire<C> {
     async fn fetch(&self, request: Request<Buffer>) -> opendal::Result<Response<HttpBody>> {
         let request = request.map(|body| body.to_bytes());
         let Some(op) = op(request.extensions()) else {

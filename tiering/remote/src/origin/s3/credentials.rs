@@ -2,21 +2,21 @@
 
 use crate::origin::OriginError;
 use crate::upstream::CredentialSource;
-use aws_credential_types::Credentials as Keys;
+use mlgw_carrier::Credentials;
 use std::path::{Path, PathBuf};
 
 /// Where the credentials of requests come from.
 #[derive(Debug)]
-pub(super) enum Credentials {
+pub(super) enum OriginCredentials {
     /// They are these.
-    Fixed(Keys),
+    Fixed(Credentials),
     /// They are in a file, read for each request, so that who changes it need not restart anything.
     File { path: PathBuf, profile: String },
     /// Requests are not signed.
     Anonymous,
 }
 
-impl Credentials {
+impl OriginCredentials {
     /// What a source says. The environment is read once, here.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl Credentials {
         Ok(match source {
             CredentialSource::Static { access_key, secret, session_token } => {
                 let token = session_token.as_ref().map(|token| token.expose().to_owned());
-                Self::Fixed(Keys::new(access_key, secret.expose(), token, None, "configuration"))
+                Self::Fixed(Credentials::new(access_key, secret.expose(), token, None, "configuration"))
             }
             CredentialSource::Env => Self::Fixed(of_environment(&|name| std::env::var(name).ok())?),
             CredentialSource::File { path, profile } => {
@@ -38,7 +38,7 @@ impl Credentials {
     }
 
     /// The credentials to sign with now.
-    pub(super) async fn get(&self) -> Result<Option<Keys>, OriginError> {
+    pub(super) async fn get(&self) -> Result<Option<Credentials>, OriginError> {
         match self {
             Self::Fixed(keys) => Ok(Some(keys.clone())),
             Self::File { path, profile } => Ok(Some(of_file(path, profile).map_err(OriginError::Denied)?)),
@@ -48,24 +48,24 @@ impl Credentials {
 }
 
 /// The environment, else the file that AWS' tools read.
-fn of_chain() -> Result<Credentials, String> {
+fn of_chain() -> Result<OriginCredentials, String> {
     if let Ok(keys) = of_environment(&|name| std::env::var(name).ok()) {
-        return Ok(Credentials::Fixed(keys));
+        return Ok(OriginCredentials::Fixed(keys));
     }
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let path = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE");
     let path = path.map_or_else(|| home.join(".aws/credentials"), PathBuf::from);
     let profile = std::env::var("AWS_PROFILE").unwrap_or_else(|_| "default".to_owned());
-    of_file(&path, &profile).map(|_| Credentials::File { path, profile })
+    of_file(&path, &profile).map(|_| OriginCredentials::File { path, profile })
 }
 
-fn of_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<Keys, String> {
+fn of_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<Credentials, String> {
     let needed = |name: &str| variable(name).ok_or_else(|| format!("the variable {name} is not set"));
     let (key, secret) = (needed("AWS_ACCESS_KEY_ID")?, needed("AWS_SECRET_ACCESS_KEY")?);
-    Ok(Keys::new(key, secret, variable("AWS_SESSION_TOKEN"), None, "environment"))
+    Ok(Credentials::new(key, secret, variable("AWS_SESSION_TOKEN"), None, "environment"))
 }
 
-fn of_file(path: &Path, profile: &str) -> Result<Keys, String> {
+fn of_file(path: &Path, profile: &str) -> Result<Credentials, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     of_profile(&text, profile).ok_or_else(|| {
         let needs = "aws_access_key_id and aws_secret_access_key";
@@ -74,7 +74,7 @@ fn of_file(path: &Path, profile: &str) -> Result<Keys, String> {
 }
 
 /// The credentials of a profile in a file of the form that AWS' tools read.
-fn of_profile(text: &str, profile: &str) -> Option<Keys> {
+fn of_profile(text: &str, profile: &str) -> Option<Credentials> {
     let (mut key, mut secret, mut token) = (None, None, None);
     let mut is_in_it = false;
     for line in text.lines().map(str::trim) {
@@ -90,7 +90,7 @@ fn of_profile(text: &str, profile: &str) -> Option<Keys> {
             }
         }
     }
-    Some(Keys::new(key?, secret?, token, None, "file"))
+    Some(Credentials::new(key?, secret?, token, None, "file"))
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@
 
 use super::chunked;
 use crate::origin::{Body, OriginError, Streamed};
-use aws_sigv4::http_request::SignableBody;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
+use mlgw_carrier::SignableBody;
 use parking_lot::Mutex;
 use std::io;
 use std::pin::Pin;

@@ -12,7 +12,7 @@ use crate::origin::retry::Again;
 use crate::origin::{Content, Document, Etag, Made, OriginError, Written};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
-use hyper::body::Incoming;
+use mlgw_carrier::Incoming;
 use mlgw_formats::schema::Pair;
 
 /// Conditions: a write that was done makes the same write fail that is sent again.

@@ -1,0 +1,18 @@
+//! HTTP client, TLS roots and request signing, shared by everything that sends requests to another server:
+//! origins, upstreams, the exporter of traces and the command line.
+//!
+//! Proxies and certificate authorities come from the configuration alone, never from environment variables.
+//! TLS is rustls with ring. Nothing is kept on disk.
+
+mod client;
+mod proxy;
+mod sign;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+pub use aws_credential_types::Credentials;
+pub use aws_sigv4::http_request::SignableBody;
+pub use client::{Client, ClientSettings, SendError, SettingError, innermost};
+pub use hyper::body::Incoming;
+pub use sign::{SignError, SigningScope, sign};
