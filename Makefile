@@ -1,4 +1,4 @@
-# The verbs of the project; each is a small script in tests/steps, which says where things are kept.
+# The commands of the project; each is a small script in tests/steps, which documents where files are kept.
 
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
@@ -7,10 +7,10 @@ STEPS := tests/steps
 .DEFAULT_GOAL := help
 .PHONY: run build test quick check fix bench fuzz help
 
-run: build ## build, start the server with data in ./mlgw-data and print how to talk to it
+run: build ## build, start the server with data in ./mlgw-data and print how to connect to it
 	@MLGW_S3__PRINT_CREDENTIALS=always exec ./mlgw serve --data-dir ./mlgw-data
 
-build: ## install what compiling needs, build the release binary, leave it behind ./mlgw
+build: ## install the build dependencies, build the release binary, link it as ./mlgw
 	@$(STEPS)/build
 
 test: ## everything: format, lint, unit, model, crash and client tests
@@ -22,7 +22,7 @@ quick: ## format, lint, unit and model tests: at most 90 s when warm
 check: ## format and lint; never writes to the tree
 	@$(STEPS)/run check
 
-fix: ## let rustfmt and clippy mend what they can
+fix: ## apply the automatic fixes of rustfmt and clippy
 	@$(STEPS)/fix
 
 bench: build ## measure and print beside the targets; ONLY=name[,name] for groups of rows

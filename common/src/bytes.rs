@@ -1,9 +1,9 @@
-//! Numbers of bytes as people read and write them. Pure.
+//! Human-readable numbers of bytes: formatting and parsing. Pure.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Returns `bytes` with three digits and a unit.
+/// Formats `bytes` with three digits and a unit.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub fn human(bytes: u64) -> String {
@@ -22,17 +22,18 @@ pub fn human(bytes: u64) -> String {
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// The form of a size, for error messages.
+    /// The expected form of a size, for error messages.
     pub const EXPECTS: &str = "a size such as \"64MiB\", \"10GB\" or 65536";
 
-    /// The size for people: three digits and a unit.
+    /// Formats the size with three digits and a unit.
     #[must_use]
     pub fn human(self) -> String {
         human(self.0)
     }
 }
 
-/// Largest first, binary before decimal, so that the first that divides is the shortest spelling.
+/// Units, the largest first and binary before decimal, so that the first that divides gives the shortest
+/// spelling.
 const BYTE_UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -75,7 +76,7 @@ impl FromStr for ByteSize {
 /// Splits a quantity into its whole number, in which `_` may group digits, and its unit.
 ///
 /// # Errors
-/// When it does not begin with a number that fits 64 bits.
+/// If it does not begin with a number that fits 64 bits.
 pub fn number_and_unit(text: &str) -> Result<(u64, &str), String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());

@@ -1,7 +1,7 @@
-//! CRC32C of stored bytes, seeded with where the bytes belong.
+//! CRC32C of stored bytes, seeded with their location.
 //!
-//! A checksum that starts from the block's identity verifies only at that place: a block that a
-//! bug or a disk put somewhere else fails its check even though its bytes are intact.
+//! A checksum that starts from the block's identity verifies only at that location: a block that a bug or a
+//! disk wrote to the wrong place fails its check even if its bytes are intact.
 
 use crate::ids::{BodyId, SegmentId, SegmentSeed};
 use crc_fast::{CrcAlgorithm, Digest};
@@ -12,7 +12,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// CRC32C of bytes that come in pieces.
+/// CRC32C of bytes that are added in pieces.
 pub struct Crc32c(Digest);
 
 impl Default for Crc32c {
@@ -22,7 +22,7 @@ impl Default for Crc32c {
 }
 
 impl Crc32c {
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -36,25 +36,25 @@ impl Crc32c {
     }
 }
 
-/// Bytes of a stamp in a seed.
+/// Bytes of the stamp in a seed.
 const STAMP_BYTES: usize = 8;
 
-/// Where a stored block belongs; its checksum is seeded with all of it.
+/// Location of a stored block; its checksum is seeded with all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockIdentity {
     /// The segment that holds the block.
     pub segment: SegmentId,
-    /// That segment's seed.
+    /// Seed of the segment.
     pub seed: SegmentSeed,
-    /// The body whose bytes these are.
+    /// The body that the bytes belong to.
     pub body: BodyId,
     /// Offset of the block's first byte in the segment file.
     pub offset: u64,
 }
 
 impl BlockIdentity {
-    /// CRC32C over the identity (stamp, unless it is 0; segment, generation, body, offset; little-endian) and
-    /// then the block's stored bytes.
+    /// CRC32C over the identity (stamp, unless it is 0; segment, generation, body, offset; little-endian)
+    /// followed by the block's stored bytes.
     #[must_use]
     pub fn crc32c(&self, stored: &[u8]) -> u32 {
         let mut crc = Crc32c::default();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_of_format_1_stay_as_they_are() {
+    fn seeds_of_format_1_are_unchanged() {
         let here = BlockIdentity { seed: SegmentSeed::unstamped(Generation(1)), ..HERE };
         let seed = [7u64.to_le_bytes().as_slice(), &1u32.to_le_bytes(), &9u64.to_le_bytes()].concat();
         let seeded = [seed.as_slice(), &4096u64.to_le_bytes(), b"bytes"].concat();

@@ -1,7 +1,7 @@
-//! Time as data: a timestamp type and the one door through which the time of day comes in.
+//! Timestamps, and the only source of the time of day.
 //!
-//! Clocks are for Last-Modified, signatures and reports only; nothing orders writes by them.
-//! Code that needs the time takes a [`Clock`], so a test decides what time it is.
+//! Clock times are used for Last-Modified, signatures and reports only; no order of writes depends on them.
+//! Code that needs the time takes a [`Clock`], so a test controls the time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// From whole seconds since the Unix epoch.
+    /// Converts whole seconds since the Unix epoch.
     #[must_use]
     pub const fn from_secs(secs: i64) -> Self {
         Self(secs.saturating_mul(1000))
     }
 
-    /// From a text such as `2026-11-20T11:36:23.000Z`; nothing when it is none.
+    /// Parses a text such as `2026-11-20T11:36:23.000Z`; `None` if it is invalid.
     #[must_use]
     pub fn of_rfc3339(text: &str) -> Option<Self> {
         text.parse::<jiff::Timestamp>().ok().map(|time| Self(time.as_millisecond()))
@@ -37,7 +37,7 @@ impl Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 with milliseconds, as S3's XML shows times: `2026-11-20T11:36:23.000Z`.
+    /// Formats as RFC 3339 with milliseconds, as S3's XML does: `2026-11-20T11:36:23.000Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_millisecond(self.0) {
             Ok(t) => write!(f, "{t:.3}"),
@@ -46,13 +46,13 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Where the time of day comes from.
+/// Source of the time of day.
 pub trait Clock: Send + Sync + 'static {
     /// The time of day.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock.
+/// Clock of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -63,18 +63,18 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that a test sets by hand.
+/// Clock that a test sets explicitly.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// A clock that is fixed at `now`.
     #[must_use]
     pub const fn new(now: Timestamp) -> Self {
         Self(AtomicI64::new(now.0))
     }
 
-    /// Moves the hand to `now`.
+    /// Sets the time to `now`.
     pub fn set(&self, now: Timestamp) {
         self.0.store(now.0, Ordering::SeqCst);
     }

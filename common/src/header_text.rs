@@ -1,12 +1,12 @@
-//! Text in header values: decoding from the wire, and encoding that every client can read.
+//! Text in header values: decodes what clients send, and encodes text in a form that every client can read.
 //!
 //! A header value is bytes. Clients send text in it as UTF-8, as ISO-8859-1, or as encoded words (RFC 2047).
-//! User metadata is stored as the text itself and sent as ASCII: a value that ASCII cannot carry becomes
-//! encoded words, as AWS does. Other stored headers are ISO-8859-1, which HTTP has carried from its
+//! User metadata is stored as the decoded text and sent as ASCII: text that ASCII cannot represent is sent as
+//! encoded words, as AWS does. Other stored headers are sent as ISO-8859-1, which HTTP has supported from the
 //! beginning.
 //!
-//! Always: what [`metadata_to_wire`] writes, [`metadata_from_wire`] reads back as the same text, and what
-//! either of them writes is printable ASCII. Everything here is pure; nothing of it is stored.
+//! Invariant: [`metadata_from_wire`] decodes the output of [`metadata_to_wire`] to the same text, and both
+//! outputs are printable ASCII. All functions are pure; nothing is stored.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -17,17 +17,17 @@ use std::fmt::Write as _;
 const WORD_BYTES_MAX: usize = 75;
 const WORD_BEGIN: &str = "=?UTF-8?B?";
 const WORD_END: &str = "?=";
-/// Bytes of text that one word carries: base64 makes 4 characters of 3 bytes.
+/// Bytes of text in one encoded word: base64 encodes 3 bytes as 4 characters.
 const WORD_TEXT_BYTES_MAX: usize = (WORD_BYTES_MAX - WORD_BEGIN.len() - WORD_END.len()) / 4 * 3;
 
-/// Whether every client reads `text` in a header as it is: printable ASCII and tabs, without blanks at the
-/// ends, which HTTP does not keep.
+/// True if every client reads `text` in a header unchanged: printable ASCII and tabs, without blanks at the
+/// ends, which HTTP strips.
 #[must_use]
 pub fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) && text.trim_ascii().len() == text.len()
 }
 
-/// The text of a header value: UTF-8 where it is that, else ISO-8859-1.
+/// Decodes a header value as UTF-8 if it is valid UTF-8, else as ISO-8859-1.
 #[must_use]
 pub fn text_of(value: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(value) {
@@ -36,8 +36,8 @@ pub fn text_of(value: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Decodes a value of user metadata. Encoded words are decoded if they carry what ASCII cannot; a value of
-/// plain ASCII stays as it was sent.
+/// Decodes a value of user metadata. Encoded words are decoded only if they contain characters outside ASCII;
+/// a value of plain ASCII is returned as it was sent.
 #[must_use]
 pub fn metadata_from_wire(value: &[u8]) -> String {
     let text = text_of(value);
@@ -47,7 +47,7 @@ pub fn metadata_from_wire(value: &[u8]) -> String {
     }
 }
 
-/// A value of user metadata as an answer carries it: as it is, or as encoded words.
+/// Encodes a value of user metadata for a response: unchanged, or as encoded words.
 #[must_use]
 pub fn metadata_to_wire(text: &str) -> Cow<'_, str> {
     if is_plain(text) {
@@ -58,7 +58,7 @@ pub fn metadata_to_wire(text: &str) -> Cow<'_, str> {
     while !rest.is_empty() {
         let (word, others) = rest.split_at(rest.floor_char_boundary(WORD_TEXT_BYTES_MAX));
         if !out.is_empty() {
-            // Readers drop the blank between two words.
+            // Readers drop the blank between two encoded words.
             out.push(' ');
         }
         out.push_str(WORD_BEGIN);
@@ -69,7 +69,7 @@ pub fn metadata_to_wire(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// `text` as ISO-8859-1, where it has no other characters.
+/// `text` as ISO-8859-1; `None` if it has other characters.
 #[must_use]
 pub fn latin1(text: &str) -> Option<Cow<'_, [u8]>> {
     if text.is_ascii() {
@@ -82,7 +82,7 @@ pub fn latin1(text: &str) -> Option<Cow<'_, [u8]>> {
 #[must_use]
 pub fn percent_encoded(text: &str) -> Cow<'_, str> {
     let is_kept = |byte: u8| matches!(byte, b' '..=b'~');
-    // Without an exit from the loop the compiler looks at many bytes at once.
+    // Without an early exit the compiler vectorizes the loop.
     if text.bytes().fold(true, |all, byte| all & is_kept(byte)) {
         return Cow::Borrowed(text);
     }
@@ -102,8 +102,8 @@ fn encoded_but(text: &str, is_kept: impl Fn(u8) -> bool) -> String {
     out
 }
 
-/// A `Content-Disposition` that ISO-8859-1 cannot carry, in ASCII: its `filename` becomes `filename*` (RFC
-/// 6266), what else needs it is percent-encoded.
+/// A `Content-Disposition` that ISO-8859-1 cannot represent, as ASCII: its `filename` becomes `filename*`
+/// (RFC 6266), other such characters are percent-encoded.
 #[must_use]
 pub fn disposition(text: &str) -> String {
     let parameters = parameters(text);
@@ -115,7 +115,7 @@ pub fn disposition(text: &str) -> String {
         let parameter = parameter.trim();
         let is_name = name_of(parameter).as_deref() == Some("filename") && !is_plain(parameter);
         match parameter.split_once('=') {
-            // A reader prefers `filename*`, so that this one says nothing.
+            // Readers prefer `filename*`, so this one can be dropped.
             Some(_) if is_name && has_extended => {}
             Some((_, value)) if is_name => {
                 out.push(format!("filename*=UTF-8''{}", extended(&unquoted(value))))
@@ -126,12 +126,12 @@ pub fn disposition(text: &str) -> String {
     out.join("; ")
 }
 
-/// A value of an extended parameter (RFC 8187): everything but its `attr-char` is percent-encoded.
+/// Value of an extended parameter (RFC 8187): everything except `attr-char` is percent-encoded.
 fn extended(text: &str) -> String {
     encoded_but(text, |byte| byte.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&byte))
 }
 
-/// The parts of a value between semicolons, but for those within quotes.
+/// Parts of a value between semicolons, ignoring semicolons within quotes.
 fn parameters(text: &str) -> Vec<&str> {
     let (mut found, mut begin, mut is_quoted, mut is_escaped) = (Vec::new(), 0, false, false);
     for (at, c) in text.char_indices() {
@@ -165,9 +165,9 @@ fn unquoted(value: &str) -> String {
     out
 }
 
-/// `text` with its encoded words decoded; nothing if none of them can be decoded.
+/// `text` with its encoded words decoded; `None` if none of them can be decoded.
 fn decoded_words(text: &str) -> Option<String> {
-    // Words that follow each other are decoded together: some writers split characters between two.
+    // Adjacent words are decoded together, because some writers split a character between two words.
     let (mut out, mut carried) = (String::new(), Vec::new());
     let (mut rest, mut from, mut is_behind_word) = (text, 0, false);
     while let Some(at) = rest[from..].find("=?").map(|at| from + at) {
@@ -176,7 +176,7 @@ fn decoded_words(text: &str) -> Option<String> {
             continue;
         };
         let before = &rest[..at];
-        // Blanks between two words are no part of the text.
+        // Blanks between two encoded words are not part of the text.
         if !(is_behind_word && before.bytes().all(|byte| byte.is_ascii_whitespace())) {
             out.push_str(std::str::from_utf8(&carried).ok()?);
             out.push_str(before);
@@ -190,7 +190,7 @@ fn decoded_words(text: &str) -> Option<String> {
     is_behind_word.then_some(out)
 }
 
-/// The encoded word that `text` begins with: what it carries, as UTF-8, and its length.
+/// The encoded word at the start of `text`: its content as UTF-8, and its length.
 fn word_at(text: &str) -> Option<(Vec<u8>, usize)> {
     let mut fields = text.strip_prefix("=?")?.splitn(3, '?');
     let (charset, encoding, rest) = (fields.next()?, fields.next()?, fields.next()?);
@@ -243,17 +243,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_text_travels_as_ascii_and_comes_back(text in "\\PC{0,80}|[a-z =?é世_\r\n\t]{0,80}|.{0,40}") {
+        fn every_text_round_trips_as_ascii(text in "\\PC{0,80}|[a-z =?é世_\r\n\t]{0,80}|.{0,40}") {
             let wire = metadata_to_wire(&text).into_owned();
             prop_assert!(is_plain(&wire), "{:?}", wire);
             let back = metadata_from_wire(wire.as_bytes());
-            // Plain text that contains an encoded word is decoded, as by any other reader.
+            // Plain text that looks like an encoded word is decoded, as by any other reader.
             prop_assert!(back == text || (wire == text && text.contains("=?")), "{:?} {:?}", wire, back);
             prop_assert!(wire == text || wire.split(' ').all(|word| word.len() <= WORD_BYTES_MAX));
         }
 
         #[test]
-        fn any_bytes_are_text_that_an_answer_can_carry_and_is_the_same_the_second_time(
+        fn decoding_any_bytes_gives_sendable_text_and_is_idempotent(
             value in proptest::collection::vec(any::<u8>(), 0..60)
         ) {
             let once = metadata_from_wire(&value);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_sent_as_clients_can_read_it() {
+    fn metadata_is_sent_in_a_form_that_clients_can_read() {
         for (text, wire) in [
             ("", ""),
             ("annual  report", "annual  report"),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_read_in_every_form_in_which_clients_send_it() {
+    fn metadata_is_decoded_from_every_form_that_clients_send() {
         for (wire, text) in [
             (&b"plain"[..], "plain"),
             ("Grüße, 世界".as_bytes(), "Grüße, 世界"),
@@ -294,7 +294,7 @@ mod tests {
             (b"le =?iso-8859-1*fr?q?caf=e9?=", "le café"),
             // A character that is split between two words.
             (b"=?UTF-8?B?w7w=?= =?UTF-8?Q?=C3?=\t=?UTF-8?Q?=BC?=", "üü"),
-            // What ASCII carries stays as it was sent, and so does what cannot be decoded.
+            // Plain ASCII and undecodable words are returned as they were sent.
             (b"=?UTF-8?B?YQ==?=", "=?UTF-8?B?YQ==?="),
             (b"=?UTF-8?B?w7?=", "=?UTF-8?B?w7?="),
             (b"=?UTF-8?Q?=C3?=", "=?UTF-8?Q?=C3?="),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disposition_names_its_file_in_ascii() {
+    fn a_disposition_is_encoded_as_ascii() {
         for (text, sent) in [
             ("attachment; filename=\"世界.txt\"", "attachment; filename*=UTF-8''%E4%B8%96%E7%95%8C.txt"),
             ("attachment;FileName = 世 ; x=1", "attachment; filename*=UTF-8''%E4%B8%96; x=1"),

@@ -1,21 +1,20 @@
-//! Counts of durations by size, written without a lock.
+//! Lock-free histograms of durations.
 //!
-//! All histograms have the same buckets, so that a search over a few words and two additions are
-//! the whole cost of an observation, and any two can be added up or compared. A reader may see an
-//! observation in its bucket that is not yet in the sum; those who read are seconds apart, so that
-//! is no loss. Nothing is kept over a restart.
+//! All histograms have the same buckets. An observation costs a search over a few words and two additions,
+//! and any two histograms can be added up or compared. A reader may see an observation in its bucket that is
+//! not yet in the sum; that is harmless, because readers are seconds apart. Nothing survives a restart.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Upper bounds in microseconds: from a read of cached memory to the longest copy that answers
-/// without white space in between; one more bucket takes the rest.
+/// Upper bounds in microseconds: from a read of cached memory to the longest copy that is answered without
+/// keep-alive white space. One more bucket counts longer durations.
 pub const BOUNDS_MICROS: [u64; 18] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     2_500_000, 5_000_000, 15_000_000, 60_000_000,
 ];
 
-/// Number of buckets, the unbounded one included.
+/// Number of buckets, including the unbounded one.
 pub const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
 
 /// A histogram of durations.
@@ -34,7 +33,7 @@ impl Histogram {
         self.nanos.fetch_add(nanos, Relaxed);
     }
 
-    /// The counts of now.
+    /// Current counts.
     #[must_use]
     pub fn snapshot(&self) -> Durations {
         let buckets = std::array::from_fn(|at| self.buckets[at].load(Relaxed));
@@ -45,21 +44,21 @@ impl Histogram {
 /// Counts at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// How many fell under each of [`BOUNDS_MICROS`] but not under the one before, and above the
-    /// last.
+    /// Number of durations in each bucket: above the previous bound of [`BOUNDS_MICROS`] and at most its own;
+    /// the last bucket is unbounded.
     pub buckets: [u64; BUCKETS],
-    /// Their sum.
+    /// Sum of all durations, in nanoseconds.
     pub nanos: u64,
 }
 
 impl Durations {
-    /// How many there were.
+    /// Number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Adds what another one counted.
+    /// Adds the counts of another snapshot.
     pub fn add(&mut self, other: &Self) {
         for (bucket, more) in self.buckets.iter_mut().zip(other.buckets) {
             *bucket += more;
@@ -67,16 +66,15 @@ impl Durations {
         self.nanos += other.nanos;
     }
 
-    /// What came on top of `earlier`, a snapshot of the same histogram.
+    /// Counts added since `earlier`, a snapshot of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let buckets = std::array::from_fn(|at| self.buckets[at].saturating_sub(earlier.buckets[at]));
         Self { buckets, nanos: self.nanos.saturating_sub(earlier.nanos) }
     }
 
-    /// The duration that the share `quantile` (0 to 1) of them did not exceed: evenly spread within
-    /// a bucket, as Prometheus estimates it; the last bound for what lies beyond it. None when there
-    /// were none.
+    /// The quantile `quantile` (0 to 1), assuming an even distribution within a bucket as Prometheus does;
+    /// the last bound for durations beyond it. `None` if nothing was counted.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<Duration> {
         let count = self.count();
@@ -129,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn two_snapshots_differ_by_what_came_between() {
+    fn since_returns_the_difference_of_two_snapshots() {
         let (early, late) = (of(&[60, 3000]), of(&[60, 3000, 3000]));
         assert_eq!(late.since(&early), of(&[3000]));
         let mut sum = early;

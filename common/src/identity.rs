@@ -1,10 +1,10 @@
-//! Identity: which server, and which timeline of it, owns a directory, a log or an upstream prefix.
+//! Identity of a server and of its timeline, as recorded in a directory, a log or an upstream prefix.
 //!
-//! A cluster id is made once, at the first start. A node id is the member's. An incarnation is made at the
-//! first start and again by every restore, rebuild and recovery, because from that moment on ids that the
-//! catalogue hands out may repeat those of the older timeline. Two things that carry different identities are
-//! never mixed: what carries another cluster or node is foreign, and what carries an earlier incarnation of
-//! this node is readable but is not changed. The numbers are random and not 0.
+//! A cluster id is made once, at the first start. A node id identifies a member. An incarnation is made at
+//! the first start and again by every restore, rebuild and recovery, because from then on the catalogue may
+//! allocate ids that the older timeline allocates too. Data with different identities is never mixed: data of
+//! another cluster or node is foreign; data of an earlier incarnation of this node may be read but not
+//! changed. The numbers are random and not 0.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -57,7 +57,7 @@ random_id! {
     Incarnation
 }
 
-/// A text that is no id: not exactly 16 lower-case hexadecimal digits.
+/// A text that is not an id: not exactly 16 lower-case hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an id of 16 hexadecimal digits")]
 pub struct BadIdentity(String);
@@ -67,7 +67,7 @@ fn hexadecimal(text: &str) -> Result<u64, BadIdentity> {
     number.filter(|number| format!("{number:016x}") == text).ok_or_else(|| BadIdentity(text.to_owned()))
 }
 
-/// Who owns a thing on disk or in an upstream.
+/// Owner of data on disk or at an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// The cluster.
@@ -99,12 +99,12 @@ impl FromStr for Identity {
     }
 }
 
-/// How an identity that was found relates to this server.
+/// Relation of an identity to this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kinship {
-    /// This server, this timeline.
+    /// This server and this timeline.
     Own,
-    /// This server, an earlier timeline.
+    /// This server, but an earlier timeline.
     Earlier,
     /// Another server, or a timeline of this one that it does not descend from.
     Foreign,
@@ -117,13 +117,13 @@ pub struct Lineage {
     pub own: Identity,
     /// Earlier incarnations, the oldest first.
     pub earlier: Vec<Incarnation>,
-    /// Whether directories, log and state of this server may still lack a mark: its first start with marks,
+    /// True if directories, log and state of this server may still lack a mark: its first start with marks,
     /// or the first one after a restore, has not finished.
     pub marking: bool,
 }
 
 impl Lineage {
-    /// How `found` relates to this server.
+    /// Relation of `found` to this server.
     #[must_use]
     pub fn kinship(&self, found: &Identity) -> Kinship {
         if *found == self.own {
@@ -133,7 +133,7 @@ impl Lineage {
         if here && self.earlier.contains(&found.incarnation) { Kinship::Earlier } else { Kinship::Foreign }
     }
 
-    /// Whether a segment whose header has this cluster and incarnation was written by this server or by a
+    /// True if a segment whose header has this cluster and incarnation was written by this server or by a
     /// timeline that it descends from.
     #[must_use]
     pub fn wrote(&self, cluster: ClusterId, incarnation: Incarnation) -> bool {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn kin_is_the_same_node_on_a_timeline_of_its_own() {
+    fn kinship_requires_the_same_node_and_a_known_timeline() {
         let lineage = Lineage { own: identity(1, 2, 3), earlier: vec![Incarnation(7)], marking: false };
         for (found, kinship) in [
             (identity(1, 2, 3), Kinship::Own),

@@ -1,7 +1,7 @@
-//! The numbers the catalogue hands out, one type each.
+//! Ids that the catalogue allocates, with a type for each kind.
 //!
-//! Two of them can never be mixed up in a call, and each type states who mints the number and
-//! whether it is ever used again. All are 64 bits or less and ordered as they were minted.
+//! Different ids cannot be confused in a call. Each type documents who allocates the number and if it is ever
+//! reused. All are at most 64 bits and ordered by allocation.
 
 use std::fmt;
 
@@ -34,28 +34,28 @@ macro_rules! id {
 }
 
 id! {
-    /// A bucket for its whole life; a bucket made again under the same name has another one.
+    /// A bucket for its whole lifetime; a bucket that is created again under the same name has another id.
     BucketId(u64)
 }
 id! {
-    /// The bytes of exactly one object version, or of one multipart upload and the version it
-    /// becomes. Minted by the catalogue, never reused; 0 names no body (a delete marker).
+    /// The bytes of exactly one object version, or of one multipart upload and the version that it becomes.
+    /// Allocated by the catalogue, never reused; 0 means no body (a delete marker).
     BodyId(u64)
 }
 id! {
-    /// One segment file. Minted by the catalogue, never reused.
+    /// A segment file. Allocated by the catalogue, never reused.
     SegmentId(u64)
 }
 id! {
-    /// How often a segment's bytes were written anew under one id; 1 for the first writing.
+    /// Number of times that a segment's bytes were written under one id; 1 for the first time.
     Generation(u32)
 }
 id! {
-    /// A random number that is minted with a segment; 0 in segments of format 1.
+    /// A random number that is generated with a segment; 0 in segments of format 1.
     SegmentStamp(u64)
 }
 id! {
-    /// A Raft group. Group 0 holds what is cluster-wide.
+    /// A Raft group. Group 0 holds cluster-wide data.
     GroupId(u32)
 }
 id! {
@@ -63,11 +63,11 @@ id! {
     NodeId(u64)
 }
 id! {
-    /// Where in its group's log an object version was written: the order of versions.
+    /// Position in its group's log at which an object version was written: the order of versions.
     Seq(u64)
 }
 id! {
-    /// The state of a bucket an object command was built against; a stale one is refused.
+    /// State of a bucket against which an object command was built; a command with a stale epoch is rejected.
     Epoch(u64)
 }
 
@@ -76,13 +76,13 @@ impl NodeId {
     pub const SINGLE: Self = Self(1);
 }
 
-/// What the checksums of a segment's records are seeded with beside its id. Ids repeat between servers, and
-/// between the timelines of one; stamps do not.
+/// Seed of the checksums of a segment's records, in addition to the segment's id. Ids repeat between servers
+/// and between the timelines of one server; stamps do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SegmentSeed {
-    /// How often the segment was written anew.
+    /// Number of times that the segment was written.
     pub generation: Generation,
-    /// Its stamp; 0 in a segment of format 1, whose checksums are seeded without one.
+    /// Stamp of the segment; 0 in a segment of format 1, whose checksums are seeded without one.
     pub stamp: SegmentStamp,
 }
 
@@ -99,7 +99,7 @@ impl SegmentSeed {
 pub struct PartNumber(u16);
 
 impl PartNumber {
-    /// `number` as a part number, or nothing when it is outside 1 to
+    /// `number` as a part number; `None` if it is outside 1 to
     /// [`limits::PART_NUMBER_MAX`](crate::limits::PART_NUMBER_MAX).
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {

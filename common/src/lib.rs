@@ -1,7 +1,8 @@
-//! What every mlgw crate shares: names, ids, identity, limits, secrets, the clock, checksums and histograms.
+//! Types that every mlgw crate shares: names, ids, identity, limits, secrets, clocks, checksums and
+//! histograms.
 //!
-//! Nothing here knows HTTP, Raft or storage, so any crate may depend on it. Outside input becomes one of these types exactly once, at the edge; from there on the
-//! type is the proof that it was checked.
+//! Nothing here depends on HTTP, Raft or storage, so any crate may depend on it. External input is converted
+//! to one of these types exactly once, at the boundary; from there on the type proves that it was checked.
 
 pub mod bytes;
 pub mod checksum;

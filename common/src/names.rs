@@ -1,47 +1,47 @@
-//! Bucket names and object keys, checked once.
+//! Bucket names and object keys, validated once.
 //!
-//! A name is never a path on disk: nothing here escapes or normalises, `..`, `//` and a trailing
-//! `/` are ordinary bytes of a key.
+//! A name is never a path on disk: nothing is escaped or normalised, and `..`, `//` and a trailing `/` are
+//! ordinary bytes of a key.
 
 use crate::limits::{BUCKET_NAME_LEN_MAX, BUCKET_NAME_LEN_MIN, KEY_LEN_MAX};
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a name was refused.
+/// Reason that a name was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Not 3 to 63 bytes.
+    /// The length is not 3 to 63 bytes.
     #[error("a bucket name has {BUCKET_NAME_LEN_MIN} to {BUCKET_NAME_LEN_MAX} characters")]
     BucketLength,
-    /// A byte other than a-z, 0-9, `-` and `.`, or a first or last one that is not a-z, 0-9.
+    /// The name has a byte other than a-z, 0-9, `-` and `.`, or its first or last byte is not a-z or 0-9.
     #[error("a bucket name has only a-z, 0-9, '-' and '.', and begins and ends with a letter or digit")]
     BucketCharacter,
-    /// A dot beside another one or beside a dash.
+    /// The name has a dot next to another dot or to a dash.
     #[error("a bucket name has no dot beside another dot or beside a '-'")]
     BucketDots,
-    /// Four decimal numbers with dots between.
+    /// The name consists of four decimal numbers with dots between.
     #[error("a bucket name is not an IPv4 address")]
     BucketAddress,
-    /// A prefix or suffix that S3 reserves.
+    /// The name has a prefix or suffix that S3 reserves.
     #[error("a bucket name does not begin with 'xn--' nor end with '-s3alias' or '--ol-s3'")]
     BucketReserved,
-    /// No bytes at all.
+    /// The key is empty.
     #[error("an object key is not empty")]
     KeyEmpty,
-    /// More than 1,024 bytes.
+    /// The key has more than 1,024 bytes.
     #[error("an object key has at most {KEY_LEN_MAX} bytes")]
     KeyTooLong,
-    /// Not UTF-8.
+    /// The key is not UTF-8.
     #[error("an object key is UTF-8")]
     KeyNotUtf8,
 }
 
-/// A bucket's name by S3's rules for general purpose buckets.
+/// A bucket name that follows S3's rules for general purpose buckets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BucketName(Arc<str>);
 
 impl BucketName {
-    /// Checks `name`.
+    /// Validates `name`.
     ///
     /// # Errors
     /// The rule that it breaks.
@@ -80,15 +80,15 @@ impl fmt::Display for BucketName {
     }
 }
 
-/// An object's key: 1 to 1,024 bytes of UTF-8, any of them.
+/// An object key: 1 to 1,024 bytes of arbitrary UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(Arc<str>);
 
 impl ObjectKey {
-    /// Checks `key`.
+    /// Validates `key`.
     ///
     /// # Errors
-    /// When it is empty or too long.
+    /// If it is empty or too long.
     pub fn new(key: &str) -> Result<Self, NameError> {
         match key.len() {
             0 => Err(NameError::KeyEmpty),
@@ -97,10 +97,10 @@ impl ObjectKey {
         }
     }
 
-    /// Checks bytes that came from outside.
+    /// Validates bytes that came from outside.
     ///
     /// # Errors
-    /// As [`ObjectKey::new`], and when they are not UTF-8.
+    /// As [`ObjectKey::new`], and if they are not UTF-8.
     pub fn from_bytes(key: &[u8]) -> Result<Self, NameError> {
         Self::new(std::str::from_utf8(key).map_err(|_| NameError::KeyNotUtf8)?)
     }

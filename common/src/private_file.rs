@@ -1,22 +1,22 @@
-//! Files that only their owner may read, replaced whole.
+//! Files that only their owner may read, replaced atomically.
 //!
-//! Always: power failure leaves the old file or the new one, never a part of either.
+//! Invariant: a power loss leaves the old file or the new one, never a part of either.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Writes `bytes` to `path`, readable by its owner only, so that power failure leaves the old file
-/// or the new one.
+/// Writes `bytes` to `path`, readable by its owner only. Durable when it returns; a power loss before leaves
+/// the old file or the new one.
 ///
 /// # Errors
-/// What the system said.
+/// The error of the operating system.
 pub fn write(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
-    // One of a start that was cut short; it was never used.
+    // Remains of an interrupted write; that file was never used.
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

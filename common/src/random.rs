@@ -1,6 +1,6 @@
 //! Random bytes from the operating system.
 
-/// The system gives no random bytes.
+/// The operating system returned no random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no random bytes: {0}")]
 pub struct RandomError(getrandom::Error);
@@ -8,7 +8,7 @@ pub struct RandomError(getrandom::Error);
 /// Returns fresh random bytes.
 ///
 /// # Errors
-/// When the system gives none.
+/// If the operating system returns none.
 pub fn random<const N: usize>() -> Result<[u8; N], RandomError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(RandomError)?;

@@ -1,8 +1,8 @@
 //! Opens regular files only, so that a pipe or a device in a file's place never blocks the caller.
 //!
-//! Opening a named pipe waits for its other end, for ever if there is none. Every file of a data directory is
-//! therefore opened here: without waiting, and refused unless it is a regular file. A symbolic link to a
-//! regular file is one. Nothing is written, so a crash changes nothing.
+//! Opening a named pipe waits for its other end, forever if there is none. Every file of a data directory is
+//! therefore opened here: without blocking, and refused unless it is a regular file or a symbolic link to
+//! one. Nothing is written, so a crash changes nothing.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read as _};
@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// When it cannot be opened, or something else is in its place.
+/// If it cannot be opened, or the path is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true), path)
 }
@@ -27,36 +27,36 @@ pub fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     open_with_flags(options, OFlags::empty(), path)
 }
 
-/// Opens a regular file with `options` and these flags of the system.
+/// Opens a regular file with `options` and these flags of the operating system.
 ///
 /// # Errors
 /// As [`open`].
 pub fn open_with_flags(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
-    // It has no effect on regular files.
+    // `O_NONBLOCK` has no effect on regular files.
     let flags = flags | OFlags::NONBLOCK;
     let file = match options.custom_flags(flags.bits().cast_signed()).open(path) {
         Ok(file) => file,
-        // The system's own errors for pipes and directories say less.
+        // The operating system's own errors for pipes and directories are less specific.
         Err(error) => return Err(found(path).and_then(|kind| not_regular(kind).err()).unwrap_or(error)),
     };
     not_regular(file.metadata()?.file_type())?;
     Ok(file)
 }
 
-/// Reads a regular file whole.
+/// Reads a whole regular file.
 ///
 /// # Errors
-/// As [`open`], or when it cannot be read.
+/// As [`open`], or if it cannot be read.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Reads a regular file of text whole.
+/// Reads a whole regular file of text.
 ///
 /// # Errors
-/// As [`read`], or when it is no UTF-8.
+/// As [`read`], or if it is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open(path)?.read_to_string(&mut text)?;
@@ -66,7 +66,7 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
 /// Checks that a path is a regular file, without opening it.
 ///
 /// # Errors
-/// When it is something else, or nothing.
+/// If it is something else or does not exist.
 pub fn check(path: &Path) -> io::Result<()> {
     not_regular(std::fs::metadata(path)?.file_type())
 }
@@ -92,9 +92,9 @@ mod tests {
     use rustix::fs::{CWD, FileType as Kind, Mode, mknodat};
     use std::fs;
 
-    /// Everything that can be in the place of a file: opened for reading and for writing, nothing waits.
+    /// Tries every kind of file, opened for reading and for writing; no attempt blocks.
     #[test]
-    fn only_regular_files_are_opened_and_nothing_is_waited_for() {
+    fn only_regular_files_are_opened_without_blocking() {
         let dir = std::env::temp_dir().join(format!("mlgw-regular-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let at = |name: &str| dir.join(name);

@@ -1,4 +1,4 @@
-//! A text that is wiped from memory when dropped, and that no message shows; and what may be shown of a URL.
+//! Secrets that are wiped from memory when dropped and never printed, and the removal of secrets from URLs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes a secret in.
+    /// Wraps a secret.
     #[must_use]
     pub fn new(secret: impl Into<String>) -> Self {
         Self(Zeroizing::new(secret.into()))
@@ -34,8 +34,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The text of a setting or message without the secrets that a URL in it carries: the password before its
-/// host and the values of its query. Any other text is returned as it is.
+/// The text of a setting or message without the secrets of a URL in it: the password before the host and the
+/// values of the query. Any other text is returned unchanged.
 #[must_use]
 pub fn hide_url_secrets(text: &str) -> Cow<'_, str> {
     let Some(begin) = text.find("://").map(|at| at + 3) else { return Cow::Borrowed(text) };
@@ -55,7 +55,7 @@ pub fn hide_url_secrets(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}{}{host}{query}", &text[..begin], user.unwrap_or_default()))
 }
 
-/// Whether the text between a URL's `://` and an `@` can be a user and a password. A path may contain an `@`
+/// True if the text between a URL's `://` and an `@` can be a user and a password. A path may contain an `@`
 /// too. A text with a `/` counts as a password, unless the part before the `/` is a host and a port.
 fn is_user(text: &str) -> bool {
     let Some((authority, _path)) = text.split_once('/') else { return true };
@@ -67,7 +67,7 @@ mod tests {
     use super::{Secret, hide_url_secrets};
 
     #[test]
-    fn of_a_url_neither_the_password_nor_the_query_is_shown() {
+    fn the_password_and_query_of_a_url_are_hidden() {
         for (url, shown) in [
             ("http://user:pass@proxy:3128", "http://user:…@proxy:3128"),
             ("https://user:p@ss:w@host/path@x", "https://user:…@host/path@x"),

@@ -1,9 +1,9 @@
-//! Structure out of any bytes: numbers, pieces and heads of requests.
+//! Derives structured input from arbitrary bytes: numbers, pieces and heads of requests.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Takes bytes from the front; zeros and nothing when they are used up.
+/// Reader that takes bytes from the front. It returns zeros and empty slices at the end.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -17,14 +17,14 @@ impl<'a> Input<'a> {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    /// At most `length` bytes.
+    /// Takes at most `length` bytes.
     pub(crate) fn take(&mut self, length: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(length.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// Everything up to the first line feed, which goes too.
+    /// Takes everything up to the first line feed, and removes the line feed.
     pub(crate) fn line(&mut self) -> &'a [u8] {
         let end = self.0.iter().position(|byte| *byte == b'\n');
         let line = self.take(end.unwrap_or(self.0.len()));
@@ -32,13 +32,13 @@ impl<'a> Input<'a> {
         line
     }
 
-    /// What is left, in pieces of lengths that `step` gives.
+    /// Returns the rest in pieces of `step + 1` bytes.
     pub(crate) fn pieces(self, step: u8) -> Vec<&'a [u8]> {
         self.0.chunks(usize::from(step) + 1).collect()
     }
 
-    /// A request's head, written as a client sends it: method and target, header lines, a blank line.
-    /// Only what an HTTP library lets through gets here.
+    /// Takes the head of a request in the format that a client sends: method and target, header lines, a
+    /// blank line. Returns `None` for a head that the HTTP library rejects.
     pub(crate) fn head(&mut self) -> Option<Parts> {
         let mut words = self.line().splitn(2, |byte| *byte == b' ');
         let mut head = http::Request::builder().method(words.next()?).uri(words.next()?);
@@ -46,7 +46,7 @@ impl<'a> Input<'a> {
         Some(head.body(()).ok()?.into_parts().0)
     }
 
-    /// Header lines and a blank one. Only what an HTTP library lets through gets here.
+    /// Takes header lines and a blank line. Returns `None` for headers that the HTTP library rejects.
     pub(crate) fn headers(&mut self) -> Option<HeaderMap> {
         let mut headers = HeaderMap::new();
         loop {
@@ -60,13 +60,13 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// A line as text; what is none of it becomes U+FFFD.
+    /// Takes a line as text. Invalid UTF-8 becomes U+FFFD.
     pub(crate) fn text(&mut self) -> String {
         String::from_utf8_lossy(self.line()).into_owned()
     }
 }
 
-/// Runs a future that waits for nothing but itself.
+/// Runs a future that never waits for I/O or for another thread.
 pub(crate) fn run<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

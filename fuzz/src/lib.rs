@@ -1,8 +1,8 @@
 //! Fuzz targets for every decoder of bytes that mlgw did not just write itself.
 //!
-//! The targets link the pure packages. Three decoders that belong to larger packages are compiled from their own
-//! files. Nothing here links a server, a store or RocksDB. A target takes any bytes. It fails when a decoder panics, and when one
-//! of the properties does not hold that stand beside each target.
+//! The targets link the pure packages. Three decoders that belong to larger packages are compiled from
+//! their own files. No server, store or RocksDB is linked. A target accepts any bytes. It fails if a
+//! decoder panics, or if a property that the module of the target states does not hold.
 #![allow(
     dead_code,
     unused_imports,

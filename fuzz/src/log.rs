@@ -1,14 +1,14 @@
-//! Properties of the decoders of the log.
+//! Properties of the decoders of the Raft log.
 
 use bytes::Bytes;
 use mlgw_formats::format_error::FormatError;
 use mlgw_formats::{log_batch as batch, log_entry as entry, manifest, schema, wal_frames};
 
-/// Decodes a log entry; one that decodes is encoded to the same bytes but for its membership,
-/// whose record may come in many forms.
+/// Decodes a log entry. Encoding the result is stable, except that the record of a membership has several
+/// valid forms.
 ///
 /// # Errors
-/// When it is none.
+/// Fails if the bytes are not an entry.
 pub fn log_entry(index: u64, bytes: &[u8]) -> Result<(), FormatError> {
     let found = entry::decode(index, bytes.to_vec())?;
     let again = entry::encode(&found);
@@ -17,10 +17,10 @@ pub fn log_entry(index: u64, bytes: &[u8]) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// Decodes the commands of an entry; each is encoded and decoded to the same.
+/// Decodes the commands of an entry, and checks that each decodes to the same command after encoding.
 ///
 /// # Errors
-/// When they are none.
+/// Fails if the bytes are not commands.
 pub fn commands(bytes: &[u8]) -> Result<(), FormatError> {
     let found = batch::Batch::decode(Bytes::copy_from_slice(bytes))?;
     let mut encoded = Vec::new();
@@ -32,10 +32,10 @@ pub fn commands(bytes: &[u8]) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// Decodes a vote and a membership.
+/// Decodes a vote and a membership from the same bytes.
 ///
 /// # Errors
-/// When the bytes are not both.
+/// Fails if the bytes are not both.
 pub fn vote_and_membership(bytes: &[u8]) -> Result<(), FormatError> {
     let vote = entry::decode_vote(bytes).map(|vote| entry::encode_vote(&vote));
     let membership = entry::stored(&schema::decode(bytes)?)?;
@@ -44,14 +44,14 @@ pub fn vote_and_membership(bytes: &[u8]) -> Result<(), FormatError> {
     vote.map(drop)
 }
 
-/// Where the walk over a MANIFEST finds a torn end.
+/// Returns the offset at which the scan of a MANIFEST finds a torn end.
 #[must_use]
 pub fn torn_from(bytes: &[u8]) -> Option<usize> {
     manifest::torn_from(bytes)
 }
 
-/// Offsets of the records of a write-ahead log that verify, with whether each is behind a frame that
-/// does not, and where the first such frame begins.
+/// Returns the offsets of the valid records of a write-ahead log, each with true if it is after a damaged
+/// frame, and the offset of the first damaged frame.
 #[must_use]
 pub fn frames(bytes: &[u8]) -> (Vec<(usize, bool)>, Option<usize>) {
     let mut records = Vec::new();

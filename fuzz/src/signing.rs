@@ -1,5 +1,5 @@
-//! A key that everybody knows, and right signatures by it: a decoder behind a signature is reached
-//! with them only.
+//! A public test key, and valid signatures by it. Decoders that run after authentication can only be
+//! reached with them.
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderValue;
@@ -33,7 +33,7 @@ static KEY: LazyLock<Arc<Key>> = LazyLock::new(|| {
     Arc::new(Key { principal: Arc::new(principal), secret: Secret::new(SECRET) })
 });
 
-/// Knows [`ACCESS_KEY`].
+/// Key source that contains [`ACCESS_KEY`] only.
 pub(crate) struct Keys;
 
 impl KeySource for Keys {
@@ -60,7 +60,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The signature of `text` in [`SCOPE`].
+/// Returns the signature of `text` in [`SCOPE`].
 pub(crate) fn sign(text: &[u8]) -> String {
     let key = ["us-east-1", "s3", "aws4_request"]
         .iter()
@@ -70,8 +70,8 @@ pub(crate) fn sign(text: &[u8]) -> String {
     hex(&hmac(&key, text))
 }
 
-/// Signs a request for a body that `payload` describes. The refusal of a wrong signature says what
-/// should have been signed.
+/// Signs a request whose body `payload` describes, and returns it with its signature. The string to sign is
+/// read from the refusal of a wrong signature.
 pub(crate) fn signed(mut head: Parts, payload: &'static str) -> (Parts, String) {
     head.headers.insert("host", HeaderValue::from_static("h"));
     head.headers.insert("x-amz-date", HeaderValue::from_static(DATE));
@@ -93,13 +93,13 @@ pub(crate) fn signed(mut head: Parts, payload: &'static str) -> (Parts, String) 
     (head, signature)
 }
 
-/// The signature of a chunk behind `previous`.
+/// Returns the signature of a chunk that follows the signature `previous`.
 pub(crate) fn chunk_signature(previous: &str, chunk: &[u8]) -> String {
     let hash = hex(&Sha256::digest(chunk));
     sign(format!("AWS4-HMAC-SHA256-PAYLOAD\n{DATE}\n{SCOPE}\n{previous}\n{EMPTY_SHA256}\n{hash}").as_bytes())
 }
 
-/// The signature of trailer lines behind `previous`.
+/// Returns the signature of trailer lines that follow the signature `previous`.
 pub(crate) fn trailer_signature(previous: &str, lines: &str) -> String {
     let hash = hex(&Sha256::digest(lines));
     sign(format!("AWS4-HMAC-SHA256-TRAILER\n{DATE}\n{SCOPE}\n{previous}\n{hash}").as_bytes())

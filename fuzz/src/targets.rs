@@ -1,4 +1,4 @@
-//! One file a target: what it decodes, and what always holds of it.
+//! One module per target: the decoder that it runs, and the properties that always hold.
 
 pub mod answers;
 pub mod blocks;

@@ -1,8 +1,8 @@
 //! Applies commands: a pure function of the state and the command.
 //!
-//! Always: the same commands in the same order give the same rows on every member and after every
-//! restart. Nothing here reads a clock, draws a number or touches a file, and what one command
-//! may do is bounded, so that a group never stalls behind it.
+//! Invariant: the same commands in the same order produce the same rows on every member and after every
+//! restart. Nothing here reads a clock, draws a random number or touches a file. The work of one command is
+//! bounded, so a group never stalls behind it.
 
 mod bucket;
 mod conditions;
@@ -34,23 +34,22 @@ use crate::view::{ApplyError, View};
 use mlgw_common::Seq;
 use mlgw_formats::command::{Change, Command, Reject, Reply};
 
-/// Commands of one log entry that have numbers of their own in [`seq_of`].
+/// Maximum number of commands of one log entry that get distinct numbers from [`seq_of`].
 pub const SEQ_COMMANDS: u64 = 1 << 12;
 
 const _: () = assert!(mlgw_common::limits::BATCH_COMMANDS_MAX as u64 <= SEQ_COMMANDS);
 
-/// The order number of the command at `position` in the log entry `index`: no two commands of a
-/// group have the same.
+/// Sequence number of the command at `position` in the log entry `index`; unique within a group.
 #[must_use]
 pub const fn seq_of(index: u64, position: usize) -> Seq {
     assert!((position as u64) < SEQ_COMMANDS, "a log entry has more commands than order numbers");
     Seq(index * SEQ_COMMANDS + position as u64)
 }
 
-/// Applies one command. A rejected one changes nothing.
+/// Applies one command. A rejected command changes nothing.
 ///
 /// # Errors
-/// When the store fails; then the view must be thrown away.
+/// If the store fails; the view must be discarded then.
 pub fn apply(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Result<Reply, Reject>, StoreError> {
     match change(view, command, seq) {
         Ok(reply) => {
@@ -104,7 +103,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
     }
 }
 
-/// The rejection of a command that no correct proposer sends.
+/// Rejection of a command that no correct proposer sends.
 fn malformed(what: impl Into<String>) -> ApplyError {
     ApplyError::Reject(Reject::Malformed { what: what.into() })
 }

@@ -1,8 +1,8 @@
-//! The catalogue as the rest of the program sees it: propose, read, shut down.
+//! The catalogue's public interface: propose, read, shut down.
 //!
-//! [`Catalogue`] is cheap to clone. Reads answer from the applied state without asking Raft: with
-//! one voter that is linearizable. Names, access keys and segments are small and read by every
-//! request, so they are kept in memory as well, changed before the command is answered.
+//! [`Catalogue`] is cheap to clone. Reads answer from the applied state without a round through Raft; with
+//! one voter that is linearizable. Names, access keys and segments are small and every request reads them, so
+//! they are also kept in memory. The copies in memory change before the command is answered.
 
 #[cfg(test)]
 mod bench;
@@ -71,29 +71,29 @@ use mlgw_formats::schema::{
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The catalogue. Clones share it.
+/// The catalogue. Clones share their state.
 #[derive(Clone)]
 pub struct Catalogue {
     inner: Arc<Inner>,
 }
 
 impl Catalogue {
-    /// Opens or creates the catalogue in `options.dir`. What the log holds has been applied when
-    /// this returns, and interrupted bucket creations and deletions have been resumed.
+    /// Opens or creates the catalogue in `options.dir`. When this returns, the log has been applied, and
+    /// interrupted bucket creations and deletions have been resumed.
     ///
     /// # Errors
-    /// When the directory cannot be read or written, or holds what this version does not know.
+    /// If the directory cannot be read or written, or holds a format that this version does not know.
     pub async fn open(options: CatalogueOptions) -> Result<Self, OpenError> {
         Ok(Self { inner: open::open(options).await? })
     }
 
-    /// Makes a change and waits until it is durable and applied. The group is found from the
-    /// command. Object commands that meet a stale epoch or a frozen bucket are tried again with
-    /// the bucket as it is now; every other rejection is the caller's. Dropping the future does
-    /// not take the command back.
+    /// Proposes a command and waits until it is durable and applied. The command determines the group. An
+    /// object command that is rejected for a stale epoch or a frozen bucket is proposed again with the
+    /// current record of the bucket; every other rejection is returned. Dropping the future does not cancel
+    /// the command.
     ///
     /// # Errors
-    /// When the command was rejected, or when too many wait already, or when the catalogue stops.
+    /// If the command was rejected, too many commands wait already, or the catalogue stops.
     pub async fn propose(&self, command: impl Into<Arc<Command>>) -> Result<Reply, ProposeError> {
         self.inner.propose(command.into()).await
     }
@@ -101,24 +101,24 @@ impl Catalogue {
     /// Creates a bucket in every object group.
     ///
     /// # Errors
-    /// When the name is taken or the owner has too many.
+    /// If the name is taken or the owner has the maximum number of buckets.
     pub async fn create_bucket(&self, bucket: NewBucket) -> Result<Arc<Bucket>, CreateBucketError> {
         self.inner.create_bucket(bucket).await
     }
 
-    /// Deletes an empty bucket. Uploads in progress go with it.
+    /// Deletes an empty bucket and its uploads in progress.
     ///
     /// # Errors
-    /// When there is none or it is not empty.
+    /// If the bucket does not exist or is not empty.
     pub async fn delete_bucket(&self, name: &BucketName) -> Result<(), DeleteBucketError> {
         self.inner.delete_bucket(name).await
     }
 
-    /// Has a bucket that fronts `from` front `to` from now on.
+    /// Changes the binding of a remote-backed bucket from `from` to `to`.
     ///
     /// # Errors
-    /// [`Reject::BucketBusy`](mlgw_formats::command::Reject::BucketBusy) when it is bound otherwise by now; those of
-    /// [`Catalogue::propose`].
+    /// [`Reject::BucketBusy`](mlgw_formats::command::Reject::BucketBusy) if the bucket's binding is not
+    /// `from` any more; those of [`Catalogue::propose`].
     pub async fn rebind_bucket(
         &self,
         bucket: &Bucket,
@@ -134,7 +134,7 @@ impl Catalogue {
         self.inner.resident.bucket(name).filter(|bucket| bucket.state() != BucketState::Creating)
     }
 
-    /// At most `max` buckets of `owner` (or of all owners), by name, beginning after `after`.
+    /// At most `max` buckets of `owner` (or of all owners), ordered by name, beginning after `after`.
     #[must_use]
     pub fn buckets(&self, owner: Option<&str>, after: Option<&str>, max: usize) -> Vec<Arc<Bucket>> {
         let after = after.map_or(Bound::Unbounded, |name| Bound::Excluded(name.to_owned()));
@@ -144,10 +144,10 @@ impl Catalogue {
         owned.filter(|bucket| bucket.state() != BucketState::Creating).take(max).cloned().collect()
     }
 
-    /// The current version of `key`: one look in memory, or one point read.
+    /// Current version of `key`: one lookup in memory, or one point read.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn object(&self, bucket: BucketId, key: &ObjectKey) -> Result<Option<ObjectVersion>, ReadError> {
         let row = object::row(bucket, key.as_bytes());
         let cache = &self.inner.resident.objects;
@@ -162,25 +162,25 @@ impl Catalogue {
         Ok(Some(version))
     }
 
-    /// A reader for scans; it holds the state of each group open, so keep it for one request.
+    /// Reader for scans. It keeps the state of each group open, so use it for one request only.
     #[must_use]
     pub fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.inner.resident), self.inner.groups.iter().map(Group::state).collect())
     }
 
-    /// Keeps the map of a body from being freed until the pin is dropped. Take it before reading a body that
-    /// has pages, and look the object up again if a page is missing all the same, or
-    /// [`Catalogue::is_given_up`] says that the pin came too late.
+    /// Prevents the map of a body from being freed until the pin is dropped. Take the pin before reading a
+    /// body that has pages. Look the object up again if a page is missing even so, or if
+    /// [`Catalogue::is_given_up`] shows that the pin came too late.
     #[must_use]
     pub fn pin(&self, body: BodyId) -> Pin {
         Pin::new(Arc::clone(&self.inner.resident), body)
     }
 
-    /// Whether nothing names `body` of `key` any more and its map waits to be freed, or is being freed now:
-    /// who pins it then may find some of it only.
+    /// True if no record names `body` of `key` any more and its map waits to be freed or is being freed: a
+    /// reader that pins the body now may find only a part of the map.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn is_given_up(&self, bucket: BucketId, key: &ObjectKey, body: BodyId) -> Result<bool, ReadError> {
         let state = self.inner.state_of(bucket, key.as_bytes());
         let waiting = read::<Release>(&state, &release::row(body))?;
@@ -190,7 +190,7 @@ impl Catalogue {
     /// The upload `body` of `key`.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn upload(
         &self,
         bucket: BucketId,
@@ -201,10 +201,10 @@ impl Catalogue {
         read(&state, &upload::row(bucket, key.as_bytes(), body))
     }
 
-    /// A part with all its extents, of an upload or of the object that it became.
+    /// A part with all its extents, of an upload or of the object that the upload became.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn part(
         &self,
         bucket: BucketId,
@@ -223,10 +223,10 @@ impl Catalogue {
         Ok(Some(found))
     }
 
-    /// What a completed upload answered, if the current version of `key` is still its body.
+    /// Reply of a completed upload, if the current version of `key` still has its body.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn completed(&self, bucket: BucketId, key: &ObjectKey, body: BodyId) -> Result<Completed, ReadError> {
         Ok(match self.object(bucket, key)? {
             Some(version) if version.body() == body => Completed::Yes(written(&version)),
@@ -234,19 +234,19 @@ impl Catalogue {
         })
     }
 
-    /// A body id that was never given before.
+    /// Allocates a body id that was never allocated before.
     ///
     /// # Errors
-    /// When a new range of ids had to be leased and could not be.
+    /// If a new range of ids was needed and could not be leased.
     pub async fn body_id(&self) -> Result<BodyId, ProposeError> {
         self.inner.body_id().await
     }
 
-    /// The key of upload ids. A catalogue without a key gets `candidate`, which has to be random. Call this
-    /// before any body id is taken.
+    /// The key that encrypts upload ids. A catalogue without a key stores `candidate`, which must be random.
+    /// Call this before any body id is allocated.
     ///
     /// # Errors
-    /// When the key could not be read or kept.
+    /// If the key could not be read or stored.
     pub async fn upload_key(&self, candidate: [u8; UPLOAD_KEY_BYTES]) -> Result<UploadKey, OpenError> {
         let kept = || {
             let kept = read::<UploadKey>(&self.inner.groups[0].state(), &MetaRow::UploadKey.row());
@@ -260,20 +260,20 @@ impl Catalogue {
         kept()?.ok_or_else(|| OpenError::Store("the key of upload ids is gone".to_owned()))
     }
 
-    /// The timeline of this catalogue and those that it descends from; nothing where it has no identity.
+    /// The timeline of this catalogue and those that it descends from; `None` if it has no identity.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn timelines(&self) -> Result<Option<(Timeline, EarlierTimelines)>, ReadError> {
         let state = self.inner.groups[0].state();
         let Some(own) = read(&state, &MetaRow::Incarnation.row())? else { return Ok(None) };
         Ok(Some((own, read(&state, &MetaRow::EarlierTimelines.row())?.unwrap_or_default())))
     }
 
-    /// What a bucket holds, summed over its groups.
+    /// Usage of a bucket, summed over its groups.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn usage(&self, bucket: BucketId) -> Result<BucketUsage, ReadError> {
         let mut usage = BucketUsage::default();
         for group in &self.inner.groups {
@@ -283,10 +283,10 @@ impl Catalogue {
         Ok(usage)
     }
 
-    /// What is referenced in a segment, summed over the groups.
+    /// Referenced extents and bytes of a segment, summed over the groups.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn segment_usage(&self, segment: SegmentId) -> Result<SegmentUsage, ReadError> {
         let mut usage = SegmentUsage::default();
         for group in &self.inner.groups {
@@ -296,10 +296,10 @@ impl Catalogue {
         Ok(usage)
     }
 
-    /// Bytes of all segments that are referenced. Costs a look at each segment's counters.
+    /// Referenced bytes of all segments. Reads each segment's counters.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn referenced_bytes(&self) -> Result<u64, ReadError> {
         let mut bytes = 0;
         for group in &self.inner.groups {
@@ -312,10 +312,10 @@ impl Catalogue {
         Ok(bytes)
     }
 
-    /// All segments, by id.
+    /// Records of all segments, ordered by id.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn segments(&self) -> Result<Vec<SegmentRecord>, ReadError> {
         let state = self.inner.groups[0].state();
         let rows = state.range(&Family::Segment.start(), &Family::Segment.end(), usize::MAX)?;
@@ -324,21 +324,21 @@ impl Catalogue {
         Ok(records.map_err(StoreError::from)?)
     }
 
-    /// The record of a segment; nothing when there is none.
+    /// The record of a segment; `None` if there is none.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn segment_record(&self, id: SegmentId) -> Result<Option<SegmentRecord>, ReadError> {
         read(&self.inner.groups[0].state(), &mlgw_formats::schema::segment::row(id))
     }
 
-    /// A segment in short form, from memory.
+    /// Summary of a segment, from memory.
     #[must_use]
     pub fn segment(&self, id: SegmentId) -> Option<SegmentSummary> {
         self.inner.resident.segment(id)
     }
 
-    /// An access key, from memory.
+    /// The access key `access_key`, from memory.
     #[must_use]
     pub fn credential(&self, access_key: &str) -> Option<Arc<Credential>> {
         self.inner.resident.credential(access_key)
@@ -350,11 +350,11 @@ impl Catalogue {
         self.inner.resident.credentials()
     }
 
-    /// Calls `each` with every extent that something refers to, in the order of buckets and keys.
-    /// Blocks for as long as reading the whole catalogue takes.
+    /// Calls `each` with every referenced extent, in the order of buckets and keys. Blocks while it reads the
+    /// whole catalogue.
     ///
     /// # Errors
-    /// What `each` answers, or when the store cannot be read.
+    /// Those of `each`, or if the store cannot be read.
     pub fn each_extent(
         &self,
         each: &mut dyn FnMut(&Referenced<'_>) -> Result<(), StoreError>,
@@ -363,31 +363,31 @@ impl Catalogue {
         Ok(groups.try_for_each(|group| bodies::each_extent(&group.state(), each))?)
     }
 
-    /// Adds a consistent copy of the catalogue to a copy that is being made, under `prefix`: what
-    /// was answered before the call is in it.
+    /// Adds a consistent copy of the catalogue, under `prefix`, to the copy that `copier` makes. Every
+    /// command that was answered before the call is in it.
     ///
     /// # Errors
-    /// When it cannot be read or the copy not be written.
+    /// If the catalogue cannot be read or the copy cannot be written.
     pub async fn copy_into(&self, copier: Copier, prefix: &str) -> Result<Copier, CopyError> {
         self.inner.copy_into(copier, prefix.to_owned()).await
     }
 
-    /// Log entries that are on stable media, over all groups: the floor below which the log must never end.
+    /// Log entries on stable media, over all groups: the floor below which the log must never end.
     #[must_use]
     pub fn synced_entries(&self) -> u64 {
         self.inner.log.synced_entries()
     }
 
-    /// Figures for `/metrics`.
+    /// Metrics for `/metrics`.
     #[must_use]
     pub fn metrics(&self) -> CatalogueMetrics {
         self.inner.metrics()
     }
 
-    /// Stops: no new commands, those under way finish, everything is flushed and synced, so that
-    /// the next open has nothing to replay. Clones answer [`ProposeError::Stopping`] afterwards.
-    /// The directory is free for another open once the last clone and reader are gone; without
-    /// any, that is when this returns.
+    /// Shuts the catalogue down: refuses new commands, finishes those under way, and flushes and syncs
+    /// everything, so that the next open replays nothing. Clones fail with [`ProposeError::Stopping`]
+    /// afterwards. The directory can be opened again once the last clone and reader are dropped; without any,
+    /// that is when this returns.
     pub async fn shutdown(self) {
         self.inner.shutdown().await;
         let closing = self.inner.closing();
@@ -399,7 +399,7 @@ impl Catalogue {
 
 #[cfg(test)]
 impl Catalogue {
-    /// What tests look into.
+    /// Shared state, for tests.
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }

@@ -1,10 +1,10 @@
-//! What a node keeps of origins' objects: an index of clean copies, in a store of the node's own, outside
+//! Index of clean copies: the cached objects of origins on this node, in a store of the node's own, outside
 //! Raft.
 //!
-//! Always: a row names bytes that were there whole when it was written, and a block that is kept has a row at
-//! its id. Nothing here is the only copy of anything, so nothing is synced but the ids that were given out.
-//! When power fails the index is as of its last flush: what it forgot is fetched again, what it remembers
-//! wrongly does not verify. An index that does not open is begun anew.
+//! Invariant: a row names bytes that were complete when the row was written, and a cached block has a row at
+//! its id. Nothing here is the only copy of any data, so only the allocated ids are synced. After a power
+//! loss the index is as of its last flush: forgotten copies are fetched again, and stale rows fail
+//! verification. An index that does not open is replaced by an empty one.
 
 mod batch;
 
@@ -23,16 +23,16 @@ use mlgw_formats::store_files;
 use parking_lot::Mutex;
 use std::path::Path;
 
-/// Bytes of rows that are gathered before they are flushed.
+/// Bytes of rows that are collected before they are flushed.
 const MEMTABLE_BYTES: usize = 16 << 20;
-/// Ids that are reserved at a time; those that a process did not use are lost when it ends.
+/// Number of ids that are reserved at a time; unused ones are skipped after a restart.
 const IDS_RESERVED: u64 = 1 << 20;
-/// Bodies of copies are told from the catalogue's by this bit.
+/// Bit that distinguishes body ids of copies from those of the catalogue.
 pub const CLEAN_BODY: u64 = 1 << 63;
-/// So are segments of copies.
+/// Bit that distinguishes segment ids of copies from those of the catalogue.
 pub const CLEAN_SEGMENT: u64 = 1 << 63;
 
-/// The index could not be read or written.
+/// Error of reading or writing the index.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the index of clean copies: {0}")]
 pub struct CleanIndexError(String);
@@ -60,10 +60,10 @@ pub struct CleanIndex {
 }
 
 impl CleanIndex {
-    /// Opens the index in `dir`, or begins it, with so much memory for rows.
+    /// Opens or creates the index in `dir`, with `memory_bytes` bytes of memory for rows.
     ///
     /// # Errors
-    /// When the directory cannot be used.
+    /// If the directory cannot be used.
     pub fn open(dir: &Path, memory_bytes: usize) -> Answer<Self> {
         let open = || {
             store_files::make_dir(dir)?;
@@ -72,7 +72,7 @@ impl CleanIndex {
         };
         let store = match open() {
             Ok(store) => store,
-            // Its disk is not there, or another process has it: that is for a person.
+            // The disk is missing, or another process has the index open: an operator has to act.
             Err(error) if error.0.starts_with("IO error") => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, dir = %dir.display(), "it does not open and is begun anew");
@@ -88,10 +88,10 @@ impl CleanIndex {
         })
     }
 
-    /// What is known of `key`.
+    /// The record of `key`. Counts as a read of `key`, see [`CleanIndex::is_recent`].
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn copy(&self, bucket: BucketId, key: &ObjectKey) -> Answer<Option<Copy>> {
         let row = copy::row(bucket, key.as_bytes());
         if let Some(kept) = self.rows.get(&row) {
@@ -104,25 +104,25 @@ impl CleanIndex {
         Ok(Some(found))
     }
 
-    /// What is known of `key`, which does not count as reading it.
+    /// The record of `key`, without counting it as a read.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn peek(&self, bucket: BucketId, key: &ObjectKey) -> Answer<Option<Copy>> {
         let value = self.store.pinned(&copy::row(bucket, key.as_bytes()))?;
         Ok(value.map(|value| decode(&value)).transpose().map_err(StoreError::from)?)
     }
 
-    /// Whether `key` was read lately: its row is in memory.
+    /// True if `key` was read recently, that is, its row is in memory.
     #[must_use]
     pub fn is_recent(&self, bucket: BucketId, key: &ObjectKey) -> bool {
         self.rows.holds(&copy::row(bucket, key.as_bytes()))
     }
 
-    /// Makes changes: all of them or none.
+    /// Applies a batch of changes atomically.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn write(&self, batch: &CleanBatch) -> Answer<()> {
         batch.copies().for_each(|row| self.rows.changing(row));
         self.store.write(batch.changes())?;
@@ -130,19 +130,19 @@ impl CleanIndex {
         Ok(())
     }
 
-    /// The block that an id stands for, if it is here.
+    /// The block that an id names, if it is cached.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn name(&self, id: u64) -> Answer<Option<BlockName>> {
         let value = self.store.pinned(&copy::name_row(id))?;
         Ok(value.map(|value| decode(&value)).transpose().map_err(StoreError::from)?)
     }
 
-    /// The first `max` copies of a bucket whose keys begin with `prefix` and come behind `after`.
+    /// The first `max` copies of a bucket whose keys begin with `prefix` and come after `after`.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn copies(
         &self,
         bucket: BucketId,
@@ -166,29 +166,29 @@ impl CleanIndex {
         Ok(found)
     }
 
-    /// Where block `number` of a body is, if it is here.
+    /// Extents of block `number` of a body, if it is cached.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn block(&self, body: BodyId, number: u64) -> Answer<Option<Vec<Extent>>> {
         let Some(value) = self.store.pinned(&copy::block_row(body, number))? else { return Ok(None) };
         Ok(Some(decode::<Block>(&value).map_err(StoreError::from)?.extents))
     }
 
-    /// The numbers of the blocks of a body that are here.
+    /// Numbers of the cached blocks of a body.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn blocks(&self, body: BodyId) -> Answer<Vec<u64>> {
         let (first, end) = copy::block_rows(body);
         let rows = self.store.range(&first, &end, usize::MAX)?;
         rows.iter().map(|(row, _)| Ok(copy::block_of(row).map_err(StoreError::from)?.1)).collect()
     }
 
-    /// The first `max` blocks of a body that are here, from `number` on.
+    /// The first `max` cached blocks of a body, from `number` on.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn blocks_from(&self, body: BodyId, number: u64, max: usize) -> Answer<Vec<(u64, Vec<Extent>)>> {
         let rows = self.store.range(&copy::block_row(body, number), &copy::block_rows(body).1, max)?;
         let block = |(row, value): &(Vec<u8>, Vec<u8>)| {
@@ -198,10 +198,10 @@ impl CleanIndex {
         rows.iter().map(block).collect()
     }
 
-    /// The first `max` copies of all buckets that come behind `after`.
+    /// The first `max` copies of all buckets that come after `after`.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn all_copies(
         &self,
         after: Option<(BucketId, &ObjectKey)>,
@@ -220,59 +220,59 @@ impl CleanIndex {
         self.store.range(&from, &Family.end(), max)?.iter().map(named).collect()
     }
 
-    /// The segments of copies.
+    /// Records of the segments of copies.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn segments(&self) -> Answer<Vec<CopySegment>> {
         use mlgw_formats::key::Family::CopySegment as Family;
         let rows = self.store.range(&Family.start(), &Family.end(), usize::MAX)?;
         rows.iter().map(|(_, value)| Ok(decode(value).map_err(StoreError::from)?)).collect()
     }
 
-    /// Notes a segment of copies.
+    /// Sets the record of a segment of copies.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn put_segment(&self, segment: &CopySegment) -> Answer<()> {
         let row = copy::segment_row(SegmentId(segment.id));
         Ok(self.store.write(&Changes::from([(row, Some(encode(segment)))]))?)
     }
 
-    /// Forgets a segment of copies.
+    /// Removes the record of a segment of copies.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn remove_segment(&self, segment: SegmentId) -> Answer<()> {
         Ok(self.store.write(&Changes::from([(copy::segment_row(segment), None)]))?)
     }
 
-    /// An id for a body of a copy. Never given again.
+    /// Allocates an id for a body of a copy; it is never allocated again.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn next_body(&self) -> Answer<BodyId> {
         Ok(BodyId(CLEAN_BODY | self.bodies.lock().next(&self.store)?))
     }
 
-    /// An id for a segment of copies. Never given again.
+    /// Allocates an id for a segment of copies; it is never allocated again.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn next_segment(&self) -> Answer<SegmentId> {
         Ok(SegmentId(CLEAN_SEGMENT | self.segments.lock().next(&self.store)?))
     }
 
-    /// Brings everything to the disk.
+    /// Flushes everything to disk.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn flush(&self) -> Answer<()> {
         Ok(self.store.flush()?)
     }
 }
 
-/// Ids that are given out from what was reserved on the disk.
+/// Ids that are allocated from a range reserved on disk.
 struct Ids {
     row: MetaRow,
     next: u64,
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_what_was_noted_last_and_goes() {
+    fn the_last_written_copy_is_returned_until_it_is_removed() {
         let room = tempfile::tempdir().unwrap();
         let index = open(room.path());
         let a = key("a");
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_given_once_though_the_process_ends_without_a_flush() {
+    fn ids_are_unique_although_the_process_ends_without_a_flush() {
         let room = tempfile::tempdir().unwrap();
         let given = || {
             let index = open(room.path());
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_does_not_open_is_begun_anew() {
+    fn an_index_that_does_not_open_is_replaced() {
         let room = tempfile::tempdir().unwrap();
         put(&open(room.path()), "a", "a");
         open(room.path()).flush().unwrap();

@@ -1,8 +1,8 @@
-//! A copy of files that says of each how long it is and what its checksum is.
+//! Copies of files with a list of their lengths and checksums.
 //!
-//! Catalogue checkpoints and backups are such copies. `contents` lists them and is written last,
-//! whole, synced, under its name: a copy without it was cut short and is none. Files are synced
-//! before it, so after power loss a copy is whole or is none. Its form is in docs/FORMATS.md.
+//! Catalogue checkpoints and backups are such copies. The file `contents` lists the files of a copy. It is
+//! written last, synced and renamed into place, so a copy without it is incomplete. The files are synced
+//! before it, so after a power loss a copy is complete or has no list. docs/FORMATS.md describes the list.
 
 use crate::offline::{Finding, Kind, Watch};
 use mlgw_common::Timestamp;
@@ -21,23 +21,23 @@ pub const CONTENTS: &str = "contents";
 /// Bytes copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Why a directory is no whole copy.
+/// Reason that a directory is not a complete copy.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// The system refused.
+    /// An operation on a file failed.
     #[error("{path}: {source}")]
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         source: io::Error,
     },
-    /// The list is not one, or is damaged.
+    /// The list is invalid or damaged.
     #[error("{path}: {why}")]
     Contents {
         /// The list.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         why: String,
     },
 }
@@ -49,30 +49,31 @@ impl CopyError {
     }
 }
 
-/// A copy being made.
+/// A copy in progress.
 pub struct Copier {
     dir: PathBuf,
     files: BTreeMap<String, Listed>,
-    /// An earlier copy on the same file system, whose files are taken where they are the same.
+    /// An earlier copy on the same file system; unchanged files are linked from it.
     earlier: Option<(PathBuf, Contents)>,
     /// Bytes that were copied, not linked.
     pub copied_bytes: u64,
 }
 
 impl Copier {
-    /// Begins a copy in `dir`, which is made. What is the same in `earlier` is linked from there.
+    /// Begins a copy in `dir`, which is created. Files that are unchanged since `earlier` are linked from
+    /// there.
     ///
     /// # Errors
-    /// When the directory cannot be made.
+    /// If the directory cannot be created.
     pub fn new(dir: &Path, earlier: Option<(PathBuf, Contents)>) -> Result<Self, CopyError> {
         store_files::make_dir(dir).map_err(CopyError::io(dir))?;
         Ok(Self { dir: dir.to_owned(), files: BTreeMap::new(), earlier, copied_bytes: 0 })
     }
 
-    /// Copies the file at `from` to the path `name` in the copy.
+    /// Adds the file at `from` as the path `name` of the copy.
     ///
     /// # Errors
-    /// When it cannot be read or the copy not be written.
+    /// If it cannot be read or the copy cannot be written.
     pub fn add(&mut self, from: &Path, name: &str) -> Result<(), CopyError> {
         let mut file = regular::open(from).map_err(CopyError::io(from))?;
         let metadata = file.metadata().map_err(CopyError::io(from))?;
@@ -90,11 +91,11 @@ impl Copier {
         self.write(&mut file, u64::MAX, &to, name, source, &mut |_| {})
     }
 
-    /// Copies at most `bytes` of an open file to the path `name` in the copy. `each` hears of every
-    /// piece's bytes.
+    /// Adds at most `bytes` of an open file as the path `name` of the copy. `each` is called with the length
+    /// of every piece.
     ///
     /// # Errors
-    /// When it cannot be read or the copy not be written.
+    /// If it cannot be read or the copy cannot be written.
     pub fn add_open(
         &mut self,
         file: &mut File,
@@ -146,10 +147,10 @@ impl Copier {
         Ok(())
     }
 
-    /// Ends the copy: its list is written, and everything is durable.
+    /// Writes the list and makes the copy durable.
     ///
     /// # Errors
-    /// When the list cannot be written.
+    /// If the list cannot be written.
     pub fn finish(self, now: Timestamp) -> Result<Contents, CopyError> {
         let contents = Contents { written: now.to_string(), files: self.files };
         let path = self.dir.join(CONTENTS);
@@ -174,15 +175,14 @@ impl Copier {
 /// Returns the list of the copy in `dir`.
 ///
 /// # Errors
-/// When there is none, or it is damaged or of a newer version.
+/// If there is none, or it is damaged or of a newer version.
 pub fn read_contents(dir: &Path) -> Result<Contents, CopyError> {
     let path = dir.join(CONTENTS);
     let text = regular::read_to_string(&path).map_err(CopyError::io(&path))?;
     Contents::decode(&text).map_err(|why| CopyError::Contents { path, why })
 }
 
-/// Reads every file of the copy in `dir` whose path begins with `prefix` and compares it with
-/// the list.
+/// Reads every file of the copy in `dir` whose path begins with `prefix` and compares it with the list.
 pub fn verify_contents(
     contents: &Contents,
     dir: &Path,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_change_is_linked_and_what_did_is_copied() {
+    fn unchanged_files_are_linked_and_changed_ones_copied() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| dir.path().join(name);
         for name in ["same", "changed"] {

@@ -1,8 +1,8 @@
-//! Decides before a start whether log and state belong to this server and fit each other.
+//! Decides before a start if log and state belong to this server and fit each other.
 //!
-//! Pure: it compares facts that were read from the log and the states. Nothing of a log that is refused is
-//! applied, and nothing is written, so a refusal leaves the evidence as it was. The offline checks decide by
-//! the same function, so they and the start agree.
+//! The functions are pure: they compare facts that were read from the log and the states. Nothing of a
+//! refused log is applied and nothing is written, so a refusal leaves the evidence untouched. The offline
+//! checks decide with the same functions, so they and the start agree.
 
 use crate::catalogue::ReadError;
 use crate::offline::{Finding, Kind, reach};
@@ -15,36 +15,36 @@ use mlgw_formats::schema::meta::{MetaRow, Timeline};
 use std::fmt;
 use std::path::Path;
 
-/// What a catalogue must agree with to be opened.
+/// Conditions that a catalogue must meet to be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// The server that the catalogue must belong to.
     pub lineage: Lineage,
-    /// Log entries that were synced, over all groups: the log must not end before them.
+    /// Minimum number of log entries over all groups: they were synced, so the log must not end before them.
     pub floor: u64,
 }
 
 impl Expected {
-    /// What the catalogue in `dir` must agree with. `floor` is the highest floor that was found elsewhere.
+    /// The conditions for the catalogue in `dir`. `floor` is the highest floor that was found elsewhere.
     ///
     /// # Errors
-    /// When the floor in `dir` cannot be read.
+    /// If the floor in `dir` cannot be read.
     pub fn of(dir: &Path, lineage: Lineage, floor: u64) -> Result<Self, ReadError> {
         let floor = floor.max(crate::store::floor::read(dir, lineage.own.incarnation)?);
         Ok(Self { lineage, floor })
     }
 }
 
-/// The facts of one group's state.
+/// Facts of one group's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StateFacts {
-    /// The timeline of its rows; none in a state of an earlier version, or in a new one.
+    /// The timeline in its rows; `None` in a new state or in one of an earlier version.
     pub(crate) timeline: Option<Timeline>,
-    /// The log entry that comes after the last applied one.
+    /// Index of the entry after the last applied one.
     pub(crate) reach: u64,
 }
 
-/// Why a catalogue is not opened.
+/// Reason to refuse a catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// Another server, or another timeline of this one, wrote the log.
@@ -52,19 +52,19 @@ pub enum Mismatch {
     ForeignLog {
         /// The identity in the log.
         found: Identity,
-        /// This server's.
+        /// The identity of this server.
         own: Identity,
     },
-    /// The log has no identity though this server has marked its own.
+    /// The log has no identity, although this server has already marked its own log.
     #[error("the log names no server, though this server's log does: it is another one, or was emptied")]
     UnmarkedLog,
-    /// Another server, or another timeline of this one, wrote some of the log.
+    /// Another server, or another timeline of this one, wrote a part of the log.
     #[error(
         "the log has entries of the incarnation {0}, which are not this server's: a write-ahead log of \
          another server or timeline is among its files"
     )]
     ForeignEntries(Incarnation),
-    /// Some of the log names no writer though this server's does.
+    /// A part of the log names no writer, although this server's log does.
     #[error(
         "the log has entries that name no writer, though this server's do: not all of its files are its own"
     )]
@@ -72,10 +72,10 @@ pub enum Mismatch {
     /// Another server, or another timeline of this one, wrote the state.
     #[error("the state belongs to cluster {0} and incarnation {1}, which are not this server's")]
     ForeignState(ClusterId, Incarnation),
-    /// The state has no timeline though this server has marked its own.
+    /// The state has no timeline, although this server has already marked its own state.
     #[error("the state names no timeline, though this server's state does: it is another one, or older")]
     UnmarkedState,
-    /// The log begins behind the end of the state.
+    /// The log begins after the end of the state.
     #[error("group {group}: the state ends before entry {reach}, and the log begins at entry {begin}")]
     StaleState {
         /// The group.
@@ -85,7 +85,7 @@ pub enum Mismatch {
         /// The first entry of the log.
         begin: u64,
     },
-    /// The log ends before what is known to be acknowledged.
+    /// The log ends before the last entry that is known to be acknowledged.
     #[error("group {group}: the log ends before entry {end}, but entries up to {known} were acknowledged")]
     StaleLog {
         /// The group.
@@ -101,9 +101,9 @@ pub enum Mismatch {
          `mlgw store repair --accept-lost-tail` lists what is missing and goes on without it"
     )]
     LostTail {
-        /// Entries of the log.
+        /// Number of entries of the log.
         end: u64,
-        /// Entries that were synced.
+        /// Number of entries that were synced.
         floor: u64,
     },
 }
@@ -118,7 +118,7 @@ impl StateFacts {
 }
 
 impl Mismatch {
-    /// The kind of finding that a check reports it as.
+    /// The kind of finding under which a check reports the mismatch.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -134,14 +134,14 @@ impl Mismatch {
         }
     }
 
-    /// The finding of a check, at `place`.
+    /// The mismatch as a finding of a check, at `place`.
     pub(crate) fn finding(&self, place: impl fmt::Display) -> Finding {
         Finding::damage(self.kind(), place, self)
     }
 }
 
-/// Whether log and states are this server's and fit each other. `synced` is false where the log is not synced
-/// before a command is answered: then power loss may leave a log that ends before the state.
+/// Checks that log and states are this server's and fit each other. `synced` is false if the log is not
+/// synced before a command is answered; a power loss may then leave a log that ends before the state.
 pub(crate) fn judge(
     expected: &Expected,
     log: &LogFacts,
@@ -151,7 +151,7 @@ pub(crate) fn judge(
     let Expected { lineage, floor } = expected;
     judge_writers(lineage, log)?;
     if log.identity.is_none() && !lineage.marking {
-        // A log that lost a part may have lost its identity with it: what is missing is the better reason.
+        // A log that lost a part may have lost its identity with it; the missing part is the better reason.
         return Err(judge_fit(log, states, synced).err().unwrap_or(Mismatch::UnmarkedLog));
     }
     if let Some(state) = states.first() {
@@ -165,8 +165,8 @@ pub(crate) fn judge(
     Ok(())
 }
 
-/// Whether everything that names a writer in the log names this server, and the log reaches the floor. For a
-/// log whose state is to be made anew.
+/// Checks that every writer named in the log is this server, and that the log reaches the floor. For a log
+/// whose state is to be rebuilt.
 pub(crate) fn judge_log(expected: &Expected, log: &LogFacts) -> Result<(), Mismatch> {
     judge_writers(&expected.lineage, log)?;
     if log.identity.is_none() && !expected.lineage.marking {
@@ -176,14 +176,14 @@ pub(crate) fn judge_log(expected: &Expected, log: &LogFacts) -> Result<(), Misma
     if end < floor { Err(Mismatch::LostTail { end, floor }) } else { Ok(()) }
 }
 
-/// Whether everything in the log that names a writer names this server.
+/// Checks that every writer named in the log is this server.
 fn judge_writers(lineage: &Lineage, log: &LogFacts) -> Result<(), Mismatch> {
     let of = |incarnation| Identity { incarnation, ..lineage.own };
     let foreign = |found: &Incarnation| lineage.kinship(&of(*found)) == Kinship::Foreign;
     if let Some(found) = log.writers.named.iter().find(|found| foreign(found)) {
         return Err(Mismatch::ForeignEntries(*found));
     }
-    // Files of an earlier timeline may still be there, but what was written last is this one's.
+    // Files of an earlier timeline may still exist, but the newest write must be this timeline's.
     if let Some(found) = log.writer {
         admit(lineage, &of(found), || Mismatch::ForeignEntries(found))?;
     }
@@ -196,13 +196,14 @@ fn judge_writers(lineage: &Lineage, log: &LogFacts) -> Result<(), Mismatch> {
     }
 }
 
-/// Whether log and states fit each other, whoever's they are.
+/// Checks that log and states fit each other, without regard to their owner.
 pub(crate) fn judge_fit(log: &LogFacts, states: &[StateFacts], synced: bool) -> Result<(), Mismatch> {
     let mut groups = states.iter().zip(&log.groups).enumerate();
     groups.try_for_each(|(group, (state, log))| judge_ends(group, state, log, synced))
 }
 
-/// The timeline is a row of group 0. A start that marks flushes it before it ends.
+/// Checks the timeline, which is a row of group 0. A start with `lineage.marking` flushes that row before it
+/// ends.
 fn judge_timeline(lineage: &Lineage, state: &StateFacts) -> Result<(), Mismatch> {
     let Some(Timeline { cluster, incarnation }) = state.timeline else {
         let may_lack_it = lineage.marking || state.reach == 0;
@@ -213,7 +214,7 @@ fn judge_timeline(lineage: &Lineage, state: &StateFacts) -> Result<(), Mismatch>
     admit(lineage, &found, || Mismatch::ForeignState(cluster, incarnation))
 }
 
-/// An earlier timeline's is taken by the first start after a restore only.
+/// Accepts an earlier timeline only at the first start after a restore.
 fn admit(lineage: &Lineage, found: &Identity, refused: impl Fn() -> Mismatch) -> Result<(), Mismatch> {
     match lineage.kinship(found) {
         Kinship::Own => Ok(()),

@@ -1,13 +1,13 @@
-//! The catalogue: what exists and where its bytes are.
+//! The catalogue: the metadata of buckets, objects, uploads and segments, and the location of every object's
+//! bytes.
 //!
-//! Every change is a [`Command`] proposed to a Raft group and applied by a pure function
-//! ([`apply`]) to an ordered map of rows ([`schema`]). The embedded default is one group with one
-//! voter: the same code as a cluster, no second design. Only `raft` names openraft, only `store`
-//! names RocksDB.
+//! Every change is a [`Command`] that is proposed to a Raft group and applied by a pure function ([`apply`])
+//! to an ordered map of rows ([`schema`]). The embedded default is one group with one voter and runs the same
+//! code as a cluster. Only the module `raft` uses openraft, and only the module `store` uses RocksDB.
 //!
-//! Always: a command that was answered is on stable media (unless the caller chose
-//! [`Durability::Os`]) and visible to every read that begins afterwards. When power fails, the
-//! synced log is replayed by [`Catalogue::open`] before it returns.
+//! Invariant: a command that was answered is on stable media (unless the caller chose [`Durability::Os`]) and
+//! visible to every read that begins afterwards. After a power loss, [`Catalogue::open`] replays the synced
+//! log before it returns.
 
 pub mod apply;
 pub mod catalogue;

@@ -1,12 +1,11 @@
-//! A catalogue that nobody serves: read, checked, rebuilt.
+//! A catalogue that is not being served: read, check, repair, rebuild.
 //!
-//! [`Offline::open`] never writes to the directory it is given. It works on a scratch copy in
-//! which RocksDB's tables are links to the real ones and everything else is copied, replays the
-//! log into that copy, and so sees what a start of the server would see. What is wrong becomes a
-//! [`Finding`]; as long as the stores can be read at all, the search goes on.
+//! [`Offline::open`] never writes to the directory that it is given. It works on a scratch copy, in which
+//! RocksDB's tables are links to the real ones and everything else is copied, and replays the log into that
+//! copy. So it gets the same state as a start of the server. Every problem becomes a [`Finding`]; the search
+//! continues as long as the stores can be read at all.
 //!
-//! When power fails, the scratch copy is left over in the folder for temporary files and nothing
-//! else.
+//! A power loss leaves only the scratch copy in the directory for temporary files.
 
 pub(crate) mod bodies;
 mod finding;
@@ -44,20 +43,20 @@ use mlgw_formats::schema::{Bucket, Credential, SegmentRecord, SegmentUsage};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Whether nothing was ever written to the catalogue in `dir`: its first start was cut short. It may
-/// then lack anything, as a start makes it anew.
+/// True if nothing was ever written to the catalogue in `dir`, because its first start was interrupted. Any
+/// of its parts may be missing then, since a start creates them.
 ///
 /// # Errors
-/// When a directory cannot be read.
+/// If a directory cannot be read.
 pub fn is_unborn(dir: &Path, checkpoints: &Path) -> std::io::Result<bool> {
     let log = dir.join("log");
-    // What cannot be read may have some.
+    // An unreadable log may have entries.
     let entries = log.is_dir() && crate::store::wal::has_entries(&log).unwrap_or(true);
     let numbers = crate::catalogue::copies::checkpoint_numbers(checkpoints).unwrap_or_default();
     Ok(!entries && numbers.is_empty() && !has_tables(dir)?)
 }
 
-/// Whether there are tables in `dir` or below it.
+/// True if there are tables in `dir` or below it.
 fn has_tables(dir: &Path) -> std::io::Result<bool> {
     if !dir.is_dir() {
         return Ok(false);
@@ -71,7 +70,7 @@ fn has_tables(dir: &Path) -> std::io::Result<bool> {
     Ok(false)
 }
 
-/// What a check of the rows keeps in memory of them.
+/// Facts that a check of the rows collects.
 #[derive(Debug, Default)]
 pub struct Known {
     /// Buckets by id.
@@ -80,35 +79,35 @@ pub struct Known {
     pub credentials: Vec<Credential>,
     /// Segments by id.
     pub segments: BTreeMap<u64, SegmentRecord>,
-    /// What the rows refer to in each segment.
+    /// References of the rows to each segment.
     pub usage: BTreeMap<u64, SegmentUsage>,
-    /// The segment id that will be given next.
+    /// The segment id that is allocated next.
     pub next_segment: u64,
-    /// The body id that will be given next.
+    /// The body id that is allocated next.
     pub next_body: u64,
-    /// Rows, over all groups.
+    /// Number of rows, over all groups.
     pub rows: u64,
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
 }
 
-/// The state of a group, on a scratch copy.
+/// State of a group, on a scratch copy.
 struct Opened {
     state: StateDb,
     from: PathBuf,
     to: PathBuf,
 }
 
-/// A catalogue as a start of the server would see it.
+/// A catalogue as a start of the server would find it.
 pub struct Offline {
     states: Vec<Opened>,
-    /// What the rows say, and what is wrong with them.
+    /// Facts from the rows.
     pub known: Known,
-    /// Holds the scratch copy; removed last.
+    /// Owns the scratch copy; dropped last.
     _scratch: Scratch,
 }
 
-/// How a log and states differ from what was expected.
+/// Mismatch between the expected server and the log and states, if there is one.
 fn mismatch(
     expected: &Expected,
     log: &SavedLog,
@@ -120,7 +119,7 @@ fn mismatch(
     Ok(judge(expected, &facts, &states, true).err())
 }
 
-/// A directory that is removed with its owner.
+/// Directory that is removed with its owner.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -133,11 +132,11 @@ impl Drop for Scratch {
 
 impl Offline {
     /// Opens the catalogue in `dir`, which no server may be using, on a copy in `scratch` (an empty
-    /// directory; removed when done with). Returns nothing when it cannot be read or is not what was
-    /// `expected`; `findings` has the reason then.
+    /// directory, removed when this is dropped). Returns `None` if the catalogue cannot be read or does not
+    /// match `expected`; `findings` has the reason then.
     ///
     /// # Errors
-    /// When `scratch` cannot be made or written.
+    /// If `scratch` cannot be created or written.
     pub fn open(
         dir: &Path,
         scratch: &Path,
@@ -168,7 +167,8 @@ impl Offline {
                     return Ok(None);
                 }
             }
-            // Damage for which the replay or the rows give a better reason, if they get that far.
+            // The replay or the check of the rows reports the reason for this damage better, if it gets that
+            // far.
             Err(error) => tracing::debug!(%error, "log and state were not compared"),
         }
         for (group, opened) in &states {
@@ -181,10 +181,10 @@ impl Offline {
         Ok(known.map(|known| Self { states, known, _scratch: owner }))
     }
 
-    /// Every extent that something refers to, with whose bytes it holds, in the order of buckets and keys.
+    /// Calls `each` with every referenced extent and its owner, in the order of buckets and keys.
     ///
     /// # Errors
-    /// What `each` answers, or when the store cannot be read.
+    /// Those of `each`, or if the store cannot be read.
     pub fn each_extent(
         &self,
         each: &mut dyn FnMut(&Referenced<'_>) -> Result<(), StoreError>,
@@ -192,10 +192,10 @@ impl Offline {
         self.states.iter().try_for_each(|opened| bodies::each_extent(&opened.state, each))
     }
 
-    /// Every row of a group, in order.
+    /// All rows of a group, in order.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn dump(&self, group: usize) -> Result<Vec<Row>, StoreError> {
         let mut rows = Vec::new();
         let mut iter = self.states[group].state.rows(&[0], &[u8::MAX]);

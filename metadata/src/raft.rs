@@ -1,8 +1,8 @@
-//! openraft over the stores: the only place that names it.
+//! Raft groups: openraft over the log and state stores. No other module uses openraft.
 //!
-//! One [`group::Group`] per Raft group. Commands reach the log in batches, one entry each; the
-//! core is woken per batch, and the replies are handed out on the thread that applied it. An
-//! entry just appended is kept in memory until it is applied, so that applying decodes nothing.
+//! There is one [`group::Group`] per Raft group. Commands reach the log in batches, and a batch is one log
+//! entry. The Raft core is woken once per batch, and the thread that applied a batch sends its replies. A new
+//! entry stays in memory until it is applied, so applying it needs no decoding.
 
 pub(crate) mod group;
 pub(crate) mod log;

@@ -1,16 +1,17 @@
-//! Rows of objects in memory, as they are stored: what every GET and HEAD asks for first.
+//! Cache of object rows in memory, as they are stored: every GET and HEAD reads its object's row first.
 //!
-//! A point read of the store is a walk through its memtable, filters, indexes and blocks; this is one look.
+//! A point read of the store searches its memtable, filters, indexes and blocks; this cache answers with one
+//! lookup.
 //!
-//! What is here is what the store has, at any moment: a row that is about to change is let go of before the
-//! store changes, and not taken back before it has changed. A reader that fetches a row meanwhile must not
-//! bring back the old one. So it notes the changes in the row's stripe before it reads the store, and keeps
-//! what it read only if none was under way and none has begun since. Only reads put rows here: much of what
-//! is written is read much later.
+//! Invariant: a cached row always equals the stored one. A row is removed before the store changes it, and
+//! not inserted again before the change is complete. A reader that reads the store meanwhile must not insert
+//! the old row. So it records the change counters of the row's stripe before it reads the store, and inserts
+//! the row only if no change was in progress and none has begun since. Only reads insert rows, because much
+//! of what is written is not read soon.
 //!
-//! Bounded in bytes, bookkeeping included. What stays is chosen by Clock-PRO (Jiang, Chen and Zhang, 2005): a
-//! walk through more objects than fit does not drive out those that are read again and again. Nothing of it
-//! is on disk.
+//! The size is bounded in bytes, bookkeeping included. Eviction uses Clock-PRO (Jiang, Chen and Zhang, 2005),
+//! so a scan of more objects than fit does not evict those that are read repeatedly. Nothing of the cache is
+//! on disk.
 
 use parking_lot::Mutex;
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -21,16 +22,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What keeping a row costs besides its bytes: the counts in front of them, its entry (48 bytes in a list
-/// that may be half empty), its place in a table that may be half empty, and half as many entries of rows
-/// that are gone.
+/// Memory per row in addition to its bytes: the reference counts in front of them, its entry (48 bytes in a
+/// list that may be half empty), its slot in a table that may be half empty, and half as many entries of
+/// evicted rows.
 const OVERHEAD_BYTES: usize = 160;
-/// A row with its value, where few extents and little metadata are told; only for how much the cache
-/// makes room to remember.
+/// Typical size of a row with its value, with few extents and little metadata. Only used to estimate how many
+/// rows the cache keeps track of.
 const TYPICAL_BYTES: usize = 384;
-/// Parts with locks of their own. A part doubles its table at once, while others wait for it.
+/// Number of shards with locks of their own. A shard doubles its table in one step, while others wait for it.
 const SHARDS: usize = 64;
-/// Groups of rows of which a reader can tell whether one changed.
+/// Number of groups of rows for which changes are counted separately.
 const STRIPES: usize = 64;
 
 type Rows = Cache<Kept, Kept, Weigh>;
@@ -40,18 +41,18 @@ pub(crate) struct RowCache {
     rows: Rows,
     hasher: DefaultHashBuilder,
     stripes: [Mutex<Changes>; STRIPES],
-    /// How often a row was not here.
+    /// Number of lookups that did not find their row.
     misses: AtomicU64,
 }
 
-/// The changes of a stripe's rows so far.
+/// Change counters of a stripe's rows.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Changes {
     begun: u64,
     ended: u64,
 }
 
-/// The changes in a row's stripe before the store was asked for the row.
+/// Change counters of a row's stripe, taken before the store is read for the row.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket {
     stripe: usize,
@@ -59,7 +60,7 @@ pub(crate) struct Ticket {
 }
 
 impl RowCache {
-    /// A cache that takes at most `bytes`.
+    /// A cache that takes at most `bytes` bytes.
     pub(crate) fn new(bytes: usize) -> Self {
         let hasher = DefaultHashBuilder::default();
         let options = OptionsBuilder::new()
@@ -77,25 +78,25 @@ impl RowCache {
         }
     }
 
-    /// The value of `row`, if it is here.
+    /// The value of `row`, if it is cached.
     pub(crate) fn get(&self, row: &[u8]) -> Option<Kept> {
         self.rows.get(row)
     }
 
-    /// Whether the value of `row` is here. Not counted as a look.
+    /// True if the value of `row` is cached. Does not count as an access.
     pub(crate) fn holds(&self, row: &[u8]) -> bool {
         self.rows.contains_key(row)
     }
 
-    /// To be taken before the store is asked for `row`, which is not here.
+    /// Takes a ticket before the store is read for `row`, which is not cached. Counts a miss.
     pub(crate) fn ticket(&self, row: &[u8]) -> Ticket {
         self.misses.fetch_add(1, Ordering::Relaxed);
         let stripe = self.stripe(row);
         Ticket { stripe, changes: *self.stripes[stripe].lock() }
     }
 
-    /// Keeps what the store had for `row`, unless something near it was changing or has changed since the
-    /// ticket was taken.
+    /// Inserts the value that the store had for `row`, unless a row of its stripe was changing, or has
+    /// changed since the ticket was taken.
     pub(crate) fn keep(&self, ticket: Ticket, row: &[u8], value: &[u8]) {
         let kept = Kept::new(row, value);
         let changes = self.stripes[ticket.stripe].lock();
@@ -104,19 +105,19 @@ impl RowCache {
         }
     }
 
-    /// Lets go of a row that the store is about to change.
+    /// Removes a row that the store is about to change.
     pub(crate) fn changing(&self, row: &[u8]) {
         self.stripes[self.stripe(row)].lock().begun += 1;
         self.rows.remove(row);
     }
 
-    /// The store has changed a row that was changing. When it could not, this is never said, and nothing near
-    /// the row is kept again.
+    /// Records that the store has changed a row. If the change failed, this must not be called; then no row
+    /// of the stripe is cached again.
     pub(crate) fn changed(&self, row: &[u8]) {
         self.stripes[self.stripe(row)].lock().ended += 1;
     }
 
-    /// Lets go of everything: the store was replaced.
+    /// Removes all rows, because the store was replaced.
     pub(crate) fn clear(&self) {
         let mut stripes: Vec<_> = self.stripes.iter().map(Mutex::lock).collect();
         for changes in &mut stripes {
@@ -126,23 +127,23 @@ impl RowCache {
         self.rows.clear();
     }
 
-    /// How often a row was not here.
+    /// Number of lookups that did not find their row.
     pub(crate) fn misses(&self) -> u64 {
         self.misses.load(Ordering::Relaxed)
     }
 
-    /// Bytes of what is here, bookkeeping included.
+    /// Bytes of the cached rows, bookkeeping included.
     pub(crate) fn bytes(&self) -> u64 {
         self.rows.weight()
     }
 
     fn stripe(&self, row: &[u8]) -> usize {
-        // Of the hash's bits those that choose a shard are others.
+        // The shard is chosen by other bits of the hash.
         (self.hasher.hash_one(row) >> 32) as usize % STRIPES
     }
 }
 
-/// A row and its value, in one piece: the row's length (16 bits), the row, the value.
+/// A row and its value in one allocation: the row's length (16 bits), the row, the value.
 #[derive(Clone)]
 pub(crate) struct Kept(Arc<[u8]>);
 
@@ -166,7 +167,7 @@ impl Kept {
     }
 }
 
-/// The value.
+/// Dereferences to the value.
 impl Deref for Kept {
     type Target = [u8];
 
@@ -175,7 +176,7 @@ impl Deref for Kept {
     }
 }
 
-/// It is found by its row.
+/// The row, which is the key of the lookup.
 impl Borrow<[u8]> for Kept {
     fn borrow(&self) -> &[u8] {
         self.row()
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_a_change_is_not_kept_after_it() {
+    fn rows_read_before_a_change_are_not_cached_after_it() {
         let cache = RowCache::new(MIB);
         let ticket = cache.ticket(b"a");
         change(&cache, b"a");
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_no_more_than_it_may() {
+    fn memory_stays_within_its_limit() {
         let cache = RowCache::new(MIB);
         for i in 0_u32..50_000 {
             read(&cache, &i.to_be_bytes(), &[7; 100]);
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_read_and_change_leave_no_old_row() {
+    fn concurrent_reads_and_changes_leave_no_stale_row() {
         use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
         let (cache, store) = (RowCache::new(MIB), AtomicU64::new(0));
         let number = |kept: &[u8]| u64::from_le_bytes(kept.try_into().unwrap());

@@ -1,10 +1,11 @@
-//! RocksDB: one state store per group, one log store per node.
+//! RocksDB stores: one state store per group, one log store per node.
 //!
-//! State: the write-ahead log is off, because the Raft log is one. All families are in one column
-//! family and the applied log id is written with what it applied, so whatever was flushed is a
-//! consistent prefix of history. Log: every append of every group goes through one thread, one
-//! batch and one sync at a time. When power fails, the state is as of its last flush and the log
-//! as of its last sync, and replaying one over the other gives back all that was acknowledged.
+//! State store: RocksDB's write-ahead log is off, because the Raft log serves as one. All row families are in
+//! one column family, and the applied log id is written together with the rows that were applied, so a
+//! flushed state is always a consistent prefix of the history. Log store: the appends of all groups go
+//! through one thread, with one batch and one sync at a time. After a power loss the state is as of its last
+//! flush and the log as of its last sync; replaying the log over the state restores every acknowledged
+//! command.
 
 pub(crate) mod floor;
 pub(crate) mod links;

@@ -1,10 +1,10 @@
-//! The error of a store that failed, or holds what it cannot hold.
+//! Error of a store that failed or whose contents are invalid.
 
 use mlgw_formats::format_error::FormatError;
 use mlgw_formats::key::BadKey;
 use mlgw_formats::schema::BadRecord;
 
-/// The store failed, or holds what it cannot hold. The state must not be used any further.
+/// A store failed, or its contents are invalid. The state must not be used any further.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreError(pub String);

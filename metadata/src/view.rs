@@ -1,7 +1,7 @@
-//! What `apply` sees of a group's state: its rows, with the changes of the commands before it.
+//! View of a group's state for `apply`: its rows, overlaid with the changes of earlier commands.
 //!
-//! Changes gather in memory and reach the store in one write together with the applied log id.
-//! A rejected command leaves nothing: what it wrote is taken back.
+//! Changes are collected in memory and reach the store in one write together with the applied log id. A
+//! rejected command leaves no trace: its changes are rolled back.
 
 use crate::store_error::StoreError;
 use mlgw_common::SegmentId;
@@ -29,16 +29,16 @@ pub trait Rows {
     fn range(&self, from: &[u8], end: &[u8], max: usize) -> Result<Vec<Row>, StoreError>;
 }
 
-/// A row's new value, or nothing when the row goes.
+/// New value of a row; `None` deletes the row.
 pub type Change = Option<Vec<u8>>;
 
 /// A chunk that no record names any more: segment and offset.
 pub type Freed = (SegmentId, u64);
 
-/// Changed rows.
+/// Changed rows by key.
 pub type Changes = BTreeMap<Vec<u8>, Change>;
 
-/// Why a command was not applied.
+/// Reason that a command was not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
     /// The state does not allow it.
@@ -59,15 +59,15 @@ impl<E: Into<StoreError>> From<E> for ApplyError {
     }
 }
 
-/// Rows with changes laid over them.
+/// Rows overlaid with changes.
 pub struct View<'a> {
     rows: &'a dyn Rows,
     changes: Changes,
-    /// What the command under way changed, with what was there before, in order.
+    /// Changes of the current command with the previous change of each row, in order.
     undo: Vec<(Vec<u8>, Option<Change>)>,
-    /// Rows that many commands read, as they are stored.
+    /// Stored values of rows that many commands read.
     often: BTreeMap<Vec<u8>, Change>,
-    /// Chunks that lost the record that named them, and how many of them to commands that were kept.
+    /// Chunks that are no longer named by a record, and how many of them belong to commands that were kept.
     freed: Vec<Freed>,
     freed_kept: usize,
 }
@@ -86,13 +86,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Ends a command: its changes stay.
+    /// Ends a command and keeps its changes.
     pub fn keep(&mut self) {
         self.undo.clear();
         self.freed_kept = self.freed.len();
     }
 
-    /// Ends a command: its changes are taken back.
+    /// Ends a command and rolls its changes back.
     pub fn take_back(&mut self) {
         while let Some((key, before)) = self.undo.pop() {
             match before {
@@ -103,7 +103,7 @@ impl<'a> View<'a> {
         self.freed.truncate(self.freed_kept);
     }
 
-    /// Notes that no record names the chunk at `offset` of `segment` any more.
+    /// Records that no record names the chunk at `offset` of `segment` any more.
     pub fn free(&mut self, segment: SegmentId, offset: u64) {
         self.freed.push((segment, offset));
     }
@@ -114,13 +114,13 @@ impl<'a> View<'a> {
         self.changes.len()
     }
 
-    /// Whether no row changed.
+    /// True if no row changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// The changes, and the chunks that were freed by them.
+    /// The changes, and the chunks that they freed.
     #[must_use]
     pub fn into_changes(self) -> (Changes, Vec<Freed>) {
         (self.changes, self.freed)
@@ -137,7 +137,7 @@ impl<'a> View<'a> {
         Ok(self.rows.get(key)?.as_deref().map(schema::decode).transpose()?)
     }
 
-    /// The record at `key`, of which the stored row is read once for all commands.
+    /// The record at `key`, whose stored row is read only once for all commands.
     ///
     /// # Errors
     /// As [`View::get`].
@@ -152,7 +152,7 @@ impl<'a> View<'a> {
         self.get(key)
     }
 
-    /// Whether there is a row at `key`.
+    /// True if there is a row at `key`.
     ///
     /// # Errors
     /// When the store fails.
@@ -168,7 +168,7 @@ impl<'a> View<'a> {
         self.set(key, Some(schema::encode(record)));
     }
 
-    /// Deletes a row, if it is there.
+    /// Deletes a row if it exists.
     pub fn delete(&mut self, key: Vec<u8>) {
         self.set(key, None);
     }
@@ -217,12 +217,12 @@ impl<'a> View<'a> {
     }
 }
 
-/// Rows in memory: the store of tests and of models.
+/// Rows in memory: the store of tests and models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryRows(pub BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl MemoryRows {
-    /// Makes changes.
+    /// Applies changes.
     pub fn write(&mut self, changes: Changes) {
         for (key, change) in changes {
             match change {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rejected_command_wrote_is_gone() {
+    fn a_rejected_command_leaves_no_changes() {
         let rows = MemoryRows::default();
         let mut view = View::new(&rows);
         view.put(vec![1], &Counter { next: 1 });

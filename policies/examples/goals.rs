@@ -1,7 +1,7 @@
-//! What the engine reaches on generated workloads beside what it should, a line of JSON for each goal: for
+//! Measures the engine on generated workloads against its goals and prints a line of JSON for each goal, for
 //! `make bench ONLY=ml`.
 //!
-//! usage: goals [SEEDS] [FIRST-SEED]     8 seeds from 1 on, unless said otherwise
+//! usage: goals [SEEDS] [FIRST-SEED]     8 seeds from 1 on by default
 
 use mlgw_policies::access::Op;
 use mlgw_policies::engine::{Ahead, Beyond, Engine, Options};
@@ -19,7 +19,7 @@ const BLOCK_BYTES: u32 = 8 << 20;
 const SHARES: [f64; 5] = [0.2, 0.35, 0.5, 0.65, 0.8];
 const OBJECTS: u32 = 2000;
 const SEEDS_TIMES: u64 = 8;
-/// Of several jobs, of which the second half counts.
+/// Epochs of runs with several jobs. Only the second half is counted.
 const EPOCHS: u32 = 14;
 
 fn main() {
@@ -37,7 +37,7 @@ fn main() {
     ahead(&seeds);
 }
 
-/// Prints a goal: `result` should be `target` at least, or at most.
+/// Prints a goal: `result` should be at least or at most `target`.
 fn print(name: &str, result: f64, at_least: bool, target: f64, note: &str) {
     println!(
         r#"{{"goal": "{name}", "result": {result:.4}, "at_least": {at_least}, "target": {target}, "note": "{note}"}}"#
@@ -48,7 +48,7 @@ fn made(profile: Profile, settings: &Settings) -> Workload {
     workload(profile, settings).expect("settings within their bounds")
 }
 
-/// What counts: where requests are in their epochs, or in all.
+/// First counted request: by epoch, or by number.
 #[derive(Clone, Copy)]
 enum From {
     Epoch(u32),
@@ -99,7 +99,7 @@ impl Sums {
     }
 }
 
-/// One job reads each object once per epoch.
+/// A single job reads each object once per epoch.
 fn one_job(seeds: &Range<u64>) {
     let orders = [
         ("sequential", Order::Sequential),
@@ -130,13 +130,13 @@ fn one_job(seeds: &Range<u64>) {
     }
 }
 
-/// Jobs with shuffles of their own read one dataset.
+/// Several jobs read one dataset, each with its own shuffle.
 fn several_jobs(seeds: &Range<u64>) {
     for jobs in 2..=8 {
         for share in [0.2, 0.4] {
             let mut sums = Sums::default();
-            // How far apart the jobs are is drawn, and decides how near anything comes to the optimum: more
-            // seeds where that is asked.
+            // The distance between the jobs is random and determines how close a cache can come to the
+            // optimum, so the run with a goal against the optimum takes more seeds.
             let times = if jobs == 3 { SEEDS_TIMES } else { 1 };
             for seed in seeds.start..seeds.start + (seeds.end - seeds.start) * times {
                 let settings = Settings {
@@ -170,7 +170,7 @@ fn several_jobs(seeds: &Range<u64>) {
     }
 }
 
-/// Jobs tell what they will read: one, and three with shuffles of their own.
+/// Jobs that announce their reads in access plans: one job, and three with their own shuffles.
 fn planned(seeds: &Range<u64>) {
     for jobs in [1, 3] {
         let (mut worst, mut worst_share) = (f64::INFINITY, 0.0);
@@ -202,7 +202,7 @@ fn planned(seeds: &Range<u64>) {
     }
 }
 
-/// The first epoch with an upstream of 20 ms: who waits, and what is read ahead in vain.
+/// First epoch with an upstream of 20 ms: the share of requests that do not wait, and useless read-ahead.
 fn ahead(seeds: &Range<u64>) {
     let setup = Setup {
         latency_us: 20_000,
@@ -235,8 +235,8 @@ fn ahead(seeds: &Range<u64>) {
                     ..Settings::default()
                 };
                 let waits = first_epoch(profile, &settings, &setup, tells);
-                // Without a plan nobody knows a shard before its first request; where it is a folder that is
-                // one of a hundred.
+                // Without a plan a shard is unknown before its first request. If shards are single objects of
+                // a folder, that is one request in a hundred.
                 let is_shard = profile == Profile::Resnet50 && !tells;
                 prompt = prompt.min(if is_shard { waits.prompt_within() } else { waits.prompt() });
                 wasted = wasted.max(waits.wasted());
@@ -266,7 +266,7 @@ fn first_epoch(profile: Profile, settings: &Settings, setup: &Setup, tells: bool
     latency::run(&made.scene, made.requests, &plans, setup).expect("few plans")
 }
 
-/// What a cache reaches that is told who reads and how much an epoch is.
+/// Returns the hit ratio of a cache that knows the readers and the length of an epoch.
 fn hazard(settings: &Settings, jobs: u16, share: f64, half: usize) -> f64 {
     let mut told = EpochHazard::new(OBJECTS, usize::from(jobs), (f64::from(OBJECTS) * share) as u32);
     let (mut hits, mut reads) = (0_u32, 0_u32);
@@ -278,7 +278,7 @@ fn hazard(settings: &Settings, jobs: u16, share: f64, half: usize) -> f64 {
     f64::from(hits) / f64::from(reads)
 }
 
-/// A day of a cluster in small.
+/// A scaled-down day of a cluster.
 fn mixes(seeds: &Range<u64>) {
     for (objects, trainers) in [(4000, 4), (2000, 3), (6000, 6)] {
         for share in [0.25, 0.5, 0.75, 1.25] {
@@ -313,7 +313,7 @@ fn mixes(seeds: &Range<u64>) {
     }
 }
 
-/// What is read how, as it is told of traffic with labels. Its seeds are ones that nothing was tuned on.
+/// Detected read patterns of labelled traffic. No parameter was tuned on its seeds.
 fn detected(seeds: &Range<u64>) {
     let found = Detection::of(999 + seeds.start..999 + seeds.end.max(seeds.start + 8));
     let (mean, (pattern, score)) = found.f1_of_all();
@@ -336,7 +336,7 @@ fn detected(seeds: &Range<u64>) {
     );
 }
 
-/// What the engine costs: time on labelled traffic, and memory on many objects.
+/// Cost of the engine: time on labelled traffic, and memory for many objects.
 fn costs(seeds: &Range<u64>) {
     let options = |blocks_max| Options {
         capacity_bytes: 1 << 34,
@@ -374,7 +374,7 @@ fn costs(seeds: &Range<u64>) {
     print("g5-memory", bytes, false, 32.0, &format!("bytes for each of {MANY} objects"));
 }
 
-/// No training at all.
+/// Skewed reads without training.
 fn unordered(seeds: &Range<u64>) {
     let mut worst = f64::INFINITY;
     for alpha in [0.7, 0.8, 0.9, 1.0, 1.1, 1.2] {

@@ -1,31 +1,32 @@
-//! An access, as the engine is told of it: who asked for what, and when.
+//! Accesses that the engine observes: client, object, byte range and time.
 
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What was asked for.
+/// Operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Bytes of an object are read.
+    /// A read of a byte range of the object.
     Read,
-    /// An object was written whole.
+    /// A write of the whole object.
     Write,
-    /// An object was deleted.
+    /// A deletion of the object.
     Delete,
 }
 
-/// Who asks: one process of a training, inference or data workload, as far as requests tell.
+/// Client identity: one process of a training, inference or data workload, as far as its requests identify
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {
-    /// Its own: a hash of access key, address, user agent and of the workload that it says it belongs to.
+    /// Hash of the access key, the address, the user agent and the workload name that the client sends.
     pub id: u64,
-    /// What it shares with its like: a hash of the same without the address.
+    /// Hash of the same parts without the address; processes of one workload share it.
     pub family: u64,
 }
 
 impl Caller {
-    /// Who asks with this key from this address. A family are those who give themselves one name; of those
-    /// who give none, those of one user agent.
+    /// Returns the identity of the client with this access key and address. Clients that send the same
+    /// workload name are one family; clients without a workload name form one family per user agent.
     #[must_use]
     pub fn of(access_key: &str, agent: &[u8], workload: Option<&str>, address: &[u8]) -> Self {
         let key = xxh3_64_with_seed(access_key.as_bytes(), u64::from(workload.is_some()));
@@ -41,8 +42,8 @@ impl Caller {
     }
 }
 
-/// What comes before and after the word of a user agent in which SDKs of AWS say what they do in a single
-/// request: `m/E,D`. It is another one for another request, and not even in one order.
+/// Returns the parts of a user agent before and after the `m/E,D` word, in which the AWS SDKs list the
+/// features of the single request. Its value and the order of its letters vary from request to request.
 fn without_features(agent: &[u8]) -> (&[u8], &[u8]) {
     let Some(begin) = agent.windows(FEATURES.len()).position(|word| word == FEATURES) else {
         return (agent, &[]);
@@ -54,22 +55,22 @@ fn without_features(agent: &[u8]) -> (&[u8], &[u8]) {
 
 const FEATURES: &[u8] = b" m/";
 
-/// One request.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access<'a> {
-    /// When, in microseconds since any moment; never less than in the access before.
+    /// Time in microseconds since an arbitrary epoch; never less than that of the previous access.
     pub at_us: u64,
-    /// Who.
+    /// The client.
     pub caller: Caller,
-    /// The bucket's id.
+    /// Bucket id.
     pub bucket: u64,
-    /// The key.
+    /// Object key.
     pub key: &'a str,
-    /// What is done.
+    /// The operation.
     pub op: Op,
     /// Bytes of the whole object.
     pub size: u64,
-    /// The bytes of it that are read; all of them when it is written or deleted.
+    /// The byte range that is read; the whole object when it is written or deleted.
     pub range: Range<u64>,
 }
 
@@ -78,7 +79,7 @@ mod tests {
     use super::Caller;
 
     #[test]
-    fn each_part_tells_callers_apart_and_only_the_address_tells_not_families() {
+    fn callers_differ_by_each_part_and_families_by_all_but_the_address() {
         let caller = Caller::of("AK", b"boto3", Some("train"), &[127, 0, 0, 1]);
         assert_eq!(caller, Caller::of("AK", b"boto3", Some("train"), &[127, 0, 0, 1]));
         let neighbour = Caller::of("AK", b"boto3", Some("train"), &[127, 0, 0, 2]);
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_says_of_a_single_request_makes_nobody_another() {
+    fn request_features_in_the_user_agent_do_not_change_the_identity() {
         let of = |agent: &str| Caller::of("AK", agent.as_bytes(), None, &[127, 0, 0, 1]);
         let get =
             "Boto3/1.44.2 md/Botocore#1.44.2 ua/2.1 os/linux m/Z,b,D,E cfg/retry-mode#legacy Botocore/1.44.2";

@@ -1,11 +1,11 @@
-//! What rules want done with objects that nobody asks for just now: which are pinned, go up, go down, are let
-//! go of, compressed, or deleted.
+//! Actions of rules on objects at rest, that is, objects without a current request: pin, promote, spill,
+//! evict, compress, delete.
 //!
-//! Pure. Whoever has the objects walks over them now and then, a round each, and tells of each what is due
-//! ([`claims_of`]); what a rule says of a whole dataset, checkpoint or prefix holds for what belongs to it
-//! ([`Areas`]). [`Deeds`] are what is to be done with one object then, one answer for each question, the
-//! strongest rule's; [`Pins`] chooses what of all that is to be pinned has room; [`Doomed`] says which
-//! checkpoints are to be deleted and when.
+//! Pure. The owner of the objects scans them periodically, one pass at a time, and reports the due actions of
+//! each object ([`claims_of`]). An action on a whole dataset, checkpoint or prefix applies to all objects in
+//! it ([`Areas`]). [`Deeds`] are the resolved actions on one object: one answer per question, that of the
+//! strongest rule. [`Pins`] chooses which of the requested pins fit in the available room. [`Doomed`]
+//! schedules the deletion of checkpoints.
 
 mod areas;
 mod deeds;
@@ -20,42 +20,42 @@ pub use pins::{Candidate, Pins, Unheld};
 use crate::language::{Action, ActionKind, Due, EffectiveRule, Program, Stance, Target, Wish};
 use std::sync::Arc;
 
-/// What a setting says that no rule contradicts, in the place of a rule's id.
+/// Name of the setting that no rule can override, used in place of a rule's id.
 pub const CHECKPOINT_KEEP: &str = "checkpoint_keep";
 
-/// Who says something.
+/// Rule (or setting) that an action comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct By {
-    /// The smaller, the stronger.
+    /// Position in order of priority; a smaller rank is stronger.
     pub rank: usize,
     /// The rule's id.
     pub rule: Arc<str>,
 }
 
 impl By {
-    /// The rule of a program.
+    /// Returns the source for a rule of the program.
     fn rule(program: &Program, rule: &EffectiveRule) -> Self {
         let at = program.rules().iter().position(|other| std::ptr::eq(other, rule));
         Self { rank: at.unwrap_or(usize::MAX), rule: (*rule.rule.id).into() }
     }
 
-    /// The setting [`CHECKPOINT_KEEP`], weaker than all rules.
+    /// Returns the source for the setting [`CHECKPOINT_KEEP`], which is weaker than all rules.
     #[must_use]
     pub fn checkpoint_keep() -> Self {
         Self { rank: usize::MAX, rule: CHECKPOINT_KEEP.into() }
     }
 }
 
-/// What somebody wants done.
+/// An action that a rule requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// Who.
+    /// The rule.
     pub by: By,
-    /// What.
+    /// The requested action and its parameters.
     pub wish: Wish,
 }
 
-/// Whether an action does something to objects that nobody asks for.
+/// True if an action applies to objects at rest.
 #[must_use]
 pub const fn is_at_rest(kind: ActionKind) -> bool {
     matches!(
@@ -70,7 +70,7 @@ pub const fn is_at_rest(kind: ActionKind) -> bool {
     )
 }
 
-/// The ids of rules that delete checkpoints, and do not only observe.
+/// Returns the ids of rules that delete checkpoints and do not merely observe.
 pub fn deleting(program: &Program) -> impl Iterator<Item = &str> {
     let deletes = |(action, wish): (&Action, &Wish)| {
         action.stance == Some(Stance::Act) && matches!(wish, Wish::Retain(retain) if retain.delete)
@@ -79,17 +79,18 @@ pub fn deleting(program: &Program) -> impl Iterator<Item = &str> {
     rules.map(|rule| &*rule.rule.id)
 }
 
-/// What of a program is about objects at rest.
+/// Kinds of objects at rest that a program acts on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Rules that act on other objects than checkpoints.
+    /// True if a rule acts on objects other than checkpoints.
     pub objects: bool,
-    /// Rules that act on checkpoints as a whole. That an unpin is none: there is nothing that it lets go of.
+    /// True if a rule acts on checkpoints as a whole. Unpin does not count, because alone it releases
+    /// nothing.
     pub checkpoints: bool,
 }
 
 impl Scope {
-    /// What `program` is about.
+    /// Returns the scope of `program`.
     #[must_use]
     pub fn of(program: &Program) -> Self {
         let mut scope = Self::default();
@@ -105,13 +106,14 @@ impl Scope {
     }
 }
 
-/// Whether what is due is a pin on an object that does not hold.
+/// True if the due action is a pin on an object where the pin is not in force.
 #[must_use]
 pub fn is_unheld(unheld: &Unheld, bucket: u64, key: &str, due: &Due<'_>) -> bool {
     matches!(due.wish, Wish::Pin { .. }) && unheld.contains(bucket, key, &due.rule.rule.id)
 }
 
-/// What is due of one object, as claims on it or on what it belongs to: the target says which.
+/// Returns the due actions of one object with their targets: the object or the area that contains it. Rules
+/// that only observe are left out.
 pub fn claims_of<'p>(
     program: &'p Program,
     due: impl Iterator<Item = &'p Due<'p>>,
@@ -121,14 +123,14 @@ pub fn claims_of<'p>(
 }
 
 impl Claim {
-    /// What is due, if it is about objects at rest; whatever its stance.
+    /// Returns the due action if it applies to objects at rest, whatever its stance.
     #[must_use]
     pub fn of(program: &Program, due: &Due<'_>) -> Option<Self> {
         let claim = || Self { by: By::rule(program, due.rule), wish: due.wish.clone() };
         is_at_rest(due.action.kind).then(claim)
     }
 
-    /// Whether it keeps another one, of a weaker rule, from being done to the same object.
+    /// True if this rule match prevents a rule match of a weaker rule from being applied to the same object.
     #[must_use]
     pub fn beats(&self, weaker: &Self) -> bool {
         let aspect = |claim: &Self| claim.action().map(ActionKind::aspect);
@@ -136,7 +138,7 @@ impl Claim {
             && (aspect(self) == aspect(weaker) || self.wish.contradicts(&weaker.wish))
     }
 
-    /// The action that wishes so.
+    /// Returns the kind of action that is requested; `None` if it does not apply to objects at rest.
     #[must_use]
     pub const fn action(&self) -> Option<ActionKind> {
         Some(match self.wish {
@@ -170,7 +172,7 @@ mod tests {
         "match: all, conditions: [{type: file_context, property: size, operator: exists, value: false}]";
 
     #[test]
-    fn what_only_observes_or_is_for_requests_asks_for_no_look_at_objects() {
+    fn observing_and_request_time_rules_need_no_scan_of_objects() {
         let of = |rest: &str| Scope::of(&program(&format!("- {{id: a, {ALWAYS}, {rest}}}\n")));
         let none = Scope { objects: false, checkpoints: true };
         assert_eq!(Scope::of(&Program::built_in().unwrap()), none, "it pins the newest checkpoint");
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_delete_are_those_that_do_and_not_only_say_so() {
+    fn deleting_rules_exclude_those_that_only_observe() {
         let program = program(&format!(
             "- {{id: deletes, {ALWAYS}, actions: [{{type: retain, parameters: {{delete: true}}}}]}}\n\
              - {{id: says, {ALWAYS}, stance: observe, actions: [{{type: retain, parameters: {{delete: true}}}}]}}\n\
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_what_acts_on_objects_at_rest_ranked_by_priority() {
+    fn claims_are_acting_rules_on_objects_at_rest_ranked_by_priority() {
         let program = program(&format!(
             "- {{id: low, priority: 1, {ALWAYS}, actions: [{{type: pin, target: dataset}}, {{type: cache}}]}}\n\
              - {{id: high, priority: 2, {ALWAYS}, actions: [{{type: promote}}, {{type: evict, stance: observe}}]}}\n"

@@ -1,25 +1,25 @@
-//! What a block is called: a number that whoever names the same block finds alike, without asking anybody.
+//! Block ids: 64-bit hashes of (bucket, key, block number), computed alike by every component.
 //!
-//! Always: the same seed and name give the same number, in every version and on every machine, for it stands
-//! in what is kept on disks. Two blocks may share one, of 10 million about once in 400,000 sets; who keeps
-//! books by it says what becomes of the second.
+//! Always: the same seed and name give the same id in every version and on every machine, because ids are
+//! stored on disk. Two blocks can collide (about one set in 400,000 of 10 million blocks each); the owner of
+//! an index by id defines how it treats the second block.
 
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What servers seed ids with. It stands in their indexes: another one would leave blocks there that nobody
-/// can let go of.
+/// Seed of the ids of servers. Their on-disk indexes contain ids of this seed: another seed would leave
+/// blocks there that can no longer be evicted.
 pub const BLOCK_ID_SEED: u64 = 0x6D6C_6777;
 
-/// The id of block `block` of an object; never zero.
+/// Returns the id of block `block` of an object; never zero.
 #[must_use]
 pub fn block_id(seed: u64, bucket: u64, key: &str, block: u64) -> u64 {
     let object = xxh3_64_with_seed(key.as_bytes(), seed ^ bucket.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    // Zero is no id.
+    // Zero means "no id".
     mixed(object ^ block.wrapping_mul(0xD6E8_FEB8_6659_FD93)).max(1)
 }
 
-/// The blocks that a range touches.
+/// Returns the numbers of the blocks that a byte range touches.
 #[must_use]
 pub fn touched(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
     if range.is_empty() {
@@ -28,17 +28,17 @@ pub fn touched(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
     range.start / block_bytes..(range.end - 1) / block_bytes + 1
 }
 
-/// Spreads the bits of a hash that others were mixed into (the finalizer of SplitMix64, Steele et al. 2014).
+/// Mixes the bits of a combined hash (the finalizer of SplitMix64, Steele et al. 2014).
 pub(crate) fn mixed(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     hash = (hash ^ hash >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     hash ^ hash >> 31
 }
 
-/// For maps whose keys are hashes already.
+/// Hasher of maps whose keys are hashes already.
 pub(crate) type Hashed = std::hash::BuildHasherDefault<AsItIs>;
 
-/// Takes a hash as it is.
+/// Hasher that passes 64-bit hashes through unchanged.
 #[derive(Default)]
 pub(crate) struct AsItIs(u64);
 
@@ -63,7 +63,7 @@ mod tests {
     use super::block_id;
 
     #[test]
-    fn every_part_of_a_name_counts_and_ids_stay_as_they_are() {
+    fn ids_depend_on_every_part_and_are_stable() {
         let id = block_id(1, 2, "key", 3);
         assert_eq!(id, 12_144_715_577_883_874_026);
         for other in [block_id(0, 2, "key", 3), block_id(1, 0, "key", 3), block_id(1, 2, "kex", 3)] {

@@ -1,16 +1,16 @@
-//! Checkpoint generations as groups: which files are one checkpoint, which are complete, and which generation
-//! each of them is.
+//! Checkpoint generations: groups the files of each checkpoint, decides which groups are complete, and
+//! numbers them by age.
 //!
-//! It is told of what is written and deleted, and of what a listing finds, in any order of keys; names say
-//! which files belong together (`layout.rs`) and what was written last says whether they are all there
-//! (`group.rs`). Groups of one run are a series, ordered by the number of the step where names carry one, as
-//! a number, otherwise by the time of the last write. Always: generation 0 is the newest complete one; a
-//! group is not complete while it is written again; [`Checkpoints::retain`] never names the last complete
-//! group, nor one that is written.
+//! The input consists of writes, deletions and results of listings, in any order of keys. Names determine
+//! which files belong together (`layout.rs`), and the file written last determines whether all are there
+//! (`group.rs`). The groups of one run form a series, ordered by the step number if the names have one, and
+//! by the time of the last write otherwise. Always: generation 0 is the newest complete group; a group is not
+//! complete while it is being written again; [`Checkpoints::retain`] never returns the last complete group,
+//! nor one that is being written.
 //!
-//! Memory is bounded: beyond it the groups that were written longest ago are forgotten, and of a single one
-//! that is larger the names of its files. What a crash loses is found again by listing; no byte depends on
-//! it.
+//! Memory is bounded: beyond the limit, the groups with the oldest writes are forgotten, and for a single
+//! group above the limit the names of its files. Data lost in a crash is found again by listing; no stored
+//! byte depends on it.
 
 mod beside;
 mod folder;
@@ -44,27 +44,27 @@ use group::{Group, Habits};
 use standing::Trained;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What this may use, and what counts as long.
+/// Limits of memory, and times.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of memory for names and groups.
+    /// Maximum bytes of memory for names and groups.
     pub memory_bytes_max: usize,
-    /// A group without a file that is written last is complete when nothing was written to it for so long.
+    /// Time without a write after which a group without a last file is complete.
     pub quiet_us: u64,
 }
 
 impl Default for Limits {
-    /// 16 MiB, which are a hundred thousand files or more; ten minutes.
+    /// 16 MiB, enough for at least a hundred thousand files, and ten minutes.
     fn default() -> Self {
         Self { memory_bytes_max: 16 << 20, quiet_us: 600_000_000 }
     }
 }
 
-/// A run's checkpoints, as long as one of them is remembered.
+/// Id of a run's series of checkpoints, valid while one of them is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesId(u32);
 
-/// A checkpoint, as long as it is remembered.
+/// Id of a checkpoint, valid while it is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId {
     series: SeriesId,
@@ -72,7 +72,7 @@ pub struct GroupId {
 }
 
 impl GroupId {
-    /// The run that it is of.
+    /// Returns the run of the checkpoint.
     #[must_use]
     pub const fn series(self) -> SeriesId {
         self.series
@@ -82,36 +82,37 @@ impl GroupId {
 /// A checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Generation<'a> {
-    /// Which one.
+    /// Id of the checkpoint.
     pub id: GroupId,
-    /// The bucket's id.
+    /// Bucket id.
     pub bucket: u64,
-    /// What the keys of all its files begin with. Which keys are its own, [`Checkpoints::prefix_of`] says.
+    /// Common prefix of the keys of all its files. [`Checkpoints::prefix_of`] decides which keys belong to
+    /// it.
     pub prefix: &'a str,
-    /// The folder of its run, with its slash: the beginning of the prefix.
+    /// Folder of its run with the trailing slash; the beginning of the prefix.
     pub parent: &'a str,
-    /// Who writes such.
+    /// Framework layout of its files.
     pub layout: Layout,
-    /// The number of its step, or of its epoch where there is no step.
+    /// Number of its step, or of its epoch if there is no step.
     pub step: Option<u64>,
-    /// Counted back from the newest complete one, which is 0; nothing while it is not complete.
+    /// Number counted back from the newest complete checkpoint, which is 0; `None` while it is not complete.
     pub generation: Option<u32>,
-    /// How many files it has.
+    /// Number of files.
     pub files: u32,
-    /// How many of them are more than texts and descriptions ([`Checkpoints::is_tensor`]).
+    /// Number of files that are more than texts and descriptions ([`Checkpoints::is_tensor`]).
     pub tensors: u32,
-    /// Their bytes.
+    /// Bytes of all files.
     pub bytes: u64,
-    /// When its first file was written.
+    /// Time of the first write of a file.
     pub first: Moment,
-    /// When its last file was.
+    /// Time of the last write of a file.
     pub last: Moment,
-    /// When the last of its files was that has to be there: texts that come later make it no newer.
+    /// Time of the last write of a required file; texts that are added later do not change it.
     pub written: Moment,
 }
 
 impl Generation<'_> {
-    /// Whether all of it is there.
+    /// True if all of its files are there.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.generation.is_some()
@@ -121,50 +122,50 @@ impl Generation<'_> {
 /// A run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesView<'a> {
-    /// Which one.
+    /// Id of the run.
     pub id: SeriesId,
-    /// The bucket's id.
+    /// Bucket id.
     pub bucket: u64,
-    /// What its checkpoints are called, with `#` for numbers: `run/checkpoint-#/`.
+    /// Name pattern of its checkpoints with `#` for numbers: `run/checkpoint-#/`.
     pub name: &'a str,
-    /// How many checkpoints of it are remembered, complete or not.
+    /// Number of its remembered checkpoints, complete or not.
     pub groups: usize,
 }
 
 struct Series {
     bucket: u64,
     name: Box<str>,
-    /// How long the folder of all is, in its name.
+    /// Length of the run's folder within the name.
     parent_length: usize,
     groups: BTreeMap<Box<str>, Group>,
     habits: Habits,
-    /// The smallest interval between two that came one after the other.
+    /// Smallest interval between two successive checkpoints.
     spacing: Option<u64>,
-    /// There may have been a smaller one, that nobody had room to remember.
+    /// True if a smaller interval may have been forgotten for lack of room.
     is_spacing_unsure: bool,
-    /// The one that was written last, and its step or time.
+    /// Serial number of the checkpoint written last, and its step or time.
     newest: Option<(u32, u64)>,
 }
 
-/// See the module.
+/// Index of all checkpoints; see the module.
 pub struct Checkpoints {
     limits: Limits,
     ids: HashMap<u64, HashMap<Box<str>, SeriesId>>,
     series: BTreeMap<SeriesId, Series>,
-    /// Groups by when they were written last.
+    /// Groups by the time of their last write.
     ages: BTreeSet<(Moment, GroupId)>,
     memory_bytes: usize,
     serials: u32,
     trained: Trained,
-    /// When it was looked last for those that nobody writes any more.
+    /// Time of the last search for groups that are no longer written.
     settled_us: u64,
 }
 
-/// It is looked so many times within the time that counts as long.
+/// Number of searches for quiet groups per quiet time.
 const LOOKS: u64 = 10;
 
 impl Checkpoints {
-    /// Nothing is known yet.
+    /// Returns an empty index.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let (ids, series, ages) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
@@ -172,21 +173,21 @@ impl Checkpoints {
         Self { limits, ids, series, ages, memory_bytes: 0, serials: 0, trained, settled_us: 0 }
     }
 
-    /// An object was written whole; an upload in parts, when it was completed. Says which checkpoint it
-    /// belongs to.
+    /// Records that an object was written completely; a multipart upload when it is completed. Returns the
+    /// checkpoint that it belongs to.
     pub fn wrote(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
         let id = self.listed(at_us, bucket, key, bytes)?;
         self.series.get_mut(&id.series)?.note_spacing(id);
         Some(id)
     }
 
-    /// As [`Checkpoints::stored`], for an object of which only the time of its write is known.
+    /// Like [`Checkpoints::stored`], for an object with a known write time but no sequence number.
     pub fn listed(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
         self.stored(Moment::at(at_us), bucket, key, bytes)
     }
 
-    /// A listing found an object that was written then. What lies between checkpoints that are found may have
-    /// been deleted, so that their intervals say nothing.
+    /// Records an object found by a listing, with the time of its write. Intervals between checkpoints found
+    /// this way carry no information, since others between them may have been deleted.
     pub fn stored(&mut self, at: Moment, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
         let place = layout::place(key);
         self.trained.note(bucket, key, place.as_ref());
@@ -209,7 +210,8 @@ impl Checkpoints {
         let before = group.size().filter(|_| !is_new);
         group.wrote(&place, bytes, at, &series.habits);
         if was_pointed && !group.is_pointed() && group.files > before_files {
-            // It was named before it was whole: how many files it had then says nothing of others.
+            // The pointer was written before the group was complete: its file count then does not apply to
+            // others.
             series.habits.pointed = series.habits.pointed.map(|it| group::Pointed { files: None, ..it });
         }
         series.habits.recount(before, group.size());
@@ -223,29 +225,29 @@ impl Checkpoints {
         Some(group_id)
     }
 
-    /// Whether a key says something of checkpoints: all others need not be told of.
+    /// True if a key is relevant for checkpoints; other keys need not be reported.
     #[must_use]
     pub fn may_have(key: &str) -> bool {
         layout::place(key).is_some() || layout::pointer(key).is_some() || standing::is_state(key)
     }
 
-    /// The prefixes of checkpoints that a key would belong to, by its name alone: that of its own one, or
-    /// else, of what has none, the folders that it is in. That it begins with the prefix of another is not
-    /// enough: `model-1` begins `model-10.pt`.
+    /// Returns the prefixes of checkpoints that a key can belong to by its name: that of its own checkpoint,
+    /// or else the folders that contain it. A common beginning is not enough: `model-1` is the beginning of
+    /// `model-10.pt`.
     pub fn prefixes_of(key: &str) -> impl Iterator<Item = &str> {
         let own = Self::prefix_of(key);
         let folders = key.match_indices('/').map(|(at, _)| &key[..=at]).filter(move |_| own.is_none());
         own.into_iter().chain(folders)
     }
 
-    /// The prefix of the checkpoint of which a key is a file.
+    /// Returns the prefix of the checkpoint that a key is a file of.
     #[must_use]
     pub fn prefix_of(key: &str) -> Option<&str> {
         layout::place(key).map(|place| place.prefix)
     }
 
-    /// As [`Checkpoints::listed`], but of what is known already nothing is heard: not even that it is older
-    /// than it was.
+    /// Like [`Checkpoints::listed`], but files that are known already are ignored, even if the listing has an
+    /// older time.
     pub fn found(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) {
         let group = layout::place(key).and_then(|place| {
             let series = self.series.get(&self.find(bucket, &place.series)?)?;
@@ -256,8 +258,8 @@ impl Checkpoints {
         }
     }
 
-    /// How many are complete, and which was completed last, in a number that changes when one becomes
-    /// complete.
+    /// Returns the number of complete checkpoints and the latest write among them; the pair changes whenever
+    /// a checkpoint becomes complete.
     #[must_use]
     pub fn completions(&self) -> (usize, u64) {
         let complete = self.series.values().flat_map(|series| {
@@ -270,7 +272,7 @@ impl Checkpoints {
         complete.fold((0, 0), |(count, last), at_us| (count + 1, last.max(at_us)))
     }
 
-    /// An object was deleted.
+    /// Records that an object was deleted.
     pub fn deleted(&mut self, bucket: u64, key: &str) {
         self.trained.forget(bucket, key);
         let Some(place) = layout::place(key) else { return };
@@ -287,7 +289,7 @@ impl Checkpoints {
         }
     }
 
-    /// As [`Checkpoints::settle`], for whoever says often what time it is.
+    /// Calls [`Checkpoints::settle`] at suitable intervals; for callers that report the time often.
     pub fn pass(&mut self, now_us: u64) {
         if now_us.saturating_sub(self.settled_us) >= self.limits.quiet_us / LOOKS {
             self.settle(now_us);
@@ -295,7 +297,7 @@ impl Checkpoints {
         }
     }
 
-    /// Time has gone on: what nobody has written to for long, nobody is writing any more.
+    /// Marks groups without recent writes as no longer written.
     pub fn settle(&mut self, now_us: u64) {
         let quiet_us = now_us.saturating_sub(self.limits.quiet_us);
         for group in self.series.values_mut().flat_map(|series| series.groups.values_mut()) {
@@ -305,7 +307,7 @@ impl Checkpoints {
         }
     }
 
-    /// Forgets a checkpoint: it was released, or something else has taken its place.
+    /// Forgets a checkpoint that was released or replaced.
     pub fn forget(&mut self, id: GroupId) {
         let Some(series) = self.series.get_mut(&id.series) else { return };
         let Some(prefix) = series.find(id).map(|group| group.prefix.clone()) else { return };
@@ -325,7 +327,7 @@ impl Checkpoints {
         }
     }
 
-    /// The checkpoint that a key belongs to, be the key there or not.
+    /// Returns the checkpoint that a key belongs to, whether the key exists or not.
     #[must_use]
     pub fn group_of(&self, bucket: u64, key: &str) -> Option<Generation<'_>> {
         self.group_at(bucket, &layout::place(key)?)
@@ -338,7 +340,7 @@ impl Checkpoints {
         Some(series.view(id, group, series.generation(group)))
     }
 
-    /// What rules want to know of a key, be it there or not.
+    /// Returns the facts that rules use about a key, whether it exists or not.
     #[must_use]
     pub fn standing(&self, bucket: u64, key: &str) -> Standing {
         let place = layout::place(key);
@@ -347,7 +349,7 @@ impl Checkpoints {
         Standing { generation: group.and_then(|one| one.generation), file_type }
     }
 
-    /// A checkpoint, if it is remembered.
+    /// Returns a checkpoint, if it is remembered.
     #[must_use]
     pub fn group(&self, id: GroupId) -> Option<Generation<'_>> {
         let series = self.series.get(&id.series)?;
@@ -355,19 +357,19 @@ impl Checkpoints {
         Some(series.view(id.series, group, series.generation(group)))
     }
 
-    /// All checkpoints of a run, the oldest first.
+    /// Returns all checkpoints of a run, oldest first.
     #[must_use]
     pub fn generations(&self, series: SeriesId) -> Vec<Generation<'_>> {
         self.series.get(&series).map(|it| it.generations(series)).unwrap_or_default()
     }
 
-    /// The newest complete checkpoint of a run.
+    /// Returns the newest complete checkpoint of a run.
     #[must_use]
     pub fn newest_complete(&self, series: SeriesId) -> Option<Generation<'_>> {
         self.generations(series).into_iter().rfind(Generation::is_complete)
     }
 
-    /// All runs.
+    /// Returns all runs.
     pub fn series(&self) -> impl Iterator<Item = SeriesView<'_>> {
         self.series.iter().map(|(id, series)| SeriesView {
             id: *id,
@@ -377,16 +379,16 @@ impl Checkpoints {
         })
     }
 
-    /// The files of a checkpoint: key behind its prefix, bytes, and time of the write. None if they are not
-    /// in memory: then a listing of the prefix has them.
+    /// Returns the files of a checkpoint: key after its prefix, bytes, and time of the write. `None` if they
+    /// are not in memory; a listing of the prefix returns them then.
     #[must_use]
     pub fn members(&self, id: GroupId) -> Option<impl Iterator<Item = (&str, u64, Moment)>> {
         let names = self.series.get(&id.series)?.find(id)?.names()?;
         Some(names.iter().map(|(rest, file)| (&**rest, file.bytes, file.at)))
     }
 
-    /// The number that a checkpoint's name, or that of a file of it, gives as `measure`, as Lightning writes
-    /// it: `epoch=3-val_loss=0.25.ckpt`.
+    /// Returns the value of `measure` in the name of a checkpoint or of one of its files, in Lightning's
+    /// format: `epoch=3-val_loss=0.25.ckpt`.
     #[must_use]
     pub fn measure(&self, id: GroupId, measure: &str) -> Option<f64> {
         let group = self.series.get(&id.series)?.find(id)?;
@@ -395,14 +397,14 @@ impl Checkpoints {
         names.find_map(|name| measure::measure_in(name, measure))
     }
 
-    /// Whether a file of a checkpoint is more than a text or a description, by its key.
+    /// True if a file of a checkpoint is more than a text or a description, by its key.
     #[must_use]
     pub fn is_tensor(key: &str) -> bool {
         layout::place(key).is_some_and(|place| group::is_tensor(&place))
     }
 
-    /// The checkpoints of a run that may go, the oldest first. `measure` says how good one is, where that is
-    /// known.
+    /// Returns the checkpoints of a run that may be deleted, oldest first. `measure` returns the quality of a
+    /// checkpoint, where it is known.
     #[must_use]
     pub fn retain(
         &self,
@@ -411,7 +413,7 @@ impl Checkpoints {
         measure: &dyn Fn(&Generation<'_>) -> Option<f64>,
     ) -> Vec<GroupId> {
         let generations = self.generations(series);
-        // With no interval at all everything stays.
+        // Everything stays if no interval is known.
         let interval = |it: &Series| if it.is_spacing_unsure { Some(0) } else { it.spacing };
         let spacing = self.series.get(&series).and_then(interval);
         let named = if keep.best == 0 { self.named_measures(&generations) } else { retain::Named::new() };
@@ -419,7 +421,7 @@ impl Checkpoints {
         goes.into_iter().map(|at| generations[at].id).collect()
     }
 
-    /// The measures that names of checkpoints and of their files carry.
+    /// Returns the measures in the names of checkpoints and their files.
     fn named_measures(&self, generations: &[Generation<'_>]) -> retain::Named {
         let mut named = retain::Named::new();
         for (at, one) in generations.iter().enumerate() {
@@ -434,7 +436,7 @@ impl Checkpoints {
         named
     }
 
-    /// Memory that all of it takes, in bytes; at most what the limits say.
+    /// Returns the bytes of memory in use; at most the limit.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         self.memory_bytes
@@ -469,7 +471,7 @@ impl Checkpoints {
         id
     }
 
-    /// A file says that the checkpoint beside it which was written last is complete.
+    /// Records that a pointer file declares the checkpoint beside it that was written last complete.
     fn point(&mut self, at: Moment, bucket: u64, parent: &str) {
         let in_parent = |series: &&mut Series| series.bucket == bucket && series.parent() == parent;
         for series in self.series.values_mut().filter(in_parent) {
@@ -482,7 +484,7 @@ impl Checkpoints {
         }
     }
 
-    /// Forgets the oldest until there is room; of the one that is being written only the names of files.
+    /// Forgets the oldest groups until there is room; of the one being written only the file names.
     fn forget_oldest(&mut self, written: GroupId) {
         while self.memory_bytes > self.limits.memory_bytes_max {
             let oldest = self.ages.iter().map(|(_, id)| *id).find(|id| *id != written);
@@ -500,18 +502,18 @@ impl Checkpoints {
     }
 }
 
-/// Memory of a series: its name stands in it and in the index.
+/// Returns the memory of a series, whose name is stored in it and in the index.
 const fn series_bytes(name: &str) -> usize {
     2 * name.len() + size_of::<Series>() + 128
 }
 
 impl Series {
-    /// The folder that all of it is in.
+    /// Returns the folder of the run.
     fn parent(&self) -> &str {
         &self.name[..self.parent_length]
     }
 
-    /// A new checkpoint begins: the others are not written any more.
+    /// Adds a new checkpoint; earlier ones are no longer written.
     fn begin(&mut self, group: Group, at: Moment) {
         for other in self.groups.values_mut().filter(|other| other.written() <= at) {
             other.close();
@@ -519,7 +521,7 @@ impl Series {
         self.groups.insert(group.prefix.clone(), group);
     }
 
-    /// A checkpoint is written: how far it is from the one that was written before.
+    /// Records the interval between a checkpoint and the one written before it.
     fn note_spacing(&mut self, id: GroupId) {
         if self.newest.is_some_and(|(serial, _)| serial == id.serial) {
             return;
@@ -535,7 +537,7 @@ impl Series {
         self.groups.values().find(|group| group.serial == id.serial)
     }
 
-    /// Remembers only how many files a checkpoint has. Says how much less memory that takes.
+    /// Drops the file names of a checkpoint and keeps their count. Returns the memory that is freed.
     fn drop_names(&mut self, id: GroupId) -> usize {
         let Some(group) = self.groups.values_mut().find(|group| group.serial == id.serial) else { return 0 };
         let (before, tensors) = (group.memory_bytes(), group.size());
@@ -544,7 +546,7 @@ impl Series {
         before - group.memory_bytes()
     }
 
-    /// Complete ones that are newer, if this one is complete.
+    /// Returns the number of newer complete checkpoints, if this one is complete.
     fn generation(&self, group: &Group) -> Option<u32> {
         let is_newer = |other: &&Group| order(other) > order(group) && other.is_complete(&self.habits);
         group.is_complete(&self.habits).then(|| self.groups.values().filter(is_newer).count() as u32)
@@ -586,7 +588,7 @@ impl Series {
     }
 }
 
-/// By step, where there is one; otherwise by when it was written last.
+/// Returns the sort key: by step if there is one, otherwise by the last write.
 const fn order(group: &Group) -> (Option<u64>, Moment, u32) {
     (group.step, group.last, group.serial)
 }

@@ -1,9 +1,9 @@
-//! Everything that decides on an access, as one: the engine, what it has found of workloads and checkpoints,
-//! and the rules that are in force.
+//! Policy engine: combines the cache engine, the observed workloads and checkpoints, and the rules in force
+//! into one decision per access.
 //!
-//! A server and a rehearsal ask the same one the same things. Always: the engine alone decides where no rule
-//! speaks; a rule is asked when a block that is not kept is read, once for a request, or any where copies may
-//! be kept by how recently they were read; what its [`Ruling`] says holds for that request.
+//! A server and a rehearsal use the same type in the same way. Always: where no rule applies, the cache
+//! engine alone decides. The rules are evaluated once per request, when a block that is not kept is read, and
+//! for every read if any copies may be kept by recency. The resulting [`Ruling`] holds for that request.
 
 mod begun;
 mod known;
@@ -36,68 +36,68 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// See the module.
+/// Policy engine; see the module.
 pub struct Decider {
-    /// What is worth keeping.
+    /// Decides which blocks to keep.
     pub engine: Engine,
-    /// Who reads and writes.
+    /// Callers and their workloads.
     pub workloads: Workloads,
-    /// What is written as checkpoints.
+    /// Groups of files that are checkpoints.
     pub checkpoints: Checkpoints,
-    /// What became of copies.
+    /// Outcomes of cached copies.
     pub outcomes: Outcomes,
-    /// What other caches would have got.
+    /// Simulated hit ratios of other caches.
     pub shadow: Shadow,
-    /// What somebody wants to know to be left alone.
+    /// Prefixes whose last use is recorded.
     pub watched: Watched,
     reads: Reads,
     begun: Begun,
     program: Arc<Program>,
-    /// By rule of the program: whom copies are put down to.
+    /// By rule of the program: the cause to which copies are attributed.
     causes: Vec<Cause>,
-    /// Plans for workloads of a name: their numbers, and that.
+    /// Plans for named workloads: number and name.
     plans: Vec<(u64, Box<str>)>,
 }
 
-/// Objects whose reads are counted: one for so many blocks that the engine remembers, and no more than a
+/// Objects whose reads are counted: one per `BLOCKS_PER_COUNT` blocks that the engine remembers, at most a
 /// million.
 const BLOCKS_PER_COUNT: usize = 4;
 const COUNTED_MAX: usize = 1 << 20;
-/// Of one access of before so many blocks are followed.
+/// Maximum blocks that are replayed per earlier access.
 const RECALLED_MAX: usize = 1024;
 
-/// What rules are asked for a request: what becomes of its bytes, and how they come.
+/// Aspects on which rules decide for a request: the retention of its bytes, and how they are transferred.
 const OF_REQUESTS: Aspects =
     Aspects::of(&[Aspect::Copy, Aspect::Stream, Aspect::Coordination, Aspect::Prefetch]);
-/// What says if copies are kept.
+/// Aspects that decide whether copies are kept.
 const OF_COPIES: Aspects = Aspects::of(&[Aspect::Copy, Aspect::Stream]);
 
-/// How bytes that are not kept wait for others who read them too.
+/// Sharing of bytes in transfer that are not kept, among several readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
-    /// How long.
+    /// Time for which the bytes are held for other readers.
     pub window: Duration,
-    /// How many wait at most, those of others included.
+    /// Maximum bytes held, including those for other requests.
     pub bytes_max: u64,
 }
 
-/// What rules want for one request.
+/// Decisions of the rules for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ruling {
-    /// What becomes of blocks that are read.
+    /// Caching rule for the blocks that are read.
     pub keeping: Keeping,
-    /// Blocks that are fetched ahead of the reader of one object, when a rule says how many.
+    /// Blocks to fetch ahead of the reader within one object, if a rule sets them.
     pub stream_ahead: Option<u32>,
-    /// Whether bytes that are not kept wait for others who read them too.
+    /// Sharing of bytes that are not kept, if a rule requests it.
     pub sharing: Option<Sharing>,
-    /// How far is read ahead, when a rule says so.
+    /// Read-ahead parameters, if a rule sets them.
     pub prefetch: Option<Prefetch>,
-    /// Who says what becomes of them.
+    /// Cause to which kept or bypassed copies are attributed.
     pub cause: Cause,
 }
 
 impl Decider {
-    /// One that knows nothing but the rules.
+    /// Returns a policy engine that knows nothing but the rules.
     #[must_use]
     pub fn new(options: Options, program: Arc<Program>) -> Self {
         let mut outcomes = Outcomes::default();
@@ -118,20 +118,20 @@ impl Decider {
         }
     }
 
-    /// The rules that are in force.
+    /// Returns the rules in force.
     #[must_use]
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// From now on these rules are.
+    /// Replaces the rules in force.
     pub fn set_program(&mut self, program: Arc<Program>) {
         self.workloads.program_changed(&program);
         self.causes = causes(&mut self.outcomes, &program);
         self.program = program;
     }
 
-    /// Notes an access; who asks says who it is the first time.
+    /// Records an access; `identity` is called for the first access of a family.
     pub fn observe(&mut self, access: &Access<'_>, identity: impl FnOnce() -> Identity) -> Seen {
         let family = access.caller.family;
         if !self.workloads.knows(family) {
@@ -142,9 +142,9 @@ impl Decider {
         self.take_in(access)
     }
 
-    /// Looks an access's object up wherever it is looked up when the access is noted, and nothing else. Looks
-    /// that stand together wait for memory together, where each would wait by itself between the work on one
-    /// and on the next.
+    /// Prefetches the memory that recording this access will read, and has no other effect. Lookups placed
+    /// together wait for memory concurrently; otherwise each would wait separately between the steps of the
+    /// work.
     pub fn bring_near(&self, access: &Access<'_>) {
         let number = touched(&access.range, self.engine.block_bytes()).start as u32;
         let object = self.engine.block_id(access.bucket, access.key, 0);
@@ -153,8 +153,8 @@ impl Decider {
         black_box((self.engine.is_kept(first), self.reads.of(object), self.outcomes.knows(first)));
     }
 
-    /// An access of before a restart, as it was written down then: all is learnt from it, nothing is decided,
-    /// and who asked says who it is when it asks again.
+    /// Replays an access recorded before a restart: all statistics learn from it, nothing is decided, and the
+    /// caller's identity is set at its next access.
     pub fn recall(&mut self, access: &Access<'_>) {
         let seen = self.take_in(access);
         if access.op == Op::Read {
@@ -185,7 +185,7 @@ impl Decider {
         seen
     }
 
-    /// Counts a read of an object, once for all requests that it takes.
+    /// Counts a read of an object, once for all its requests.
     fn count(&mut self, seen: Seen, access: &Access<'_>) {
         let id = self.engine.block_id(access.bucket, access.key, 0);
         match access.op {
@@ -200,12 +200,12 @@ impl Decider {
         }
     }
 
-    /// What is known of an object by its key.
+    /// Returns the facts about an object that follow from its key.
     fn of_key<'a>(&'a self, bucket: u64, key: &'a str) -> OfKey<'a> {
         OfKey { bucket, key, checkpoints: Some(&self.checkpoints), reads: Some(&self.reads) }
     }
 
-    /// Has `ask` with all that is known of an access.
+    /// Calls `ask` with all facts about an access.
     pub fn with_facts<T>(
         &self,
         seen: Seen,
@@ -217,16 +217,16 @@ impl Decider {
         ask(&AccessFacts::new(access, engine, &self.workloads, of_key, &self.program, rest))
     }
 
-    /// What the rules want for an access, if they have to be asked: not where all there is to be read is one
-    /// block, which is kept. Where any copies are kept by how recently they were read, they say of that one,
-    /// too, whether it is, and nothing else: it stays as dear as it is.
+    /// Returns the ruling for an access. Rules are not evaluated if the access reads a single block that is
+    /// kept; if any copies are kept by recency, they decide for that block only whether it is, and its weight
+    /// stays as it is.
     #[must_use]
     pub fn rule(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
         self.rule_on(OF_REQUESTS, seen, access, rest)
     }
 
-    /// The same where only copies are of interest, as in a rehearsal, which reads nothing: of the rest it
-    /// says nothing.
+    /// Returns the same with only the aspects of copies evaluated, for a rehearsal, which transfers nothing;
+    /// the other fields stay empty.
     #[must_use]
     pub fn rule_on_copies(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
         self.rule_on(OF_COPIES, seen, access, rest)
@@ -271,7 +271,7 @@ impl Decider {
         })
     }
 
-    /// A block of what was observed is read, and this is what rules want.
+    /// Records a read of a block of an observed access under this ruling. Returns the advice on the block.
     pub fn read(&mut self, seen: Seen, access: &Access<'_>, block: u32, ruling: &Ruling) -> Advice {
         let advice = self.engine.read_as(seen, access, block, ruling.keeping);
         if access.op == Op::Read {
@@ -283,31 +283,31 @@ impl Decider {
         advice
     }
 
-    /// The engine has so much room from now on. No earlier than the last access.
+    /// Sets the capacity. `now_us` is no earlier than the last access.
     pub fn set_capacity(&mut self, now_us: u64, capacity_bytes: u64) {
         self.engine.set_capacity(now_us, capacity_bytes);
         self.shadow.set_capacity(capacity_bytes);
     }
 
-    /// A block is not kept any more, for another reason than that it was evicted.
+    /// Records that a block is no longer kept for a reason other than eviction.
     pub fn lost(&mut self, id: u64) {
         self.engine.lost(id);
         self.outcomes.lost(id);
     }
 
-    /// Ids of the blocks that were evicted since this was asked.
+    /// Returns the ids of the blocks evicted since the last call.
     pub fn take_evicted(&mut self) -> impl Iterator<Item = u64> + '_ {
         let Self { engine, outcomes, .. } = self;
         engine.take_evicted().inspect(|id| outcomes.evicted(*id))
     }
 }
 
-/// Blocks that hold so many chunks, at least.
+/// Returns the minimum number of blocks that hold this many chunks.
 fn blocks_of(chunk_bytes: u64, chunks: u32, block_bytes: u64) -> u32 {
     u32::try_from(chunk_bytes.saturating_mul(chunks.into()).div_ceil(block_bytes)).unwrap_or(u32::MAX)
 }
 
-/// Questions that a stronger rule has answered.
+/// Aspects that a stronger rule has decided.
 #[derive(Default)]
 struct Heard {
     block_bytes: u64,
@@ -318,14 +318,14 @@ struct Heard {
 }
 
 impl Heard {
-    /// Takes what an action wants, unless somebody stronger has answered that. Says whether it is about what
-    /// is kept.
+    /// Applies an action unless a stronger rule has decided its aspect. Returns true if it is the first that
+    /// decides on copies.
     fn hear(&mut self, due: &Due<'_>, ruling: &mut Ruling, program: &Program) -> bool {
         let had_copy = self.copy;
         match (due.action.kind.aspect(), due.wish) {
             (Aspect::Copy, Wish::Copy { keep, policy, priority, min_reads, .. }) if !self.copy => {
                 self.copy = true;
-                // What the setting says stands there still.
+                // The ruling still holds the setting's value here.
                 let is_recent =
                     policy.map_or(ruling.keeping == Keeping::Recent, |policy| policy == CachePolicy::Lru);
                 ruling.keeping = match (keep, program.min_reads(&due.rule.rule.id, *min_reads)) {
@@ -362,7 +362,7 @@ impl Heard {
     }
 }
 
-/// By rule of a program: whom copies are put down to that it wants, or does not want.
+/// Returns the causes by rule of the program. Only rules that request or forbid copies have one of their own.
 fn causes(outcomes: &mut Outcomes, program: &Program) -> Vec<Cause> {
     let is_of_copies = |aspect| matches!(aspect, Aspect::Copy | Aspect::Stream);
     let cause = |rule: &EffectiveRule| {
@@ -372,7 +372,7 @@ fn causes(outcomes: &mut Outcomes, program: &Program) -> Vec<Cause> {
     program.rules().iter().map(cause).collect()
 }
 
-/// How much more a copy is worth than its reads alone make it.
+/// Returns the factor of a copy's worth for a priority.
 fn weight(priority: Priority) -> f32 {
     match priority {
         Priority::Low => 0.25,

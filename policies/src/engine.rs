@@ -1,10 +1,11 @@
-//! The engine: it is told of every access and says what to keep.
+//! Cache engine: observes every access and advises which blocks to keep.
 //!
-//! Datasets are found by their names ([`names`]), the jobs that read them by their passes ([`job`]); what is
-//! read in passes is kept by when it will be asked for again ([`worth`]), what is read in no order as S3-FIFO
-//! keeps it ([`pool`]), what somebody wants kept so as LRU does ([`recent`]), and what each would gain by
-//! more room decides how they share it. Always: what it says to keep fits its capacity; what it evicts was
-//! kept and not pinned; the same accesses give the same answers.
+//! Datasets are found by the names of their objects ([`names`]), and the jobs that read them by their passes
+//! ([`job`]). Blocks that are read in passes are kept by the time of their next expected read ([`worth`]);
+//! blocks read in no order are kept by S3-FIFO ([`pool`]), or by LRU where a rule requests it ([`recent`]).
+//! The share of the capacity of each of these follows from what each would gain from more room. Always: the
+//! blocks to keep fit the capacity; an evicted block was kept and not pinned; the same accesses give the same
+//! answers.
 
 mod ahead;
 mod dataset;
@@ -52,44 +53,44 @@ use std::collections::BTreeMap;
 use streams::{Streams, Touch};
 use table::{DATASETS_MAX, Place, Slot, Table};
 
-/// What the engine may use.
+/// Limits of the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes that kept blocks may take.
+    /// Maximum bytes of kept blocks.
     pub capacity_bytes: u64,
-    /// Blocks that are remembered, kept or not: 32 bytes of memory each.
+    /// Maximum number of remembered blocks, kept or not; each takes 32 bytes of memory.
     pub blocks_max: usize,
     /// Bytes of a block; smaller objects are one block.
     pub block_bytes: u64,
-    /// What ids of blocks depend on beside their names.
+    /// Seed of the block ids.
     pub seed: u64,
 }
 
-/// What to do with a block that is read.
+/// Advice on a block that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Advice {
-    /// It is kept already.
+    /// The block is kept already.
     Kept,
-    /// Keep it.
+    /// The block is to be kept.
     Keep,
-    /// Pass it on and keep nothing of it.
+    /// The block is passed through and not kept.
     Bypass,
 }
 
-/// A block of an object that is here, or comes, though nobody reads it.
+/// A block that is stored here, or is being fetched, without a read by a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Unread<'a> {
-    /// The bucket's id.
+    /// Bucket id.
     pub bucket: u64,
-    /// The object's key.
+    /// Object key.
     pub key: &'a str,
     /// Bytes of the whole object.
     pub size: u64,
-    /// The number of the block in the object.
+    /// Number of the block in the object.
     pub number: u32,
 }
 
-/// An access that was observed: what its blocks are asked for with.
+/// An observed access, the context of the reads of its blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     now_us: u64,
@@ -100,44 +101,45 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The same access, of which a block is read at `at_us`: no earlier than the last access of all.
+    /// Returns the same access with a block read at `at_us`, which is no earlier than the last access.
     #[must_use]
     pub const fn at(self, at_us: u64) -> Self {
         Self { now_us: at_us, ..self }
     }
 
-    /// The number of its dataset, as of when it was looked at last.
+    /// Returns the number of its dataset as of the last resolution.
     const fn number(self) -> u16 {
         self.dataset.number()
     }
 
-    /// Whether it begins an object, or goes on where something else ended.
+    /// True if the read begins an object or continues where another read ended.
     pub(crate) const fn goes_on(self) -> bool {
         self.goes_on
     }
 }
 
-/// How far a job is with a dataset.
+/// Progress of a job through a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passes {
-    /// Passes that it has been through and has come back from.
+    /// Completed passes after which the job came back to the beginning.
     pub whole: u32,
-    /// Passes that are over: also the one that it is in, once it has read as much in it as in the last whole
-    /// one.
+    /// Passes that are over, including the current one once it has read as many blocks as the last completed
+    /// pass.
     pub over: u32,
-    /// Those of both that were none after all: that long the dataset was read again and again in no passes.
+    /// Passes that counted at first but turned out not to be passes: the dataset was read repeatedly in no
+    /// order during that time.
     pub void: u32,
-    /// When the one that it is in began.
+    /// Start of the current pass, in microseconds.
     pub began_us: u64,
-    /// Blocks of the last whole one.
+    /// Blocks read in the last completed pass.
     pub blocks: u32,
-    /// Blocks of the dataset that are known.
+    /// Known blocks of the dataset.
     pub known: u32,
-    /// Blocks that it has read in the one that it is in.
+    /// Blocks read in the current pass.
     pub read: u32,
 }
 
-/// See the module.
+/// Cache engine; see the module.
 pub struct Engine {
     options: Options,
     names: Names,
@@ -149,11 +151,11 @@ pub struct Engine {
     recent: Recent,
     plans: Plans,
     trails: Trails,
-    /// Bytes of all that is kept.
+    /// Bytes of all kept blocks.
     kept_bytes: u64,
-    /// Bytes of that which is not to be evicted.
+    /// Bytes of the pinned blocks, which are never evicted.
     pinned_bytes: u64,
-    /// How long passes take here: the longest period there is.
+    /// Longest period of the passes of any dataset, in microseconds.
     tempo_us: f64,
     accesses: u64,
     least_known: Option<LeastKnown>,
@@ -161,13 +163,13 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that knows nothing.
+    /// Returns an engine without any knowledge.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self::with_numbers(options, DATASETS_MAX)
     }
 
-    /// The same, with so many numbers of datasets.
+    /// Returns an engine with a limit on the number of datasets.
     fn with_numbers(options: Options, numbers_max: usize) -> Self {
         let mut lists = Lists::default();
         Self {
@@ -190,7 +192,7 @@ impl Engine {
         }
     }
 
-    /// Notes an access.
+    /// Records an access.
     pub fn observe(&mut self, access: &Access<'_>) -> Seen {
         let now_us = access.at_us;
         let mut number = self.number_of(access.bucket, access.key);
@@ -230,8 +232,8 @@ impl Engine {
         Seen { now_us, dataset: id, stream, family: access.caller.family, goes_on }
     }
 
-    /// Whether a caller who reads `next` after `last` reads one dataset in parts: they are called alike, and
-    /// it goes on before it comes back.
+    /// True if a caller that reads `next` after `last` reads one dataset in several parts: the names are
+    /// alike, and the caller has not come back to the beginning yet.
     fn are_one(&self, caller: Caller, last: u16, next: u16) -> bool {
         if last == next || !self.names.are_alike(last, next) {
             return false;
@@ -246,12 +248,12 @@ impl Engine {
             && self.datasets.get(&next).is_none_or(|dataset| dataset.jobs.iter().all(|job| !job.is_proven()))
     }
 
-    /// A block of what was observed is read.
+    /// Records a read of a block of an observed access and returns the advice on it.
     pub fn read(&mut self, seen: Seen, access: &Access<'_>, block: u32) -> Advice {
         self.read_to_keep(seen, access, block, false)
     }
 
-    /// The same, and whether it is to be kept by how recently it was read.
+    /// Does the same; with `is_recent` the block is kept by recency.
     fn read_to_keep(&mut self, seen: Seen, access: &Access<'_>, block: u32, is_recent: bool) -> Advice {
         let seen = self.now(seen, access);
         let id = self.names.block_id(access.bucket, access.key, block);
@@ -274,8 +276,7 @@ impl Engine {
         self.admit(seen, slot, due, is_recent)
     }
 
-    /// A block of what was observed is read that is none of what the engine keeps: it learns from it, and
-    /// says nothing.
+    /// Records a read of a block that is not cacheable: updates statistics and returns no advice.
     pub fn follow(&mut self, seen: Seen, access: &Access<'_>, block: u32) {
         let seen = self.now(seen, access);
         let id = self.names.block_id(access.bucket, access.key, block);
@@ -286,9 +287,9 @@ impl Engine {
         }
     }
 
-    /// A block is here that nobody has asked for: it was kept before the engine began, or somebody orders it
-    /// to be brought in. Says whether it is kept, by what a block of its dataset is worth that nobody has
-    /// read. No earlier than the last access.
+    /// Records a block that is present without a read: it was kept before the engine started, or an order
+    /// fetches it. Returns whether it is kept, which depends on the value of an unread block of its dataset.
+    /// `at_us` is no earlier than the last access.
     pub fn adopt(&mut self, at_us: u64, block: &Unread<'_>) -> Advice {
         let Some((slot, number)) = self.entry_of(block) else { return Advice::Bypass };
         if self.table[slot].place().is_kept() {
@@ -301,7 +302,7 @@ impl Engine {
         self.admit(seen, slot, due, is_recent)
     }
 
-    /// The entry of a block, and its dataset's number.
+    /// Returns the entry of a block and the number of its dataset.
     fn entry_of(&mut self, block: &Unread<'_>) -> Option<(Slot, u16)> {
         let number = self.number_of(block.bucket, block.key);
         let Self { lists, datasets, .. } = self;
@@ -311,19 +312,19 @@ impl Engine {
         Some((self.entry(id, number, bytes)?, number))
     }
 
-    /// The blocks that are kept, as far as the engine knows.
+    /// Returns the ids of the blocks that are kept, as far as the engine knows.
     pub fn kept_ids(&self) -> impl Iterator<Item = u64> + '_ {
         let slots = (0..self.table.end()).map(|slot| &self.table[slot]);
         slots.filter(|entry| entry.place().is_kept()).map(|entry| entry.id)
     }
 
-    /// Whether a block is kept, as far as the engine knows.
+    /// True if a block is kept, as far as the engine knows.
     #[must_use]
     pub fn is_kept(&self, id: u64) -> bool {
         self.table.find(id).is_some_and(|slot| self.table[slot].place().is_kept())
     }
 
-    /// A block is not kept any more, for another reason than that it was evicted.
+    /// Records that a block is no longer kept for a reason other than eviction.
     pub fn lost(&mut self, id: u64) {
         let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].place().is_kept()) else {
             return;
@@ -332,7 +333,7 @@ impl Engine {
         self.kept_bytes -= self.table[slot].bytes();
     }
 
-    /// A kept block leaves where it is kept.
+    /// Removes a kept block from its queue or group.
     fn leave(&mut self, slot: Slot) {
         let Self { table, lists, datasets, pool, recent, plans, names, .. } = self;
         match table[slot].place() {
@@ -351,74 +352,75 @@ impl Engine {
         table[slot].set_place(Place::Away);
     }
 
-    /// The id of a block, by which it is told which ones are evicted and lost.
+    /// Returns the id of a block, by which evicted and lost blocks are identified.
     #[must_use]
     pub fn block_id(&self, bucket: u64, key: &str, block: u32) -> u64 {
         self.names.block_id(bucket, key, block)
     }
 
-    /// Bytes of all that is kept.
+    /// Returns the bytes of all kept blocks.
     #[must_use]
     pub const fn kept_bytes(&self) -> u64 {
         self.kept_bytes
     }
 
-    /// Bytes of a block of an object of so many.
+    /// Returns the bytes of block `block` of an object of `size` bytes.
     #[must_use]
     pub fn bytes_of(&self, size: u64, block: u32) -> u64 {
         let first = u64::from(block) * self.options.block_bytes;
         size.saturating_sub(first).min(self.options.block_bytes)
     }
 
-    /// Bytes of a block that no other is longer than.
+    /// Returns the maximum bytes of a block.
     #[must_use]
     pub const fn block_bytes(&self) -> u64 {
         self.options.block_bytes
     }
 
-    /// Bytes that may be kept.
+    /// Returns the maximum bytes of kept blocks.
     #[must_use]
     pub const fn capacity_bytes(&self) -> u64 {
         self.options.capacity_bytes
     }
 
-    /// Bytes of that which is not to be evicted.
+    /// Returns the bytes of pinned blocks, which are never evicted.
     #[must_use]
     pub const fn pinned_bytes(&self) -> u64 {
         self.pinned_bytes
     }
 
-    /// Bytes of memory that it takes for blocks.
+    /// Returns the bytes of memory of the block table.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
     }
 
-    /// What the dataset of an access is called.
+    /// Returns the name of the dataset of an access.
     #[must_use]
     pub fn dataset(&self, seen: Seen) -> &DatasetName {
         self.names.name(self.number(seen))
     }
 
-    /// The dataset of an access. Datasets that turn out to be one have one id from then on.
+    /// Returns the id of the dataset of an access. Datasets that turn out to be one share one id from then
+    /// on.
     #[must_use]
     pub fn dataset_id(&self, seen: Seen) -> DatasetId {
         self.names.id(self.number(seen))
     }
 
-    /// What a dataset is by now; itself, when nothing is known of it any more.
+    /// Returns the current id of a dataset; `id` itself if nothing is known of the dataset any more.
     #[must_use]
     pub fn dataset_now(&self, id: DatasetId) -> DatasetId {
         self.names.now(id).map_or(id, |number| self.names.id(number))
     }
 
-    /// The place of the job of an access in its dataset.
+    /// Returns the index of the job of an access in its dataset.
     fn place(&self, seen: Seen, dataset: &Dataset) -> Option<usize> {
         let own = self.streams.job(seen.stream).and_then(|job| dataset.place(job));
         own.or_else(|| dataset.together(seen.family))
     }
 
-    /// How far the job of an access is with its dataset.
+    /// Returns the progress of the job of an access through its dataset.
     #[must_use]
     pub fn passes(&self, seen: Seen) -> Option<Passes> {
         let dataset = self.datasets.get(&self.number(seen))?;
@@ -434,7 +436,7 @@ impl Engine {
         })
     }
 
-    /// Ids of the blocks that were evicted since this was asked.
+    /// Returns the ids of the blocks evicted since the last call.
     pub fn take_evicted(&mut self) -> impl Iterator<Item = u64> + '_ {
         self.evicted.drain(..)
     }
@@ -467,8 +469,8 @@ impl Engine {
         self.look_for_successor(seen);
     }
 
-    /// When a caller has gone on to something new and does not come back to what it has read so far, that is
-    /// released.
+    /// Releases the previous dataset of a caller that has moved on to a new dataset and has not come back to
+    /// it.
     fn look_for_successor(&mut self, seen: Seen) {
         let Some((before, family)) = self.streams.before(seen.stream) else { return };
         let Some(before) = self.names.now(before) else { return };
@@ -493,7 +495,7 @@ impl Engine {
         }
     }
 
-    /// The entry of a block; a new one if it has none, unless there is no place for it.
+    /// Returns the entry of a block, creating one if there is none; `None` if the table is full.
     fn entry(&mut self, id: u64, dataset: u16, bytes: u64) -> Option<Slot> {
         if let Some(slot) = self.table.find(id) {
             self.move_home(slot, dataset);
@@ -507,7 +509,8 @@ impl Engine {
         Some(self.table.insert(id, dataset, bytes))
     }
 
-    /// A block whose key belongs to another dataset by now, as folders turned out to be one, goes there.
+    /// Moves a block to the dataset to which its key belongs by now, after folders turned out to be one
+    /// dataset.
     fn move_home(&mut self, slot: Slot, dataset: u16) {
         let before = self.names.root(self.table[slot].dataset());
         if before == dataset {
@@ -549,7 +552,7 @@ impl Engine {
         false
     }
 
-    /// No queue remembers a block that is not kept.
+    /// Removes an unkept block from the queue that remembers it.
     fn forget_ghost(&mut self, slot: Slot) {
         let Self { table, lists, pool, recent, .. } = self;
         match table[slot].place() {
@@ -568,23 +571,24 @@ impl Engine {
     }
 }
 
-/// How long passes take is looked at once in so many accesses.
+/// Number of accesses between updates of the tempo.
 const TEMPO_ACCESSES: u64 = 256;
-/// A dataset has a successor when its job has read so many blocks of another, and one for so many of its own.
+/// Minimum blocks that the job reads of another dataset, absolute and as a divisor of its own blocks, before
+/// that dataset counts as a successor.
 const SUCCESSOR_READS_MIN: u32 = 32;
 const SUCCESSOR_SHARE: u32 = 50;
-/// So many entries are looked at for one to forget.
+/// Maximum entries examined to find one to forget.
 const FORGET_LOOKS: u32 = 64;
 
 #[cfg(test)]
 impl Engine {
-    /// How many times a read of the dataset of an access counts.
+    /// Returns the weight of a read of the dataset of an access.
     pub(crate) fn weight(&self, seen: Seen) -> Option<f64> {
         self.datasets.get(&self.number(seen)).map(Dataset::weight)
     }
 
-    /// Its books are right: every kept block is in one list, the sums are those of the blocks, and all of it
-    /// fits.
+    /// Checks the invariants: every kept block is in exactly one list, the sums equal those of the blocks,
+    /// and all of it fits.
     fn check(&self) {
         for dataset in self.datasets.values() {
             dataset.check(&self.table, &self.lists);

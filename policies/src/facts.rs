@@ -1,9 +1,10 @@
-//! What rules are told of an access: facts from the engine, the workloads and the checkpoints, in one place.
+//! Facts about an access for the policy rules, collected from the engine, the workloads and the checkpoints.
 //!
-//! What only the server knows (tags, metadata, tiers, the machine, when an object was written and read) it
-//! gives as facts of its own. Nothing is made up: what is not known is no fact, but for what a dataset shows
-//! of its objects where nothing is known of one. What takes long to find out is found out when a rule asks
-//! for it, once: most accesses are of samples, of which few rules ask more than their name.
+//! Facts that only the server knows (tags, metadata, tiers, the machine, times of writes and reads) are
+//! provided by the server. Nothing is guessed: an unknown value is no fact, except that facts of a dataset
+//! are used for its objects if nothing is known about the object itself. Expensive facts are determined when
+//! a rule first needs them, and once. Most accesses are to samples, and few rules inspect more of a sample
+//! than its name.
 
 use crate::access::Access;
 use crate::checkpoints::{Checkpoints, Standing, model_file_kind};
@@ -15,7 +16,7 @@ use crate::workloads::{Role, Set, Workload, Workloads, framework_names, framewor
 use std::cell::OnceCell;
 use std::time::Duration;
 
-/// What only a server knows of an object, and gives as facts of its own. Of itself it tells all that is of
+/// Properties of an object that only a server knows. The server also provides all properties of
 /// `system_context`.
 pub const OF_SERVER: [Property; 7] = [
     Property::Bucket,
@@ -27,28 +28,28 @@ pub const OF_SERVER: [Property; 7] = [
     Property::Tier,
 ];
 
-/// What is known of an object by its key, whoever asks for it.
+/// Facts about an object that follow from its key, independently of the reader.
 #[derive(Clone, Copy, Default)]
 pub struct OfKey<'a> {
-    /// The bucket's id.
+    /// Id of the bucket.
     pub bucket: u64,
-    /// The key.
+    /// Key of the object.
     pub key: &'a str,
-    /// Which checkpoints there are, if that is known.
+    /// Known checkpoints; none if they are not tracked.
     pub checkpoints: Option<&'a Checkpoints>,
-    /// How often objects were read, if that is counted.
+    /// Read counters of objects; none if reads are not counted.
     pub(crate) reads: Option<&'a Reads>,
 }
 
 impl OfKey<'_> {
-    /// What checkpoints tell of it.
+    /// Returns the checkpoint facts of the object.
     #[must_use]
     pub fn standing(&self) -> Standing {
         self.checkpoints.map(|known| known.standing(self.bucket, self.key)).unwrap_or_default()
     }
 }
 
-/// What is known of an access, to be asked by rules.
+/// Facts about an access.
 pub struct AccessFacts<'a> {
     access: &'a Access<'a>,
     engine: &'a Engine,
@@ -65,8 +66,9 @@ pub struct AccessFacts<'a> {
 }
 
 impl<'a> AccessFacts<'a> {
-    /// The facts of an access that the engine and the workloads were told of, and what is known of its key.
-    /// `rest` is what the server knows; where both know something, what it says holds.
+    /// Returns the facts about an access that the engine and the workloads have already observed. The
+    /// server's own facts take precedence over all others, except for the GPU count, which the workload
+    /// itself knows best.
     #[must_use]
     pub fn new(
         access: &'a Access<'a>,
@@ -102,7 +104,8 @@ impl<'a> AccessFacts<'a> {
     fn file_type(&self) -> FileType {
         *self.file_type.get_or_init(|| {
             let key = self.access.key;
-            // The names of a dataset differ in numbers only, unless it is all that is below a folder.
+            // The names in such a dataset differ in numbers only, so its file type holds for every object.
+            // This does not apply to a dataset that is a whole folder.
             let described = self.set.filter(|set| set.described().is_some() && !set.is_of_folder());
             let hinted = described.map_or_else(|| self.program.file_type(key), |set| set.file_type);
             file_type(self.standing().file_type, hinted, key)
@@ -164,7 +167,7 @@ impl<'a> AccessFacts<'a> {
             self.set.map_or_else(|| engine.pattern(seen, now_us), |set| set.pattern(engine, seen, now_us));
         match pattern {
             Some(Pattern::Epochs(Order::Sequential)) => AccessPattern::Sequential,
-            // A shard that is read with one request is in order within it, too.
+            // A shard that is read with a single request is in order within itself, too.
             Some(Pattern::Epochs(Order::Shuffled)) if self.file_type() != FileType::Shard => {
                 AccessPattern::Shuffled
             }
@@ -172,7 +175,8 @@ impl<'a> AccessFacts<'a> {
             Some(Pattern::Epochs(Order::Ranged)) => AccessPattern::Ranged,
             Some(Pattern::OnePass) => AccessPattern::OnePass,
             Some(Pattern::Skewed) => self.pattern_without_order(),
-            // What was written and not read yet may be anything that its name does not say it is not.
+            // An object that was written but not read yet may be of any pattern that its name does not
+            // exclude.
             Some(Pattern::Checkpoint) if self.is_of_else() => AccessPattern::Unknown,
             Some(Pattern::Checkpoint) => AccessPattern::Checkpoint,
             Some(Pattern::Validation) => AccessPattern::Validation,
@@ -181,8 +185,8 @@ impl<'a> AccessFacts<'a> {
         }
     }
 
-    /// What is read again and again without passes: some of it much more often than the rest, unless it is
-    /// clear that it is not so.
+    /// Returns the pattern of a dataset that is read repeatedly without passes: skewed, unless the reads are
+    /// known to be even.
     fn pattern_without_order(&self) -> AccessPattern {
         match self.set {
             Some(set) if set.is_even() && set.is_in_groups() => AccessPattern::Batch,
@@ -191,7 +195,7 @@ impl<'a> AccessFacts<'a> {
         }
     }
 
-    /// Whether its name says that it is no part of a model.
+    /// True if the file type shows that the object is no part of a model.
     fn is_of_else(&self) -> bool {
         matches!(self.file_type(), FileType::Shard | FileType::Sample | FileType::Index)
     }
@@ -217,7 +221,7 @@ impl<'a> AccessFacts<'a> {
 
 impl Facts for AccessFacts<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
-        // Who reads knows better for how many than who runs the server.
+        // The workload knows its GPU count better than the server's operator.
         let said = self.workload.filter(|_| property == Property::GpuCount);
         let said = said.and_then(|workload| workload.identity.gpu_count);
         let known = said.map(|count| Fact::Number(count.into())).or_else(|| self.rest.fact(property, name));

@@ -1,24 +1,24 @@
-//! What kind of file an object is: what rules are told when they ask for its `type`.
+//! File type of an object, the value of the fact `type` in rules.
 //!
-//! The first that knows says it: what checkpoints tell of the name ([`crate::checkpoints`]), what plugins of
-//! frameworks hint at, what names and endings are that everybody uses. Always: it is one of the words of the
-//! language; what nobody knows is `other`.
+//! Sources in order: the checkpoint layouts ([`crate::checkpoints`]), the hints of framework plugins,
+//! well-known names and extensions. Always: the type is one of the words of the policy language; an unknown
+//! file is `other`.
 
 use crate::checkpoints::{file_type_of, has_step, model_file_kind};
 use crate::key::{at_dot, name_of};
 use crate::language::{FileType, ModelFileKind, Program};
 
-/// How files end that are a sample each.
+/// Extensions of files that hold one sample each.
 const SAMPLES: [&str; 32] = [
     "jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "jp2", "ppm", "pgm", "exr", "dcm", "nii",
     "wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "mp4", "avi", "mkv", "mov", "webm", "npy", "ply",
     "pcd", "las", "laz", "txt",
 ];
-/// How files end that may be a sample each, if they are numbered: a description of something otherwise.
+/// Extensions of files that hold one sample each if their names are numbered, and a description otherwise.
 const NUMBERED_SAMPLES: [&str; 3] = ["json", "xml", "txt"];
-/// How files end that describe others.
+/// Extensions of files that describe other files.
 const DESCRIPTIONS: [&str; 10] = ["json", "xml", "yaml", "yml", "toml", "ini", "cfg", "conf", "md", "rst"];
-/// What they are called before the first dot.
+/// Names of such files, up to the first dot.
 const DESCRIPTION_NAMES: [&str; 12] = [
     "_metadata",
     "_common_metadata",
@@ -33,17 +33,17 @@ const DESCRIPTION_NAMES: [&str; 12] = [
     "merges",
     "requirements",
 ];
-/// What says where samples are: how it ends, and what it is called before the first dot.
+/// Extension and names (up to the first dot) of files that list the positions of samples.
 const INDEX_ENDING: &str = "idx";
 const INDEX_NAMES: [&str; 3] = ["index", "manifest", "filelist"];
-/// Endings behind the one that counts.
+/// Extensions of compressed files; the extension before it counts.
 const PACKED: [&str; 5] = ["gz", "zst", "bz2", "xz", "lz4"];
 
-/// What kind of file a key is, of which checkpoints tell `known` and plugins hint at `hinted`.
+/// Returns the file type of a key, given its type by checkpoint layouts (`known`) and by plugins (`hinted`).
 #[must_use]
 pub fn file_type(known: Option<FileType>, hinted: Option<FileType>, key: &str) -> FileType {
     match (known, hinted) {
-        // What its plugin calls a checkpoint is none that was released.
+        // A file that a plugin calls a checkpoint is not a released model.
         (Some(FileType::Model), Some(FileType::Checkpoint)) => FileType::Checkpoint,
         (Some(known), _) => known,
         (None, Some(hinted)) => hinted,
@@ -51,7 +51,7 @@ pub fn file_type(known: Option<FileType>, hinted: Option<FileType>, key: &str) -
     }
 }
 
-/// The same of a key of which nothing is known but what it is called.
+/// Returns the file type of a key of which only the name is known.
 #[must_use]
 pub fn file_type_by_key(program: &Program, key: &str) -> FileType {
     file_type(file_type_of(key), program.file_type(key), key)
@@ -84,7 +84,7 @@ fn by_name(key: &str) -> FileType {
     }
 }
 
-/// A name and its ending, without what says how it is packed.
+/// Splits a name into stem and extension, without the extension of a compression format.
 fn cut(name: &str) -> (&str, &str) {
     match at_dot(name) {
         Some((stem, ending)) if PACKED.contains(&ending) && stem.contains('.') => cut(stem),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plugin_calls_a_checkpoint_is_no_released_model() {
+    fn a_checkpoint_by_a_plugin_is_not_a_released_model() {
         let (model, checkpoint) = (Some(FileType::Model), Some(FileType::Checkpoint));
         assert_eq!(super::file_type(model, checkpoint, "a"), FileType::Checkpoint);
         assert_eq!(super::file_type(model, Some(FileType::Shard), "a"), FileType::Model);

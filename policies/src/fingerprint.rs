@@ -1,26 +1,26 @@
-//! A hash over decisions in their order: two runs that decided alike have the same one.
+//! Hash over decisions in order: two runs with the same decisions have the same fingerprint.
 //!
-//! What a server recorded while it decided is replayed in a rehearsal, and both are asked for theirs.
+//! A server's recorded trace is replayed in a rehearsal, and the two fingerprints are compared.
 
 use crate::block::mixed;
 use crate::engine::Advice;
 
-/// See the module.
+/// Running hash over a sequence of decisions; see the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// Decisions so far: blocks that were read, and such that were evicted.
+    /// Number of decisions so far: reads of blocks and evictions.
     pub decisions: u64,
-    /// Their hash.
+    /// Hash of these decisions.
     pub hash: u64,
 }
 
 impl Fingerprint {
-    /// A block was read.
+    /// Adds the advice on a read of a block.
     pub fn read(&mut self, id: u64, advice: Advice) {
         self.add(id, advice as u64);
     }
 
-    /// A block was evicted.
+    /// Adds the eviction of a block.
     pub fn evicted(&mut self, id: u64) {
         self.add(id, EVICTED);
     }
@@ -31,7 +31,7 @@ impl Fingerprint {
     }
 }
 
-/// No advice is this number.
+/// Code of an eviction; differs from every `Advice`.
 const EVICTED: u64 = 3;
 
 #[cfg(test)]
@@ -40,7 +40,7 @@ mod tests {
     use crate::engine::Advice;
 
     #[test]
-    fn what_is_decided_and_in_which_order_tells() {
+    fn fingerprint_depends_on_decisions_and_their_order() {
         let of = |steps: &[(u64, Option<Advice>)]| {
             let mut print = Fingerprint::default();
             for (id, advice) in steps {

@@ -1,40 +1,41 @@
-//! The parts of a key: its folder, its name, and how that ends.
+//! Parts of an object key: folder, name and file extension.
 //!
-//! Each access asks for them, so they are found byte by byte from behind: for names, which are short, that is
-//! several times faster than a search of text.
+//! Every access computes them, so they are found byte by byte from the end: for names, which are short, this
+//! is several times faster than a text search.
 
-/// The folder with its slash, or nothing, and the name.
+/// Splits a key into its folder (with the trailing slash, or empty) and its name.
 #[must_use]
 pub(crate) fn split(key: &str) -> (&str, &str) {
     key.split_at(name_at(key))
 }
 
-/// Where the name begins.
+/// Returns the byte offset at which the name begins.
 #[must_use]
 pub(crate) fn name_at(key: &str) -> usize {
     last(key, b'/').map_or(0, |slash| slash + 1)
 }
 
-/// What follows the last slash.
+/// Returns the part after the last slash.
 #[must_use]
 pub(crate) fn name_of(key: &str) -> &str {
     split(key).1
 }
 
-/// What is before the last dot, and what follows it, if there is one.
+/// Splits a name at its last dot; `None` without a dot.
 #[must_use]
 pub(crate) fn at_dot(name: &str) -> Option<(&str, &str)> {
     let dot = last(name, b'.')?;
     Some((&name[..dot], &name[dot + 1..]))
 }
 
-/// What follows the last dot, or nothing.
+/// Returns the part after the last dot, or an empty string.
 #[must_use]
 pub(crate) fn ending(name: &str) -> &str {
     at_dot(name).map_or("", |(_, ending)| ending)
 }
 
-/// Where the last of a letter is, which is of ASCII: no part of another one is like it.
+/// Returns the position of the last occurrence of an ASCII byte. No part of a multi-byte UTF-8 character
+/// equals an ASCII byte.
 fn last(text: &str, letter: u8) -> Option<usize> {
     text.bytes().rposition(|byte| byte == letter)
 }
@@ -46,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_those_that_a_search_finds(key in "[a/.é]{0,8}") {
+        fn parts_equal_those_of_a_text_search(key in "[a/.é]{0,8}") {
             let folder = key.rfind('/').map_or(0, |slash| slash + 1);
             prop_assert_eq!((name_at(&key), split(&key)), (folder, key.split_at(folder)));
             prop_assert_eq!(name_of(&key), key.rsplit('/').next().unwrap());

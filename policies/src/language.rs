@@ -1,11 +1,11 @@
-//! The language of policies: rules in YAML or JSON, read, checked, merged and compiled.
+//! The policy language: rules in YAML or JSON, parsed, checked, merged and compiled.
 //!
-//! A file is read whole or refused whole, with everything that is wrong with it and where ([`Diagnostic`]).
-//! Files of several layers become one [`Program`]; what it says of an access ([`Program::due`]) follows from
-//! the facts of that access and nothing else. The words of the language stand in tables, and files,
-//! evaluation, schema and documentation all come from these.
+//! A file is accepted whole or refused whole, with every error and its position ([`Diagnostic`]). Files of
+//! several layers are merged to one [`Program`]. The actions that a program selects for an access
+//! ([`Program::due`]) depend on the facts of that access alone. The words of the language are listed in
+//! tables; the parser, evaluation, JSON Schema and documentation are all derived from these tables.
 //!
-//! Nothing here keeps anything: a policy that is lost with the power is read again from where it was applied.
+//! This module stores nothing: after a power loss a policy is parsed again from where it was applied.
 
 mod access_plan;
 mod actions;

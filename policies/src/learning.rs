@@ -1,12 +1,12 @@
-//! Learning: bounds that move by measured outcomes, slowly, and never without saying so.
+//! Learning: bounds that are adjusted slowly by measured outcomes, with every change reported.
 //!
-//! Two kinds of bounds are learnt: how many blocks are read ahead at most (`prefetch_depth`), and from how
-//! many reads on a rule with `intelligent_cache` keeps a copy (`min_reads`). Too many blocks that were read
-//! ahead for nobody, or copies that went unread, make it more careful; readers that had to wait, or came
-//! again to what had passed by, bolder. Always: a bound moves only on enough evidence that is newer than its
-//! last move, by at most the setting `learning_step_max` in a day, and stays within its range; what a person
-//! writes anew begins anew. What is learnt is a value like any other ([`Learnt`]): whoever stores it has the
-//! history.
+//! Two kinds of bounds are learned: the maximum number of blocks that are read ahead (`prefetch_depth`), and
+//! the number of reads from which a rule with `intelligent_cache` keeps a copy (`min_reads`). Too many unused
+//! read-ahead blocks or unread copies make a bound more careful; readers that had to wait, or read bypassed
+//! blocks again, make it bolder. Always: a bound moves only on enough evidence that is newer than its last
+//! move, by at most the setting `learning_step_max` per day, and stays within its range. A changed rule or
+//! setting restarts its bound. The learned values ([`Learnt`]) are plain data: their history is kept by the
+//! component that stores them.
 
 use crate::engine::Outcome;
 use crate::language::{Program, Setting, Wish};
@@ -14,80 +14,80 @@ use crate::outcomes::{Outcomes, Tally};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
-/// Fewer blocks are no evidence.
+/// Minimum blocks that count as evidence.
 const BLOCKS_MIN: u64 = 100;
-/// From this share of blocks that were of no use on it is less, and from that share of reads that came too
-/// early on it is more, if hardly any was of no use.
+/// The depth is reduced above `WASTED_SHARE` of unused blocks, and increased above `LATE_SHARE` of late
+/// blocks if fewer than `HARDLY_SHARE` were unused.
 const WASTED_SHARE: f64 = 0.10;
 const LATE_SHARE: f64 = 0.10;
 const HARDLY_SHARE: f64 = 0.05;
-/// The same of copies, which cost less than what is fetched for nobody.
+/// The same for copies, which cost less than unused fetches.
 const UNREAD_SHARE: f64 = 0.5;
 const AGAIN_SHARE: f64 = 0.5;
 const FEW_SHARE: f64 = 0.1;
-/// A bound of a rule stays within so many times what was written.
+/// A bound of a rule stays within this multiple of the written value.
 const TIMES_MAX: f64 = 4.0;
 const DAY_MS: i64 = 86_400_000;
-/// Blocks that are read ahead of one stream at most, where nothing was learnt.
+/// Maximum blocks that are read ahead of one stream before anything is learned.
 const PREFETCH_DEPTH: u32 = 64;
 
 /// A bound that has moved.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
-    /// Where it is.
+    /// Current value.
     pub value: f64,
-    /// What was written: when that is another, the bound begins anew.
+    /// Written value it started from: if this changes, the bound starts again.
     pub from: f64,
-    /// When the day began in which it moved last, milliseconds since 1970.
+    /// Start of the day in which it last moved, in milliseconds since 1970.
     pub day_ms: i64,
-    /// Where it was then.
+    /// Value at the start of that day.
     pub day_value: f64,
 }
 
-/// What has been learnt.
+/// Learned values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Learnt {
-    /// How many blocks are read ahead of one stream at most.
+    /// Maximum blocks that are read ahead of one stream.
     pub prefetch_depth: Option<Bound>,
-    /// By the id of a rule with `intelligent_cache`: from how many reads on it keeps.
+    /// By id of a rule with `intelligent_cache`: number of reads from which it keeps a copy.
     pub min_reads: BTreeMap<Box<str>, Bound>,
 }
 
-/// What was measured since the start.
+/// Measurements since the start.
 #[derive(Clone, Copy)]
 pub struct Evidence<'a> {
-    /// The time, milliseconds since 1970.
+    /// Time, in milliseconds since 1970.
     pub now_ms: i64,
-    /// What became of blocks that were read ahead, by [`Outcome`].
+    /// Outcomes of read-ahead blocks, indexed by [`Outcome`].
     pub ahead: [u64; 5],
-    /// What became of copies.
+    /// Outcomes of copies.
     pub outcomes: &'a Outcomes,
 }
 
-/// What is to be learnt.
+/// Result of a review.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lesson {
-    /// All that is learnt by then.
+    /// All learned values, including the changes.
     pub learnt: Learnt,
-    /// Which bounds have moved, from where to where, and the evidence; in one sentence.
+    /// The bounds that moved, their old and new values and the evidence, in one sentence.
     pub changes: String,
 }
 
-/// See the module. It remembers how much of the evidence it has used.
+/// Learner; see the module. It remembers which evidence it has used.
 #[derive(Debug, Default)]
 pub struct Learner {
     ahead: [u64; 5],
     tallies: HashMap<Box<str>, Tally>,
 }
 
-/// Which way a bound is to move, and why.
+/// Direction in which a bound is to move, and the reason.
 struct Move {
     up: bool,
     why: String,
 }
 
 impl Learner {
-    /// Looks at what was measured since it did last, and says what is to be learnt from it, if anything.
+    /// Reviews the measurements since the last review. Returns the changes to learn, if any.
     pub fn review(&mut self, program: &Program, evidence: &Evidence<'_>) -> Option<Lesson> {
         let (mut learnt, mut changes) = (program.learnt().clone(), String::new());
         if let Some(found) = self.look_ahead(evidence) {
@@ -158,7 +158,7 @@ impl Learner {
     }
 }
 
-/// Rules with a bound, and what is written there.
+/// Returns the rules with a bound, and their written values.
 fn rules(program: &Program) -> impl Iterator<Item = (&str, f64)> {
     let written = |wish: &Wish| match wish {
         Wish::Copy { keep: true, min_reads, .. } if *min_reads > 1 => Some(f64::from(*min_reads)),
@@ -170,7 +170,7 @@ fn rules(program: &Program) -> impl Iterator<Item = (&str, f64)> {
     })
 }
 
-/// A bound as it is, or as it would begin.
+/// Returns a bound in its current or initial state.
 fn at_hand(bound: Option<Bound>, from: f64) -> Bound {
     let holds = bound.filter(|bound| same(bound.from, from));
     holds.unwrap_or(Bound { value: from, from, day_ms: i64::MIN, day_value: from })
@@ -180,7 +180,7 @@ fn step(program: &Program) -> f64 {
     program.settings().size(Setting::LearningStepMax) / 100.0
 }
 
-/// Where a bound goes: half a day's step at a time, and nowhere once the day's is used up.
+/// Returns the bound after a move of half a day's step; `None` once the day's step is used up.
 fn moved(
     before: Bound,
     found: &Move,
@@ -209,7 +209,7 @@ fn say(changes: &mut String, what: &str, before: f64, after: f64, why: &str) {
 }
 
 impl Program {
-    /// Blocks that are read ahead of one stream at most, where no rule says how many.
+    /// Returns the maximum blocks that are read ahead of one stream, where no rule sets it.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "settings bound it")]
     pub fn prefetch_depth(&self) -> u32 {
@@ -218,7 +218,7 @@ impl Program {
         self.settings().depth_within(bound.value.round() as u32)
     }
 
-    /// From how many reads on a rule keeps copies that has so many written.
+    /// Returns the number of reads from which a rule with this written value keeps copies.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "its range bounds it")]
     pub fn min_reads(&self, rule: &str, written: u32) -> u32 {
@@ -252,7 +252,7 @@ rules:
     }
 
     #[test]
-    fn what_is_read_ahead_for_nobody_makes_it_less_and_what_comes_late_more() {
+    fn unused_read_ahead_reduces_the_depth_and_late_blocks_increase_it() {
         let (program, outcomes) = (program("version: 1"), Outcomes::default());
         let learnt = |ahead| Learner::default().review(&program, &evidence(0, ahead, &outcomes));
         assert_eq!(learnt([50, 0, 31, 9, 9]), None, "too little evidence");
@@ -282,7 +282,7 @@ rules:
     }
 
     #[test]
-    fn copies_that_go_unread_make_a_rule_more_careful_and_reads_that_come_again_less() {
+    fn unread_copies_make_a_rule_more_careful_and_repeated_reads_bolder() {
         let program = program(RULE);
         let mut outcomes = Outcomes::default();
         let twice = outcomes.cause("twice");
@@ -307,7 +307,7 @@ rules:
     }
 
     #[test]
-    fn what_is_written_anew_begins_anew() {
+    fn a_changed_rule_restarts_its_bound() {
         let mut learnt = Learnt::default();
         learnt.min_reads.insert("twice".into(), Bound { value: 3.4, from: 2.0, day_ms: 0, day_value: 3.0 });
         let held = program(RULE).with_learnt(learnt);

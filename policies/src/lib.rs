@@ -1,9 +1,8 @@
-//! Why bytes move: pure decisions from observed accesses.
+//! Policy engine: pure decisions from observed accesses about which bytes to cache, move and delete.
 //!
-//! Nothing here does I/O, reads a clock or draws a random number that was not seeded: what the engine decides
-//! follows from what it was told, so that the same accesses give the same decisions in a server and in a
-//! rehearsal. Everything in memory is bounded. What a crash loses is what was learnt since it was last
-//! written down; no byte depends on it.
+//! Nothing here does I/O, reads a clock or draws an unseeded random number. Decisions follow from the inputs
+//! alone, so the same accesses give the same decisions in a server and in a rehearsal. All memory use is
+//! bounded. A crash loses what was learned since the last save; no stored byte depends on it.
 
 pub mod access;
 pub mod at_rest;

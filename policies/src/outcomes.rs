@@ -1,30 +1,30 @@
-//! What became of what was decided: copies that were read again, that went without having been, and that were
-//! missed afterwards.
+//! Outcomes of caching decisions: copies that were read again, copies that were evicted unread, and blocks
+//! that were missed afterwards.
 //!
-//! Each copy is put down to the rule that wanted it, or to the engine where none did. Always: of at most
-//! [`BLOCKS_MAX`] blocks something is remembered; beyond that it is only those of a sample of all ids, and
-//! what is counted stands for all of them (spatially hashed sampling as in Waldspurger et al., "Efficient MRC
-//! Construction with SHARDS", FAST 2015). What a crash loses are counts.
+//! Each copy is attributed to the rule that requested it, or to the engine where none did. Always: at most
+//! [`BLOCKS_MAX`] blocks are remembered. Beyond that a sample of all ids is tracked, and counts are scaled to
+//! represent all blocks (spatially hashed sampling as in Waldspurger et al., "Efficient MRC Construction with
+//! SHARDS", FAST 2015). A crash loses the counts.
 
 use crate::block::Hashed;
 use crate::engine::Advice;
 use std::collections::HashMap;
 
-/// Blocks of which something is remembered: 24 bytes each.
+/// Maximum remembered blocks; 24 bytes each.
 const BLOCKS_MAX: usize = 1 << 18;
-/// Rules that are told apart, of all policies that ever ran; what others want counts as the engine's.
+/// Maximum distinguished rules, over all policies so far; further ones count as the engine.
 const CAUSES_MAX: usize = 1 << 12;
 
-/// Who wanted something: the engine, or a rule.
+/// Cause of a copy: the engine or a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Cause(u16);
 
-/// Blocks and their bytes.
+/// Number of blocks and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub bytes: u64,
 }
 
@@ -35,22 +35,22 @@ impl Count {
     }
 }
 
-/// What became of the copies of one cause since the start.
+/// Outcomes of the copies of one cause since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Copies that were made.
     pub kept: Count,
-    /// Those of them that were read again.
+    /// Copies that were read again.
     pub used: Count,
-    /// Those that went for want of room, and nobody had read them.
+    /// Copies that were evicted for lack of room before any read.
     pub wasted: Count,
-    /// Those that went, and were asked for afterwards.
+    /// Copies that were evicted and requested afterwards.
     pub missed: Count,
-    /// Blocks that passed by, and were asked for again.
+    /// Blocks that were bypassed and requested again.
     pub passed_again: Count,
 }
 
-/// What was done with a block last.
+/// Last decision on a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Kept,
@@ -66,14 +66,14 @@ struct Fate {
     bytes: u32,
 }
 
-/// See the module.
+/// Outcomes by cause; see the module.
 #[derive(Debug)]
 pub struct Outcomes {
     /// Ids of rules; the first is the engine.
     causes: Vec<Box<str>>,
     tallies: Vec<Tally>,
     blocks: HashMap<u64, Fate, Hashed>,
-    /// One in 2 to the power of this is remembered.
+    /// The sample contains one block in 2 to the power of this.
     shift: u32,
     blocks_max: usize,
 }
@@ -90,7 +90,7 @@ impl Outcomes {
         Self { causes, tallies, blocks: HashMap::default(), shift: 0, blocks_max }
     }
 
-    /// What stands for a rule from now on.
+    /// Returns the cause that represents a rule.
     pub fn cause(&mut self, rule: &str) -> Cause {
         let known = self.causes.iter().position(|one| &**one == rule);
         Cause(known.unwrap_or_else(|| self.add_cause(rule)) as u16)
@@ -105,7 +105,7 @@ impl Outcomes {
         self.causes.len() - 1
     }
 
-    /// A block was read, of so many bytes, and this was decided because of `cause`.
+    /// Records a read of a block of `bytes` bytes, and the advice that was given because of `cause`.
     pub fn read(&mut self, id: u64, bytes: u32, advice: Advice, cause: Cause) {
         if !self.samples(id) {
             return;
@@ -141,13 +141,13 @@ impl Outcomes {
         }
     }
 
-    /// Whether something of a block is remembered.
+    /// True if the block is remembered.
     #[must_use]
     pub fn knows(&self, id: u64) -> bool {
         self.samples(id) && self.blocks.contains_key(&id)
     }
 
-    /// A block went for want of room.
+    /// Records that a block was evicted for lack of room.
     pub fn evicted(&mut self, id: u64) {
         let Some(fate) = self.blocks.get_mut(&id) else { return };
         if fate.state == State::Kept {
@@ -156,18 +156,18 @@ impl Outcomes {
         fate.state = State::Evicted;
     }
 
-    /// A block is not here any more, and nobody decided that.
+    /// Records that a block disappeared without a decision.
     pub fn lost(&mut self, id: u64) {
         self.blocks.remove(&id);
     }
 
-    /// What became of the copies of one cause.
+    /// Returns the outcomes of the copies of one cause.
     #[must_use]
     pub fn tally(&self, cause: Cause) -> Tally {
         self.tallies[cause.0 as usize]
     }
 
-    /// The same of all: rules by their ids, and nothing for the engine.
+    /// Returns the outcomes of all causes: rules by id, the engine as an empty string.
     pub fn tallies(&self) -> impl Iterator<Item = (&str, &Tally)> {
         self.causes.iter().map(|rule| &**rule).zip(&self.tallies)
     }
@@ -176,7 +176,7 @@ impl Outcomes {
         id & ((1 << self.shift) - 1) == 0
     }
 
-    /// Where there are too many, those that are not here go; and where that is not enough, every second one.
+    /// Makes room: forgets blocks that are not kept, and if that is not enough, halves the sample.
     fn make_room(&mut self) {
         if self.blocks.len() < self.blocks_max {
             return;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn each_copy_is_used_or_wasted_once_and_missed_when_it_is_asked_for_again() {
+    fn each_copy_is_used_or_wasted_once_and_missed_when_requested_again() {
         let mut outcomes = Outcomes::default();
         tell(&mut outcomes, &[(1, Some(Keep)), (1, Some(Kept)), (1, Some(Kept)), (1, None)], ENGINE);
         assert_eq!(counts(outcomes.tally(ENGINE)), [1, 1, 0, 0, 0]);
@@ -236,12 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_has_its_own() {
+    fn each_rule_has_its_own_outcomes() {
         let mut outcomes = Outcomes::default();
         let (one, other) = (outcomes.cause("one"), outcomes.cause("other"));
         assert_eq!(outcomes.cause("one"), one);
         tell(&mut outcomes, &[(1, Some(Keep))], one);
-        // It is used for the rule that kept it, whoever reads it.
+        // A read counts as use for the rule that kept the copy, whoever reads it.
         tell(&mut outcomes, &[(2, Some(Keep)), (1, Some(Kept))], other);
         let told: Vec<_> =
             outcomes.tallies().map(|(rule, tally)| (rule.to_owned(), counts(*tally))).collect();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_stands_for_all_and_no_more_is_remembered_than_the_limit() {
+    fn a_sample_represents_all_blocks_within_the_limit() {
         let mut outcomes = Outcomes::new(1 << 10);
         for block in 0..100_000_u64 {
             outcomes.read(mixed(block), 10, Keep, ENGINE);

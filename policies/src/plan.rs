@@ -1,12 +1,14 @@
-//! Access plans: a client tells what it will read, so that nobody has to guess.
+//! Access plans, in which a client announces its future reads.
 //!
-//! A plan is a list of keys and how they are read: in the order of the list, or as a sampler of that seed
-//! shuffles it in each epoch, by all ranks of a job or by one. Orders are not stored but drawn
-//! ([`Plan::epochs`]), exactly as the sampler itself draws them. A plan is read from a document that people
-//! and programs write (`crate::language::PlanDocument`), and written down as bytes ([`Plan::to_bytes`]).
+//! A plan is a list of keys and the order in which they are read: that of the list, or that of a sampler
+//! which shuffles the list in each epoch from a seed, for all ranks of a job or for one. Orders are not
+//! stored. They are drawn ([`Plan::epochs`]) exactly as the sampler itself draws them. A plan is parsed from
+//! a document that people and programs write (`crate::language::PlanDocument`), and stored as bytes
+//! ([`Plan::to_bytes`]).
 //!
-//! Always: the same plan gives the same orders on every machine. What it holds is bounded: [`KEYS_MAX`] keys
-//! of [`TEXT_BYTES_MAX`] bytes. It is a claim, no fact: who follows it has to see whether the client does.
+//! The same plan gives the same orders on every machine. Its size is bounded by [`KEYS_MAX`] keys of
+//! [`TEXT_BYTES_MAX`] bytes in total. A plan is an announcement, not a fact: its user must check that the
+//! client follows it.
 
 mod keys;
 mod mersenne;
@@ -19,47 +21,49 @@ use mersenne::Mersenne;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Most keys of a plan, those that it lists again counted again: ImageNet's 1.3 million fit.
+/// Maximum number of keys in the list of a plan, duplicates included. ImageNet with its 1.3 million images
+/// fits.
 pub const KEYS_MAX: usize = 1 << 21;
-/// Most bytes of all keys of a plan.
+/// Maximum number of bytes of all keys of a plan.
 pub const TEXT_BYTES_MAX: usize = 256 << 20;
-/// Most epochs.
+/// Maximum number of epochs, and of the number of the last epoch plus one.
 pub const EPOCHS_MAX: u32 = 1_000_000;
-/// Most ranks of a job.
+/// Maximum number of ranks of a job.
 pub const RANKS_MAX: u32 = 1 << 16;
 
-/// Who draws the order of an epoch.
+/// Sampler that draws the order of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sampler {
-    /// Nobody: keys are read in the order of the list.
+    /// No sampler: keys are read in the order of the list.
     #[default]
     Sequential,
-    /// PyTorch's `DistributedSampler`: `torch.randperm` by a generator whose seed is that of the plan and the
-    /// epoch's number.
+    /// PyTorch's `DistributedSampler`: `torch.randperm` with a generator seeded by the sum of the plan's seed
+    /// and the epoch.
     TorchDistributed,
-    /// PyTorch's `DataLoader(shuffle=True, generator=g)` after `g.manual_seed(seed)`, made once and used for
-    /// all epochs.
+    /// PyTorch's `DataLoader(shuffle=True, generator=g)` after `g.manual_seed(seed)`, created once and used
+    /// for all epochs.
     TorchRandom,
     /// NumPy's `RandomState(seed + epoch).permutation`.
     NumpyPermutation,
 }
 
-/// How the keys of a plan are read.
+/// Order in which the keys of a plan are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Who draws the order.
+    /// Sampler of the order.
     pub sampler: Sampler,
-    /// What it is drawn from.
+    /// Seed of the sampler.
     pub seed: u64,
-    /// The first epoch that is read, and how many there are.
+    /// First epoch that is read.
     pub first_epoch: u32,
-    /// How many there are.
+    /// Number of epochs.
     pub epochs: u32,
-    /// Among how many ranks the order is dealt out.
+    /// Number of ranks to which the order is dealt.
     pub ranks: u32,
-    /// Whose reads these are; those of all ranks unless said.
+    /// Rank whose reads the plan has; none for the reads of all ranks.
     pub rank: Option<u32>,
-    /// What does not come out even among ranks is left out; else the first keys are read again.
+    /// Handling of keys that cannot be dealt evenly: if true, they are left out; otherwise the first keys are
+    /// read again.
     pub drop_last: bool,
 }
 
@@ -77,51 +81,52 @@ impl Default for Reading {
     }
 }
 
-/// Why there is no such plan.
+/// Reason why a plan is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WrongPlan {
-    /// More keys than may be.
+    /// More keys than [`KEYS_MAX`].
     #[error("the plan has more than {KEYS_MAX} keys")]
     TooManyKeys,
-    /// Longer names than may be.
+    /// More bytes of keys than [`TEXT_BYTES_MAX`].
     #[error("the keys of the plan take more than {TEXT_BYTES_MAX} bytes")]
     TooLong,
-    /// No epoch reads anything.
+    /// No reads in an epoch.
     #[error("the plan reads nothing")]
     Empty,
-    /// There is no such number of epochs.
+    /// Invalid number of epochs.
     #[error("the plan has {0} epochs: there may be 1 to {EPOCHS_MAX}, and the last is numbered so at most")]
     Epochs(u32),
-    /// There is no such number of ranks.
+    /// Invalid number of ranks.
     #[error("the plan is for {0} ranks: there may be 1 to {RANKS_MAX}")]
     Ranks(u32),
-    /// No rank has this number.
+    /// Rank that is not below the number of ranks.
     #[error("there is no rank {rank} of {ranks}")]
     Rank {
-        /// What was asked for.
+        /// The requested rank.
         rank: u32,
-        /// How many there are.
+        /// The number of ranks.
         ranks: u32,
     },
-    /// Ranks of a sampler that does not deal anything out.
+    /// Several ranks with a sampler that does not support them.
     #[error("only the samplers sequential and torch_distributed deal keys out to ranks")]
     Undealt,
 }
 
-/// See the module.
+/// An access plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub(crate) keys: Arc<Keys>,
-    /// The list, by numbers of keys, where a key stands in it twice; otherwise each number is itself.
+    /// The list as numbers of keys, if a key is in it more than once; otherwise empty, because item and
+    /// number are the same.
     list: Vec<u32>,
     reading: Reading,
 }
 
 impl Plan {
-    /// A plan to read these keys so.
+    /// Creates a plan.
     ///
     /// # Errors
-    /// When it is larger than it may be, or makes no sense.
+    /// The plan exceeds a limit, is inconsistent, or reads nothing.
     pub fn new<'a>(listed: impl IntoIterator<Item = &'a str>, reading: Reading) -> Result<Self, WrongPlan> {
         reading.check()?;
         let (keys, list) = Keys::of(listed)?;
@@ -129,7 +134,7 @@ impl Plan {
         if plan.length() == 0 { Err(WrongPlan::Empty) } else { Ok(plan) }
     }
 
-    /// The same plan on a longer list of keys, in which its own have these numbers.
+    /// Returns the same plan on a longer list of keys, in which its keys have the numbers `numbers`.
     pub(crate) fn on(&self, keys: &Arc<Keys>, numbers: &[u32]) -> Self {
         let is_same = self.list.is_empty()
             && numbers.len() == keys.len() as usize
@@ -145,19 +150,19 @@ impl Plan {
         Self { keys: Arc::clone(keys), list, reading: self.reading }
     }
 
-    /// Its keys, each once.
+    /// Returns the keys, each once.
     #[must_use]
     pub fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// How they are read.
+    /// Returns the order in which the keys are read.
     #[must_use]
     pub const fn reading(&self) -> Reading {
         self.reading
     }
 
-    /// Reads of an epoch.
+    /// Returns the number of reads in an epoch.
     #[must_use]
     pub fn length(&self) -> u32 {
         let Reading { ranks, rank, .. } = self.reading;
@@ -165,20 +170,20 @@ impl Plan {
         if rank.is_some() { dealt / ranks } else { dealt }
     }
 
-    /// Items of the list.
+    /// Returns the number of items in the list.
     fn items(&self) -> u32 {
         if self.list.is_empty() { self.keys.len() } else { self.list.len() as u32 }
     }
 
-    /// Items that are dealt out in an epoch, to all ranks.
+    /// Returns the number of items that all ranks together read in an epoch.
     fn dealt(&self) -> u32 {
         let Reading { ranks, drop_last, .. } = self.reading;
         let items = self.items();
         if drop_last { items / ranks * ranks } else { items.div_ceil(ranks) * ranks }
     }
 
-    /// The orders of its epochs, one after the other, by numbers of keys. Draws for a million keys take some
-    /// ten milliseconds.
+    /// Returns the orders of the epochs, each as numbers of keys. Drawing a million keys takes some ten
+    /// milliseconds.
     #[must_use]
     pub fn epochs(&self) -> Epochs {
         let mut epochs = Epochs {
@@ -196,11 +201,11 @@ impl Plan {
 }
 
 impl Sampler {
-    /// All of them.
+    /// All samplers.
     pub const ALL: [Self; 4] =
         [Self::Sequential, Self::TorchDistributed, Self::TorchRandom, Self::NumpyPermutation];
 
-    /// What it is called in a document.
+    /// Returns the name of the sampler in documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -229,24 +234,25 @@ impl Reading {
     }
 }
 
-/// Orders of epochs.
+/// Iterator over the orders of epochs.
 #[derive(Clone, Debug)]
 pub struct Epochs {
     plan: Plan,
-    /// Of the sampler that goes on with one generator.
+    /// Generator of [`Sampler::TorchRandom`], which is used for all epochs.
     generator: Mersenne,
     next: u32,
 }
 
 impl Epochs {
-    /// Which epoch comes next.
+    /// Returns the number of the next epoch.
     #[must_use]
     pub const fn upcoming(&self) -> u32 {
         self.next
     }
 
-    /// A loader draws a seed for its workers, of two numbers; its sampler a permutation and, when that has
-    /// been read, another of which it reads nothing (`RandomSampler.__iter__` since PyTorch 1.9).
+    /// Draws one epoch of [`Sampler::TorchRandom`]. The loader draws a seed for its workers, which takes two
+    /// numbers. The sampler then draws a permutation and, after that has been read, another one which it does
+    /// not use (`RandomSampler.__iter__` since PyTorch 1.9).
     fn torch_epoch(&mut self) -> Vec<u32> {
         let items = self.plan.items();
         self.generator.skip(2);

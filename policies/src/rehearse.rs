@@ -1,9 +1,9 @@
-//! What a policy is measured with before it is let loose: generated workloads, reference caches and the
-//! offline optimum.
+//! Generated workloads, reference caches and the offline optimum, with which a policy is measured before it
+//! is used in production.
 //!
-//! Everything is a function of its input: the same settings give the same requests and the same hits on every
-//! machine, and what is random comes from a seed that the caller names. Nothing here takes part in serving:
-//! the references exist to be beaten, and the workloads to be learnt from.
+//! All results are functions of their inputs: the same settings give the same requests and the same hits on
+//! every machine, and random values come from a seed that the caller supplies. Nothing here takes part in
+//! serving requests: the references are baselines, and the workloads are input for experiments.
 
 pub mod blocks;
 pub mod detection;

@@ -1,39 +1,38 @@
-//! What other caches would have got of what is read: LRU, S3-FIFO and never-evict, run beside the engine on a
-//! sample of all blocks.
+//! Hit ratios that other caches would have reached: LRU, S3-FIFO and never-evict, simulated beside the engine
+//! on a sample of all blocks.
 //!
-//! A block is of the sample or not by its id, and the caches have that share of the room (spatially hashed
-//! sampling as in Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015; of caches other
-//! than LRU: Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations", ATC 2017).
-//! Always: [`BLOCKS_MAX`] blocks at most are remembered; where more are read, half of them leave the sample.
-//! What a crash loses are counts.
+//! A block belongs to the sample or not by its id, and the simulated caches have that share of the capacity
+//! (spatially hashed sampling as in Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015;
+//! for caches other than LRU: Waldspurger et al., "Cache Modeling and Optimization using Miniature
+//! Simulations", ATC 2017). Always: at most [`BLOCKS_MAX`] blocks are remembered; if more are read, half of
+//! them leave the sample. A crash loses the counts.
 
 use crate::block::Hashed;
 use crate::engine::DatasetId;
 use crate::rehearse::reference::{Lru, NeverEvict, Reference as _, S3Fifo};
 use std::collections::HashMap;
 
-/// Blocks of the sample: about 90 bytes each.
+/// Maximum blocks of the sample; about 90 bytes each.
 const BLOCKS_MAX: usize = 1 << 15;
-/// Datasets that are told apart: as many as the engine does at a time. Where there are more, the half of
-/// which least was read counts as one.
+/// Maximum distinguished datasets, as many as the engine has. Beyond that the least read half counts as one.
 const DATASETS_MAX: usize = 1 << 12;
-/// So many reads of the sample later counts weigh half.
+/// Number of sampled reads after which earlier counts weigh half.
 const HALF_READS: u32 = 1 << 17;
-/// A block that was not read among so many reads of the sample, for each block of it, has left.
+/// A block that was not read for this many sampled reads per block of the sample is dropped first.
 const SILENT: u32 = 8;
 
-/// Reads and hits of the sample, lately.
+/// Recent reads and hits in the sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shadows {
     /// Bytes of the blocks that were read.
     pub bytes: f64,
-    /// Bytes that were here.
+    /// Bytes that were kept here.
     pub here: f64,
-    /// Bytes that LRU would have had.
+    /// Bytes that LRU would have kept.
     pub lru: f64,
-    /// Bytes that S3-FIFO would have had.
+    /// Bytes that S3-FIFO would have kept.
     pub s3_fifo: f64,
-    /// Bytes that would have been here if nothing was ever evicted.
+    /// Bytes that would have been kept if nothing was ever evicted.
     pub never_evict: f64,
 }
 
@@ -54,8 +53,7 @@ impl Shadows {
         self.all().into_iter().zip(other.all()).for_each(|(sum, count)| *sum += *count);
     }
 
-    /// The share of bytes that were here, and that LRU, S3-FIFO and never-evict would have had; nothing
-    /// before anything was read.
+    /// Returns the byte hit ratios here and for LRU, S3-FIFO and never-evict; `None` before the first read.
     #[must_use]
     pub fn ratios(&self) -> Option<[f64; 4]> {
         let of = |hits: f64| hits / self.bytes;
@@ -69,7 +67,7 @@ struct Block {
     read_at: u32,
 }
 
-/// See the module.
+/// Simulated caches; see the module.
 pub struct Shadow {
     capacity_bytes: u64,
     shift: u32,
@@ -81,12 +79,12 @@ pub struct Shadow {
     s3_fifo: S3Fifo,
     never_evict: NeverEvict,
     datasets: HashMap<DatasetId, Shadows>,
-    /// Of those that are not told apart any more.
+    /// Counts of datasets that are no longer distinguished.
     others: Shadows,
 }
 
 impl Shadow {
-    /// Caches of the room that the engine has.
+    /// Returns caches with the capacity of the engine.
     #[must_use]
     pub fn new(capacity_bytes: u64) -> Self {
         Self::with_blocks(capacity_bytes, BLOCKS_MAX)
@@ -108,7 +106,7 @@ impl Shadow {
         }
     }
 
-    /// From now on the engine has so much room.
+    /// Sets the capacity of the engine.
     pub fn set_capacity(&mut self, capacity_bytes: u64) {
         self.capacity_bytes = capacity_bytes;
         let share = capacity_bytes >> self.shift;
@@ -117,7 +115,7 @@ impl Shadow {
         self.never_evict.set_capacity(share);
     }
 
-    /// A block of a dataset is read, and was here or not.
+    /// Records a read of a block of a dataset, and whether it was kept here.
     pub fn read(&mut self, dataset: DatasetId, id: u64, bytes: u32, was_here: bool) {
         if !self.samples(id) {
             return;
@@ -131,7 +129,7 @@ impl Shadow {
         self.reads = self.reads.wrapping_add(1);
         let (next, free) = (self.blocks.len() as u32, &mut self.free);
         let block = self.blocks.entry(id).or_insert_with(|| {
-            // A number that nobody has: one that was given back, or the first that never was given.
+            // A free number: one that was given back, or the first that was never used.
             Block { number: free.pop().unwrap_or(next), read_at: 0 }
         });
         block.read_at = self.reads;
@@ -152,19 +150,19 @@ impl Shadow {
         }
     }
 
-    /// A block is no more: another version of its object is there.
+    /// Forgets a block of an object that has a new version.
     pub fn forget(&mut self, id: u64) {
         if let Some(block) = self.blocks.remove(&id) {
             self.drop_number(block.number);
         }
     }
 
-    /// By dataset, what was read lately, in bytes of the sample.
+    /// Returns the recent counts by dataset, in bytes of the sample.
     pub fn datasets(&self) -> impl Iterator<Item = (DatasetId, Shadows)> + '_ {
         self.datasets.iter().map(|(number, counts)| (*number, *counts))
     }
 
-    /// The same of all together.
+    /// Returns the recent counts of all datasets together.
     #[must_use]
     pub fn total(&self) -> Shadows {
         let mut total = self.others;
@@ -172,7 +170,7 @@ impl Shadow {
         total
     }
 
-    /// The half of all datasets of which least was read lately is told apart no more.
+    /// Merges the half of the datasets with the fewest recent reads.
     fn join_smallest(&mut self) {
         let mut all: Vec<(DatasetId, Shadows)> = self.datasets().collect();
         all.sort_unstable_by(|(a, one), (b, other)| one.bytes.total_cmp(&other.bytes).then(a.cmp(b)));
@@ -194,7 +192,7 @@ impl Shadow {
         self.free.push(number);
     }
 
-    /// Blocks that nobody has read for long leave; where that are few, every second block does.
+    /// Makes room: drops blocks without a recent read, and if that is not enough, halves the sample.
     fn make_room(&mut self) {
         let (reads, silent) = (self.reads, SILENT.saturating_mul(self.blocks.len() as u32));
         self.drop_unless(|_, block| reads.wrapping_sub(block.read_at) <= silent);
@@ -221,7 +219,7 @@ mod tests {
 
     const KIB: u32 = 1 << 10;
 
-    /// Passes over blocks of a KiB each, in another order each time.
+    /// Reads all blocks of a KiB each, in another order each time.
     fn pass(shadow: &mut Shadow, number: u16, blocks: u64, seed: u64) {
         let mut order: Vec<u64> = (0..blocks).collect();
         Rng::with_seed(seed).shuffle(&mut order);
@@ -231,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn never_evict_has_the_share_that_fits_and_lru_less_in_each_pass_also_by_a_sample() {
+    fn never_evict_hits_the_share_that_fits_and_lru_less_also_with_sampling() {
         for blocks_max in [1 << 15, 1 << 10] {
             let mut shadow = Shadow::with_blocks(4000 << 10, blocks_max);
             pass(&mut shadow, 1, 8000, 0);
@@ -252,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn each_dataset_has_its_own_counts_and_what_is_silent_leaves_before_the_sample_thins() {
+    fn counts_are_per_dataset_and_silent_blocks_leave_before_the_sample_shrinks() {
         let mut shadow = Shadow::with_blocks(1 << 30, 1 << 10);
         pass(&mut shadow, 7, 300, 0);
         for seed in 0..60 {
@@ -275,7 +273,7 @@ mod tests {
         assert!(of(8)[1] > 0.97 && shadow.shift == 0, "{} {:?}", shadow.shift, of(8));
     }
     #[test]
-    fn of_ever_new_datasets_the_small_ones_count_as_one_and_nothing_is_lost() {
+    fn the_smallest_of_many_datasets_are_merged_without_loss() {
         let mut shadow = Shadow::with_blocks(1 << 30, 1 << 10);
         let mut id = DatasetId::first(1);
         for round in 0..3 * DATASETS_MAX as u64 {

@@ -1,53 +1,53 @@
-//! Recorded accesses: a compact file of them, written while they happen and read to rehearse with.
+//! Recorded accesses: a compact file format, written while accesses happen and read to rehearse policies.
 //!
-//! What was written is what is read, event for event, or an error names the block that is not. Nothing is
-//! read or written here but bytes in memory. Both sides remember at most [`KEYS_MAX`] keys of
-//! [`TEXT_BYTES_MAX`] bytes. When power fails, what is lost is what the file system lost, and the block that
-//! is then torn at the end of the file.
+//! The reader returns exactly the events that were written, or an error that names the damaged block. This
+//! module reads and writes bytes in memory only. Reader and writer hold at most [`KEYS_MAX`] keys of
+//! [`TEXT_BYTES_MAX`] bytes in total. After a power loss, the data that the file system lost is missing,
+//! and so is the block that is torn at the end of the file.
 //!
 //! # Format, version 1
 //!
 //! A header, then blocks. Numbers are little-endian, or varints: seven bits a byte, the lowest first, the
-//! high bit set on all but the last. Zigzag is a varint of 2n for n ≥ 0 and of −2n − 1 for others.
+//! high bit set on all bytes but the last. Zigzag is a varint of 2n for n ≥ 0 and of −2n − 1 for others.
 //!
-//! | at | bytes | what |
+//! | at | bytes | content |
 //! | --- | --- | --- |
 //! | 0 | 8 | `mlgwtrac` |
 //! | 8 | 2 | version, 1 |
 //! | 10 | 2 | 0 |
-//! | 12 | 8 | milliseconds from 1970 to the moment that times count from; 0 if it is not known |
+//! | 12 | 8 | start time of the trace, milliseconds since 1970, at which event times begin; 0 if unknown |
 //! | 20 | 4 | CRC32C of the bytes before |
 //!
 //! A block is at most 64 KiB long:
 //!
-//! | at | bytes | what |
+//! | at | bytes | content |
 //! | --- | --- | --- |
 //! | 0 | 4 | bytes of its events |
 //! | 4 | 4 | number of the block, from 0 |
-//! | 8 | 4 | how many events there are |
+//! | 8 | 4 | number of events |
 //! | 12 | 8 | time of the first event in microseconds |
 //! | 20 | 4 | CRC32C of the 20 bytes before and of the events |
 //! | 24 | | the events |
 //!
-//! An event is a byte of flags and what they call for, in this order:
+//! An event is a byte of flags and the fields that they select, in this order:
 //!
-//! | flags | what follows |
+//! | flags | field |
 //! | --- | --- |
-//! | | varint: microseconds since the event before; 0 for the first of a block |
-//! | `10` not set | varint: number of the caller, who else is that of the event before; if it is the next number that is free, its id and its family (8 bytes each) |
-//! | `40` | a key that has no number yet: varint: number of its bucket, and if it is the next that is free, the bucket's id (8 bytes); varint: how many bytes of the key that this caller last asked for begin it; varint and bytes: the rest. It gets the next number |
-//! | `80` | nothing: the key's number is one more than that of the key that this caller last asked for |
-//! | neither | zigzag: number of the key less that one |
-//! | `20` not set | varint: size of the object, which else is what it was when this key last came; for a new key, that of the key that this caller last asked for |
-//! | `0C` = 0 | nothing: all of the object |
-//! | `0C` = 4 | nothing: from the end of this key's last range, as many bytes as that one had, or as are left |
-//! | `0C` = 8 | zigzag: where it begins, less the end of this key's last range; varint: bytes |
+//! | | varint: microseconds since the previous event; 0 for the first of a block |
+//! | `10` not set | varint: number of the caller (otherwise the caller of the previous event); if it is the next free number, the caller's id and family (8 bytes each) |
+//! | `40` | a key without a number: varint: number of its bucket, and if that is the next free number, the bucket's id (8 bytes); varint: length of the prefix shared with the key that this caller accessed last; varint and bytes: the rest. The key gets the next number |
+//! | `80` | none: the key's number is one more than that of the key that this caller accessed last |
+//! | neither | zigzag: number of the key minus the number of the key that this caller accessed last |
+//! | `20` not set | varint: size of the object (otherwise its size at the previous access to this key; for a new key, the size of the key that this caller accessed last) |
+//! | `0C` = 0 | none: the whole object |
+//! | `0C` = 4 | none: the range after this key's last range, of the same length or to the object's end |
+//! | `0C` = 8 | zigzag: start of the range minus the end of this key's last range; varint: bytes |
 //! | `03` | 0: read, 1: write, 2: delete |
 //!
-//! A caller that has not asked for anything before counts as having asked for the key of the event before;
-//! the very first, for an empty one of no bytes with number 0. Flags `03` alone are no event: all numbers are
-//! free again, and nothing is known of what came before but the time. A file that ends within a block was
-//! torn there: what is before that holds.
+//! For a caller without an earlier access, the key of the previous event counts as the key that it accessed
+//! last; for the very first event, an empty key of 0 bytes with number 0. A byte `03` alone is not an
+//! event: it resets the dictionary, so that all numbers are free again and only the time carries over. A
+//! file that ends within a block was torn there; the blocks before that point are valid.
 
 mod book;
 mod event;
@@ -63,45 +63,46 @@ use thiserror::Error;
 pub(crate) use writer::ByHash;
 pub use writer::TraceWriter;
 
-/// First bytes of a trace.
+/// Magic number at the start of a trace.
 const MAGIC: [u8; 8] = *b"mlgwtrac";
 const VERSION: u16 = 1;
-/// Bytes of the head of a trace.
+/// Length of the header of a trace in bytes.
 pub const HEADER_BYTES: usize = 24;
 const BLOCK_HEADER_BYTES: usize = 24;
-/// Longest block, with its header.
+/// Maximum length of a block in bytes, including its header.
 pub const BLOCK_BYTES_MAX: usize = 64 * 1024;
-/// Longest event: 1,024 bytes of key, two ids, a bucket's id and ten numbers of at most ten bytes.
+/// Maximum length of an event in bytes: 1,024 bytes of key, two ids, a bucket's id and ten numbers of at
+/// most ten bytes.
 const EVENT_BYTES_MAX: usize = 1 + KEY_BYTES_MAX + 24 + 10 * varint::BYTES_MAX;
-/// Longest key.
+/// Maximum length of a key in bytes.
 pub const KEY_BYTES_MAX: usize = mlgw_common::limits::KEY_LEN_MAX;
-/// Keys that have a number at a time.
+/// Maximum number of keys in the dictionary at a time.
 pub const KEYS_MAX: usize = 1 << 20;
-/// Their bytes.
+/// Maximum total length of the keys in the dictionary in bytes.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
-/// Callers, and buckets, that have a number at a time.
+/// Maximum number of callers in the dictionary at a time; the next constant is that of buckets.
 const CALLERS_MAX: usize = 1 << 16;
 const BUCKETS_MAX: usize = 1 << 16;
 
 const _: () = assert!(BLOCK_HEADER_BYTES + EVENT_BYTES_MAX <= BLOCK_BYTES_MAX);
 
-/// A trace cannot be read, or not on.
+/// A trace cannot be read, or not beyond some block.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TraceError {
-    /// It does not begin as a trace does.
+    /// The header is missing or damaged.
     #[error("this is no trace, or its first {HEADER_BYTES} bytes are damaged")]
     NoTrace,
-    /// It was written by another program.
+    /// The format version is not supported.
     #[error("the trace has version {0}: this program reads version {VERSION}")]
     UnknownVersion(u16),
-    /// From a block on it cannot be read. What came before holds.
+    /// A block is damaged. The events before it are valid.
     #[error("block {block} at byte {offset} of the trace is damaged: {what}; what came before holds")]
     Damaged {
         /// Number of the block.
         block: u32,
-        /// Where it begins.
+        /// Offset of the block in the trace.
         offset: u64,
-        /// What is wrong.
+        /// Description of the damage.
         what: &'static str,
     },
 }

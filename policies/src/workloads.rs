@@ -1,10 +1,10 @@
-//! Workloads: who trains, evaluates or serves, in which phase, with what, and how far.
+//! Workloads: groups of callers that train, evaluate or serve, with their phases, datasets and progress.
 //!
-//! A workload is a family of callers: access key, user agent and the name that it gives itself, without the
-//! address. What it does follows from its requests alone: what each dataset is to it (`set.rs`, `phase.rs`),
-//! and what it reads and writes now. No phase begins or ends because time has passed. Always: as many
-//! workloads as the limits say at most, each of a bounded size; those that have been silent longest are
-//! forgotten. What a crash loses is found again from the next requests; no byte depends on it.
+//! A workload is a family of callers: access key, user agent and announced name, without the address. Its
+//! activity is derived from its requests alone: the role of each dataset, and its current reads and writes.
+//! No phase begins or ends because of elapsed time. The number of workloads never exceeds the limit, and
+//! each has a bounded size; those that have been idle longest are evicted. State lost in a crash is rebuilt
+//! from later requests; no stored data depends on it.
 
 mod loads;
 mod manner;
@@ -25,55 +25,57 @@ use crate::language::{Phase, Program, Setting, Word as _};
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes of a name, a user agent, or the name of a dataset that are kept.
+/// Maximum length of a stored name, user agent or dataset name in bytes.
 const TEXT_BYTES_MAX: usize = 256;
-/// Datasets that several train with, and workloads that are counted for each.
+/// Maximum number of groups of similarly named workloads that train with one dataset; the next constant is
+/// the maximum number of workloads counted in each group.
 const TRIALS_MAX: usize = 1024;
 const ALIKE_MAX: usize = 32;
-/// One in so many is forgotten at once, so that the search for the oldest does not come with every new one.
+/// Divisor of the number of workloads that are evicted at a time, so that the scan for the oldest does not
+/// run for every new workload.
 const FORGOTTEN_SHARE: usize = 16;
 
-/// What this may use, and what counts as long.
+/// Limits of the tracked workloads.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Workloads that are remembered.
+    /// Maximum number of tracked workloads.
     pub workloads_max: usize,
-    /// Who has been silent for so long does not count as active.
+    /// Time after which an idle workload no longer counts as active, in microseconds.
     pub idle_us: u64,
 }
 
 impl Default for Limits {
-    /// A thousand workloads; ten minutes, as the setting `workload_idle`.
+    /// A thousand workloads; ten minutes, as in the setting `workload_idle`.
     fn default() -> Self {
         Self { workloads_max: 1000, idle_us: 600_000_000 }
     }
 }
 
-/// What a workload says of itself.
+/// Attributes that a workload announces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Its name: `x-mlgw-workload`, or what follows `workload/` in the user agent.
+    /// Name: `x-mlgw-workload`, or the text after `workload/` in the user agent.
     pub name: Option<Box<str>>,
-    /// The user agent of its requests.
+    /// User agent of its requests.
     pub user_agent: Option<Box<str>>,
-    /// Objects that it reads at once, if it says so.
+    /// Objects per batch, if announced.
     pub batch_size: Option<u32>,
-    /// Accelerators that it reads for, if it says so.
+    /// Number of accelerators, if announced.
     pub gpu_count: Option<u32>,
 }
 
-/// What is known of an access beside what it says itself.
+/// Context of an access.
 #[derive(Clone, Copy)]
 pub struct What<'a> {
-    /// The engine that has observed it.
+    /// The engine that has observed the access.
     pub engine: &'a Engine,
-    /// As what it did.
+    /// Result of the observation.
     pub seen: Seen,
-    /// Whose plugins say what names mean.
+    /// Policy program, whose plugins interpret names.
     pub program: &'a Program,
-    /// The checkpoint that is written or read, where names tell.
+    /// Checkpoint that is written or read, if names identify it.
     pub checkpoint: Option<GroupId>,
-    /// Somebody says that it is of a validation set: a tag, or an adopted dataset.
+    /// True if a tag or an adopted dataset marks the access as validation.
     pub is_validation: bool,
 }
 
@@ -83,67 +85,68 @@ impl What<'_> {
         bounded(&format!("{}{}", name.folder, name.pattern))
     }
 
-    /// What its name says: asked once for a dataset, whose names differ in numbers only.
+    /// Sets the file type and frameworks of a dataset from a key. One key is enough, because the names of a
+    /// dataset differ in numbers only.
     fn describe(&self, key: &str, set: &mut Set) {
         set.describe(self.program, key);
         set.is_described = true;
     }
 }
 
-/// A bit for each framework of a program that a key and a user agent speak for; there are bits for the first
-/// 32.
+/// Bit mask of the frameworks of a program that a key and a user agent indicate, for the first 32
+/// frameworks.
 pub(crate) fn frameworks(program: &Program, key: &str, user_agent: Option<&str>) -> u32 {
     let names = program.frameworks();
     let bit = |name: &str| names.iter().position(|one| *one.name == *name).filter(|at| *at < 32);
     program.detect(key, None, user_agent).filter_map(|(name, _)| bit(name)).fold(0, |all, at| all | 1 << at)
 }
 
-/// The frameworks of such bits.
+/// Names of the frameworks in a bit mask.
 pub fn framework_names(program: &Program, bits: u32) -> impl Iterator<Item = &str> {
     let named = program.frameworks().iter().take(32).enumerate();
     named.filter(move |(at, _)| bits >> at & 1 == 1).map(|(_, one)| &*one.name)
 }
 
-/// The beginning of a text.
+/// A prefix of at most [`TEXT_BYTES_MAX`] bytes.
 fn bounded(text: &str) -> Box<str> {
     text[..text.floor_char_boundary(TEXT_BYTES_MAX)].into()
 }
 
-/// How many there are and what they have done (B6).
+/// Totals over all workloads (B6).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Workloads that are remembered.
+    /// Number of tracked workloads.
     pub workloads: usize,
-    /// Those of them that have not been silent for long.
+    /// Number of active workloads.
     pub active: usize,
-    /// Epochs that all have completed since the start, those that are forgotten included.
+    /// Epochs completed since the start, including those of evicted workloads.
     pub epochs: u64,
-    /// Batches that all have read since the start.
+    /// Batches read since the start, including those of evicted workloads.
     pub batches: u64,
-    /// Decisions that were taken for them, which others count.
+    /// Decisions made, as counted by the caller.
     pub decisions: u64,
     /// Active workloads by phase.
     pub phases: Vec<(Phase, usize)>,
 }
 
-/// See the module.
+/// All tracked workloads.
 pub struct Workloads {
     limits: Limits,
     workloads: HashMap<u64, Workload>,
-    /// By dataset and by what their names have in common: families that train with it.
+    /// Families that train with a dataset, by dataset and hash of their common name stem.
     trials: HashMap<(DatasetId, u64), Vec<u64>>,
-    /// Epochs and batches of those that are forgotten.
+    /// Epochs and batches of evicted workloads.
     forgotten: (u64, u64),
 }
 
 impl Workloads {
-    /// Nobody is known yet.
+    /// Creates an empty tracker.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits, workloads: HashMap::new(), trials: HashMap::new(), forgotten: (0, 0) }
     }
 
-    /// What a family says of itself; once is enough, and whenever that changes.
+    /// Sets the announced attributes of a family; to be called once and at every change.
     pub fn introduce(
         &mut self,
         now_us: u64,
@@ -159,13 +162,13 @@ impl Workloads {
         workload.is_introduced = true;
     }
 
-    /// Whether a family has said who it is, and is remembered.
+    /// True if the family is tracked and its attributes have been set.
     #[must_use]
     pub fn knows(&self, family: u64) -> bool {
         self.workloads.get(&family).is_some_and(|workload| workload.is_introduced)
     }
 
-    /// Notes an access that the engine has observed.
+    /// Records an access that the engine has observed.
     pub fn note(&mut self, access: &Access<'_>, what: &What<'_>) {
         let family = access.caller.family;
         let workload = self.workload(access.at_us, family, what.engine);
@@ -197,7 +200,8 @@ impl Workloads {
         });
     }
 
-    /// A family trains with a dataset. With enough others that are called alike it is a search.
+    /// Records that a family trains with a dataset. With enough other families of similar names, the
+    /// workloads are a search.
     fn note_trial(&mut self, dataset: DatasetId, family: u64) {
         let name = self.workloads.get(&family).and_then(|workload| workload.identity.name.as_deref());
         let Some(stem) = name.map(stem_of).filter(|stem| !stem.is_empty()) else { return };
@@ -217,23 +221,23 @@ impl Workloads {
         }
     }
 
-    /// A workload.
+    /// Returns the workload of a family.
     #[must_use]
     pub fn get(&self, family: u64) -> Option<&Workload> {
         self.workloads.get(&family)
     }
 
-    /// All of them, in no order.
+    /// All workloads, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Workload> {
         self.workloads.values()
     }
 
-    /// All of them with their families, in no order.
+    /// All workloads with their families, in no particular order.
     pub fn families(&self) -> impl Iterator<Item = (u64, &Workload)> {
         self.workloads.iter().map(|(family, workload)| (*family, workload))
     }
 
-    /// The workload that has read a dataset last, if it is remembered, with its family.
+    /// The tracked workload that has read a dataset last, with its family.
     pub(crate) fn last_reader(&self, dataset: DatasetId, engine: &Engine) -> Option<(u64, &Workload)> {
         let last_us = |workload: &Workload| {
             let its = workload.sets.iter().filter(|set| engine.dataset_now(set.dataset) == dataset);
@@ -243,13 +247,13 @@ impl Workloads {
         read.max_by_key(|(last_us, (family, _))| (*last_us, *family)).map(|(_, one)| one)
     }
 
-    /// Whether a workload has asked for something lately.
+    /// True if the workload has sent a request within the idle time.
     #[must_use]
     pub const fn is_active(&self, workload: &Workload, now_us: u64) -> bool {
         now_us.saturating_sub(workload.last_us) <= self.limits.idle_us
     }
 
-    /// How many workloads that are active read a dataset.
+    /// Number of active workloads that read a dataset.
     #[must_use]
     pub fn readers(&self, dataset: DatasetId, now_us: u64) -> usize {
         let is_recent = |last_us: u64| now_us.saturating_sub(last_us) <= self.limits.idle_us;
@@ -258,14 +262,14 @@ impl Workloads {
         self.iter().filter(reads).count()
     }
 
-    /// Callers of a workload that are active.
+    /// Number of active callers of a workload.
     #[must_use]
     pub fn workers(&self, workload: &Workload, now_us: u64) -> usize {
         workload.workers(now_us, self.limits.idle_us)
     }
 
-    /// The totals, as of now; `decisions` were taken. Epochs that are told of once stay, whatever the engine
-    /// forgets.
+    /// Totals at `now_us`, with `decisions` as the number of decisions. Epochs that were reported once stay
+    /// counted, even if the engine discards their state.
     pub fn totals(&mut self, engine: &Engine, now_us: u64, decisions: u64) -> Totals {
         for workload in self.workloads.values_mut() {
             workload.counted = workload.counted_now(engine, now_us);
@@ -283,8 +287,8 @@ impl Workloads {
         }
     }
 
-    /// Plugins may have changed, and with them what names speak for and which bit is whose; and how long a
-    /// workload may be silent.
+    /// Applies a new program: plugins may have changed, and with them the meaning of names and of framework
+    /// bits; so may the idle time.
     pub fn program_changed(&mut self, program: &Program) {
         self.limits.idle_us = program.settings().duration_us(Setting::WorkloadIdle);
         for workload in self.workloads.values_mut() {
@@ -295,7 +299,7 @@ impl Workloads {
     }
 }
 
-/// What names of trials have in common: all before the last part, or before the number at the end.
+/// Common part of trial names: the text before the last separator, or before the number at the end.
 fn stem_of(name: &str) -> &str {
     let before = name.rfind(['-', '_', '.', '/', ':']).map_or(name, |at| &name[..at]);
     before.trim_end_matches(|c: char| c.is_ascii_digit())

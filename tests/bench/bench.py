@@ -1,4 +1,5 @@
-"""The server under load, and how one measures: stores that rows share, CPU of the server while something runs."""
+"""The server under load and the measuring tools: stores that rows share, and the CPU time of the server
+during a load."""
 
 import os
 import shutil
@@ -14,19 +15,19 @@ from units import KIB
 
 # With --quickly segments are sealed and the log is cut as often, for a tenth of the requests.
 QUICK_SETTINGS = {"hot.segment_bytes": "16MiB", "catalogue.log_bytes_max": "8MiB"}
-# Rows are of the page cache, but for those that say otherwise.
+# Rows read from the page cache, unless they state otherwise.
 NO_MEMORY_TIER = {"memory.capacity": "0"}
-# For rows that segments would only disturb: compaction waits until it is asked for, or for the next start.
+# For rows that compaction would disturb: compaction runs only on request, or at the next start.
 NO_COMPACTION = {"hot.compact_interval": "1h"}
 MILLION_PREFIXES = 1000
 NGINX = "MLGW_NGINX"
 REST_SECONDS_MAX = 60
-# In a second.
+# CPU seconds per second.
 REST_CPU_SECONDS = 0.02
 
 
 class Bench:
-    """One server at a time, each store a data directory."""
+    """One server at a time; each store is a data directory."""
 
     def __init__(self, options):
         self.options, self.report = options, Report()
@@ -35,14 +36,14 @@ class Bench:
         self.stores, self.current, self._nginx = {}, None, None
 
     def close(self):
-        """Ends whatever runs and removes all data."""
+        """Stops the running server and removes all data."""
         self.abandon()
         self.log.close()
         self.report.say("removing the data")
         shutil.rmtree(self.folder)
 
     def open(self, name, settings=None, under=()):
-        """A store, with a server that was just started."""
+        """Opens a store with a server that was just started."""
         self.stop()
         store = self.stores.get(name) or Store(self.options.binary, self.folder / name, self.log, self.report)
         self.stores[name] = self.current = store
@@ -51,19 +52,19 @@ class Bench:
         return store
 
     def stop(self):
-        """Stops the server that runs."""
+        """Stops the running server."""
         if self.current:
             self.current.stop()
         self.current = None
 
     def abandon(self):
-        """Kills the server that runs, whatever it does."""
+        """Kills the running server, whatever it does."""
         if self.current and self.current.server:
             self.current.server.kill()
         self.current = None
 
     def spent(self, work):
-        """What `work` returns, with the CPU seconds that the server spent on it as its `cpu`."""
+        """The result of `work`, with the CPU seconds that the server spent on it as its `cpu`."""
         pid = self.current.server.pid
         before = proc.cpu_seconds(pid)
         load = work()
@@ -71,7 +72,7 @@ class Bench:
         return load
 
     def rest(self):
-        """Waits until the server does nothing of its own, for a minute at most."""
+        """Waits until the server has no background work, for a minute at most."""
         pid, deadline = self.current.server.pid, time.monotonic() + REST_SECONDS_MAX
         self.report.say("waiting until the server is at rest")
         while time.monotonic() < deadline:
@@ -81,7 +82,8 @@ class Bench:
                 return
 
     def nginx(self, names):
-        """nginx over files of 4 KiB under these names, to be started by `with`; and a file of request lines for them."""
+        """nginx over files of 4 KiB under these names, to be started by `with`; and a file of request lines
+        for them."""
         if not self._nginx:
             nginx = Nginx(os.environ.get(NGINX, "nginx"), self.folder / "nginx")
             self.report.say(f"writing {len(names):,} files for nginx")
@@ -91,11 +93,11 @@ class Bench:
     # Objects that several groups of rows use.
 
     def small(self, settings=None):
-        """The store of objects to read, the server just restarted, and names of 4 KiB objects."""
+        """The store of objects to read, with a restarted server, and the names of its 4 KiB objects."""
         return self._filled("read", "4 KiB objects", numbered("small", self.options.objects), 4 * KIB, settings)
 
     def empty(self):
-        """The same with objects of nothing."""
+        """The same with empty objects."""
         return self._filled("read", "empty objects", numbered("empty", self.options.objects), 0)
 
     def medium(self):
@@ -103,11 +105,11 @@ class Bench:
         return self._filled("read", "100 KiB objects", numbered("medium", self.options.objects // 20), 100 * KIB)
 
     def million(self, settings=None):
-        """The store of a million objects of 1 KiB, the server just restarted, and their names: m/PPP/NNN."""
+        """The store of a million objects of 1 KiB, with a restarted server, and their names: m/PPP/NNN."""
         return self._filled("million", *self.million_objects(), settings)
 
     def million_objects(self):
-        """What to fill that store with."""
+        """The contents of that store: description, names, bytes of each object."""
         width = max(1, self.options.million // MILLION_PREFIXES)
         names = [f"m/{at // width:03d}/{at % width:03d}" for at in range(width * MILLION_PREFIXES)]
         return "1 KiB objects", names, KIB

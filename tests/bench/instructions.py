@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Instructions of one GET, HEAD, PUT and page of LIST, counted by callgrind, beside the figures kept in instructions.json.
+"""Instructions of one GET, HEAD, PUT and page of LIST, counted by callgrind and compared with the figures in
+instructions.json.
 
-A count hardly depends on what else the machine does, so what costs more by a twentieth fails at once, where times
-would drown it. All threads of the server count, and reads that the page cache has lost or threads that were put aside
-add some: what is too many is counted anew, and the least of it counts. UPDATE=1 keeps the new figures.
+A count hardly depends on other activity of the machine, so an increase of a twentieth fails immediately,
+where noise would hide it in times. All threads of the server count, and reads of blocks that the page cache
+has dropped or threads that were preempted add some: a count that is too high is measured again, and the
+lowest counts. UPDATE=1 stores the new figures.
 """
 
 import argparse
@@ -27,13 +29,13 @@ OBJECTS = 1000
 BODY = bytes(range(256)) * 16
 MORE_MAX = 1.05
 TRIES = 3
-# No look at all objects falls into what is counted, but for the one at the start, which is waited for.
+# No scan of all objects runs during counting, except the one at the start, which is waited for.
 SETTINGS = {"policy.look_every": "1d"}
 AT_REST_SHARE = 0.1
 
 
 class Client:
-    """One keep-alive connection; every request has a presigned URL made beforehand."""
+    """A keep-alive connection; every request has a presigned URL made beforehand."""
 
     def __init__(self, server):
         self.host = server.host
@@ -82,7 +84,7 @@ class Counter:
 
 
 def rest(pid):
-    """Waits until a process has next to nothing to do."""
+    """Waits until a process is nearly idle."""
     ticks = lambda: sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
     before = ticks()
     while True:
@@ -93,7 +95,8 @@ def rest(pid):
 
 
 def cache(data):
-    """Reads what was written past the page cache: how many GETs would wait for the disk, the disk says and not the program."""
+    """Reads the segments into the page cache, since they were written with direct I/O: the number of GETs
+    that would wait for the disk depends on the disk, not on the program."""
     for path in (data / "segments").rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -112,7 +115,7 @@ def measure(binary, folder, log):
     page = [("list-type", "2"), ("prefix", "small/"), ("max-keys", str(OBJECTS))]
     requests = {
         "get-4k": ("GET", client.targets("GET", names[:200]), None),
-        # The same once more: now they are in the memory tier.
+        # The same once more, from the memory tier.
         "get-4k-memory": ("GET", client.targets("GET", names[:200]), None),
         "head": ("HEAD", client.targets("HEAD", names[:200]), None),
         "put-4k": ("PUT", client.targets("PUT", [f"/{BUCKET}/put/{at:07d}" for at in range(200)]), BODY),

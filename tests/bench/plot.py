@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws what `training` measured, with and without, as SVG: bars that can be read on white and on black.
+"""Draws the results of `training`, with and without the gateway, as SVG: bars that are readable on white and
+on black.
 
 usage: plot.py ROWS.json OUT.svg        rows as `tests/bench/run --only training --json ROWS.json` keeps them
 """
@@ -12,7 +13,7 @@ from pathlib import Path
 GREY, OURS, THEIRS = "#808080", "#e0457b", "#3d8bd4"
 WIDTH, LEFT, RIGHT, TOP, LINE, GAP = 720, 210, 90, 34, 22, 30
 HERE = "kept by the engine"
-# What is compared, and of each bar its words and its row.
+# The comparisons; for each bar its label and its row.
 PANELS = [
     ("read from the origin in four epochs, room for half (datasets)",
      [("no copies", "training-origin-none"), ("LRU (computed)", "training-origin-lru"), (HERE, "training-origin-kept"),
@@ -29,12 +30,12 @@ PANELS = [
 
 
 def told(figure):
-    """Three digits, and all of those before the point."""
+    """At least three digits, and all digits before the decimal point."""
     return f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}"
 
 
 def svg(rows):
-    """The document, of measured values by row."""
+    """The SVG document, from measured values by row."""
     lines, y = [], TOP
     for title, bars in PANELS:
         lines.append(f'<text x="12" y="{y}" font-weight="bold">{escape(title)}</text>')

@@ -1,5 +1,5 @@
-"""What /proc knows of a process: CPU time, memory, bytes read from the disk. Also fills the page cache with files,
-keeps them there, empties it of them, and has pages ready for it."""
+"""Data of a process from /proc: CPU time, memory, bytes read from the disk. Also fills the page cache with
+files, keeps them there, drops them from it, and prepares free pages for it."""
 
 import mmap
 import os
@@ -9,12 +9,12 @@ from pathlib import Path
 from units import MIB
 
 TICKS = os.sysconf("SC_CLK_TCK")
-# Of mmap(2); not among Python's.
+# A flag of mmap(2) that Python does not define.
 MAP_LOCKED = 0x2000
 
 
 def cpu_seconds(pid):
-    """User and system time of all threads so far, those that have ended included."""
+    """User and system time of all threads so far, including those that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -32,12 +32,13 @@ def resident_bytes(pid):
 
 
 def resident_bytes_max(pid):
-    """The most that it ever was."""
+    """Maximum of the process's memory in RAM so far."""
     return _status_bytes(pid, "VmHWM")
 
 
 def read_bytes(pid):
-    """Bytes that the process had the disk read, read-ahead and page faults included, the page cache's hits not."""
+    """Bytes that the process caused to be read from the disk, including read-ahead and page faults, without
+    hits of the page cache."""
     for line in Path(f"/proc/{pid}/io").read_text().splitlines():
         if line.startswith("read_bytes:"):
             return int(line.split()[1])
@@ -50,7 +51,7 @@ def children(pid):
 
 
 def files(folder):
-    """Every file under a folder; those that go while one looks are left out."""
+    """Every file under a folder; files that are removed meanwhile are left out."""
     for path, _, names in os.walk(folder):
         yield from (Path(path) / name for name in names)
 
@@ -67,7 +68,7 @@ def disk_bytes(folder):
 
 
 def drop_from_page_cache(folder):
-    """Has the next reader of each file under a folder read it from the disk."""
+    """Drops all files under a folder from the page cache, so that the next read comes from the disk."""
     for path in files(folder):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -78,7 +79,7 @@ def drop_from_page_cache(folder):
 
 
 def read_into_page_cache(folder):
-    """Reads all files, which the kernel may have let go of for being of no use for a while."""
+    """Reads all files, which the kernel may have dropped because they were not used for a while."""
     for file in files(folder):
         try:
             with open(file, "rb", buffering=0) as handle:
@@ -90,8 +91,8 @@ def read_into_page_cache(folder):
 
 @contextmanager
 def kept_in_page_cache(folder):
-    """All files under a folder are in the page cache and stay there, also those that are removed meanwhile. Who may not lock so
-    much memory has them read once."""
+    """Keeps all files under a folder in the page cache, also those that are removed meanwhile. Without the
+    permission to lock that much memory, reads them once."""
     with ExitStack() as locked:
         for file in files(folder):
             try:
@@ -107,9 +108,9 @@ def kept_in_page_cache(folder):
 
 
 def have_page_cache_ready(folder, size):
-    """Writes so much to a file and removes it before any of it is on the disk. A virtual machine whose host takes back what is
-    free pays for each page that it uses for the first time (up to 2 CPU s/GiB were seen); what is written right after this
-    gets pages that were used."""
+    """Writes `size` bytes to a file and removes it before any of it is on the disk. A virtual machine whose
+    host reclaims free memory pays for each page that it uses for the first time (up to 2 CPU s/GiB were
+    measured); data written directly afterwards gets pages that were in use."""
     path, piece = Path(folder) / "ready", bytes(MIB)
     with open(path, "wb", buffering=0) as file:
         for _ in range(0, size, MIB):

@@ -1,6 +1,6 @@
-"""What caches that everybody knows would have found of a sequence of reads: the best there can be, and the least recently used.
+"""Hits of well-known caches for a sequence of reads: the optimum, and least recently used.
 
-Reads are pairs of an object and its bytes; both answer with the bytes that were found, read by read."""
+Reads are pairs of an object and its bytes; each cache returns the bytes that were hits, read by read."""
 
 import heapq
 from collections import OrderedDict
@@ -9,8 +9,9 @@ TOLD_PARTS = 20
 
 
 def optimum(reads, capacity):
-    """Belady's with bypass, which knows what comes: what is asked for last makes way, or is not taken in. The most hits there can
-    be where all objects are of one size, and very near to it where they are not."""
+    """Belady's algorithm with bypass, which knows all future reads: the object whose next read is furthest is
+    evicted, or is not admitted. The maximum of hits if all objects have one size, and very near to it if not.
+    """
     upcoming, follows = {}, [float("inf")] * len(reads)
     for at in range(len(reads) - 1, -1, -1):
         follows[at] = upcoming.get(reads[at][0], float("inf"))
@@ -25,14 +26,14 @@ def optimum(reads, capacity):
             heapq.heappush(latest, (-follows[at], name))
         while used > capacity:
             when, last = heapq.heappop(latest)
-            # What is behind the times was asked for since.
+            # An outdated entry: the object was read since.
             if last in kept and due[last] == -when:
                 used -= kept.pop(last)
     return found
 
 
 def lru(reads, capacity):
-    """What was read longest ago makes way."""
+    """Evicts the object whose last read is longest ago."""
     kept, used, found = OrderedDict(), 0, []
     for name, size in reads:
         found.append(size if name in kept else 0)
@@ -46,7 +47,7 @@ def lru(reads, capacity):
 
 
 def never_evict(reads, capacity):
-    """What came first stays."""
+    """Never evicts: the first objects stay."""
     kept, used, found = set(), 0, []
     for name, size in reads:
         found.append(size if name in kept else 0)
@@ -57,13 +58,14 @@ def never_evict(reads, capacity):
 
 
 def told(passes, pages, capacity):
-    """The bytes that a cache finds which is told what is read in passes and what again and again in no order: it fills a part with
-    the former once and keeps the latter by LRU in the rest, and knows beforehand which part is best."""
+    """The hit bytes of a cache that knows which objects are read in passes and which repeatedly in random
+    order: it fills a part with the former once, keeps the latter by LRU in the rest, and knows in advance
+    which division is best."""
     parts = (capacity * at // TOLD_PARTS for at in range(TOLD_PARTS + 1))
     return max(sum(never_evict(passes, part)) + sum(lru(pages, capacity - part)) for part in parts)
 
 
 def ratio(cache, reads, capacity, first=0):
-    """The share of bytes that a cache finds, from read number `first` on."""
+    """The fraction of bytes that are hits, from read number `first` on."""
     found = cache(reads, capacity)
     return sum(found[first:]) / max(1, sum(size for _, size in reads[first:]))

@@ -1,4 +1,4 @@
-"""What was measured: rows as they are printed and kept, and progress on standard error."""
+"""Measured results: rows as they are printed and stored, and progress on standard error."""
 
 import json
 import math
@@ -13,13 +13,15 @@ PROGRESS_SECONDS = 5
 
 
 def three_digits(value):
-    """A figure as rows show and judge it: three significant digits, so that a hair is no miss."""
+    """A figure as rows show and judge it: three significant digits, so that a negligible difference is not a
+    miss."""
     return float(f"{value:.3g}")
 
 
 @dataclass
 class Row:
-    """One line. Without a target it is information; without a measured value the row was missed for the reason noted."""
+    """One row. A row without a target is information; a row without a measured value was missed for the noted
+    reason."""
 
     name: str
     measured: float | None
@@ -30,18 +32,19 @@ class Row:
 
     @property
     def ratio(self):
-        """How many times worse than its target; 1 and less is met. None when there is nothing to compare."""
+        """Ratio of the measured value to its target, where more is worse; 1 and less is met. None if there is
+        nothing to compare."""
         if self.measured is None or self.target is None:
             return None
         measured, target = three_digits(self.measured), three_digits(self.target)
         worse, better = (target, measured) if self.at_least else (measured, target)
         if worse <= better:
-            # Of what is below 0 no quotient says how good it is.
+            # For values below 0 no quotient expresses the ratio.
             return worse / better if worse >= 0 < better else 1.0
         return worse / better if better > 0 else math.inf
 
     def missed(self, slack=1.0):
-        """Whether it is worse than its target by more than `slack` times."""
+        """True if it is worse than its target by more than `slack` times."""
         if self.measured is None:
             return True
         return self.target is not None and self.ratio > slack
@@ -63,7 +66,7 @@ class Row:
 
 
 def shown(value):
-    """A figure with three significant digits, and thousands apart."""
+    """A figure with three significant digits and thousands separators."""
     if value is None:
         return "-"
     value = three_digits(value)
@@ -71,7 +74,7 @@ def shown(value):
 
 
 class Report:
-    """Rows so far. Each is printed when it is known; `begun` is what times on progress lines count from."""
+    """The rows so far. Each is printed when it is known; times on progress lines count from `begun`."""
 
     def __init__(self):
         self.rows, self.begun = [], time.monotonic()
@@ -86,7 +89,7 @@ class Report:
         self._add(Row(name, measured, unit, None, False, note))
 
     def missed(self, name, why):
-        """A row that has no figure."""
+        """Adds a row without a figure."""
         self._add(Row(name, None, "", None, False, why))
 
     def _add(self, row):
@@ -94,15 +97,16 @@ class Report:
         print(row.line(), flush=True)
 
     def say(self, what):
-        """A line of progress."""
+        """Prints a line of progress."""
         print(f"{time.monotonic() - self.begun:7.0f} s  {what}", file=sys.stderr, flush=True)
 
     def counter(self, what, total):
-        """Says every few seconds how far something is; call it with what was done on top."""
+        """A counter that prints its progress every few seconds; call it with the amount done since the last
+        call."""
         return Counter(self, what, total)
 
     def save(self, path, about):
-        """All rows as JSON, with what is known of the machine and whatever `about` says."""
+        """Writes all rows as JSON, with a description of the machine and the contents of `about`."""
         finite = lambda ratio: ratio if ratio is not None and math.isfinite(ratio) else None
         rows = [asdict(row) | {"ratio": finite(row.ratio), "met": not row.missed()} for row in self.rows]
         machine = {"processor": processor(), "cores": os.cpu_count(), "kernel": platform.release()}
@@ -111,7 +115,7 @@ class Report:
 
 
 class Counter:
-    """Progress of something that is counted."""
+    """Progress of a counted task."""
 
     def __init__(self, report, what, total):
         self.report, self.what, self.total, self.done = report, what, total, 0

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""`make bench`: what requests, objects and starts cost, beside the targets. docs/PERFORMANCE.md says how each is measured.
+"""`make bench`: the costs of requests, objects and starts, compared with their targets. docs/PERFORMANCE.md
+describes how each is measured.
 
-Prints a line for each row as it becomes known, progress on standard error; exit status 1 when a row misses its target by
-more than --slack times.
+Prints a line for each row as it becomes known, progress on standard error; exit status 1 if a row misses its
+target by more than --slack times.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def arguments():
 
 
 def run(bench, names):
-    """Each group; one that breaks is a missed row, and the others go on."""
+    """Runs each group; a group that breaks is a missed row, and the others continue."""
     for name in names:
         bench.report.say(f"--- {name}")
         try:
@@ -61,7 +62,7 @@ def run(bench, names):
 def main():
     options = arguments()
     version = subprocess.run([options.binary, "version"], check=True, capture_output=True, text=True).stdout.strip()
-    # Told to end, it ends its server and removes its data as well.
+    # On SIGTERM, stops its server and removes its data as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     bench = Bench(options)
     try:

@@ -14,7 +14,7 @@ GLANCE_SECONDS = 0.01
 
 
 class ServerError(Exception):
-    """The server did not start or end as it should."""
+    """The server did not start or exit as expected."""
 
 
 def free_port():
@@ -29,15 +29,15 @@ def variable(setting):
 
 
 def environment(settings):
-    """What the server sees: these settings and the root key; nothing of what the shell sets for it."""
+    """The server's environment: these settings and the root key, without any mlgw variables of the shell."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith("MLGW_")}
     root = {"MLGW_ROOT_ACCESS_KEY_ID": ROOT_KEY, "MLGW_ROOT_SECRET_ACCESS_KEY": ROOT_SECRET}
     return outside | root | {variable(name): str(value) for name, value in settings.items()}
 
 
 class Server:
-    """One `mlgw serve` on a data directory, perhaps `under` another program that becomes it. Its ports stay the same
-    over restarts, so that presigned requests stay valid."""
+    """An `mlgw serve` on a data directory, optionally `under` another program that becomes it. Its ports stay
+    the same over restarts, so that presigned requests stay valid."""
 
     def __init__(self, binary, data_dir, log, under=(), settings=None):
         self.command, self.data_dir, self.log = [*under, binary], data_dir, log
@@ -72,7 +72,7 @@ class Server:
             raise ServerError(f"mlgw serve ended with {self.process.returncode} on SIGTERM")
 
     def kill(self):
-        """kill -9; nothing when it has ended already."""
+        """Sends kill -9; no-op if the server has ended already."""
         self.process.kill()
         self.process.wait()
 
@@ -85,7 +85,7 @@ class Server:
         return f"127.0.0.1:{self.port}"
 
     def metrics(self):
-        """All samples of now."""
+        """The current samples."""
         url = f"http://127.0.0.1:{self.admin_port}/metrics"
         with urllib.request.urlopen(url, timeout=30) as answer:
             return Metrics(answer.read().decode())
@@ -110,5 +110,5 @@ class Metrics:
 
 
 def growth(before, after):
-    """How much a metric grew between two moments: a function like Metrics.sum."""
+    """The growth of a metric between two moments: a function like Metrics.sum."""
     return lambda name, **labels: after.sum(name, **labels) - before.sum(name, **labels)

@@ -27,8 +27,8 @@ class Signer:
         self.credential = quote(f"{access_key}/{self.scope}", safe="")
 
     def presign(self, method, host, path, query=(), headers=None):
-        """The target of a request: path and query with a signature that covers the host and these headers, whose names
-        are in lower case."""
+        """The target of a request: path and query with a signature that covers the host and these headers,
+        whose names are in lower case."""
         signed = sorted({"host": host, **(headers or {})}.items())
         names = ";".join(name for name, _ in signed)
         path = quote(path, safe="/-_.~")

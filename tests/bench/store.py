@@ -1,4 +1,4 @@
-"""A data directory with a server on it: requests to it, signed beforehand, and the objects that rows share."""
+"""A data directory with a server on it: presigned requests to it, and the objects that rows share."""
 
 import hashlib
 import http.client
@@ -16,7 +16,7 @@ from signing import signers
 
 BUCKET = "bench"
 CONNECTIONS = 32
-# More share a sync.
+# More connections share a sync.
 FILL_CONNECTIONS = 128
 DELETE_KEYS_MAX = 1000
 DELETES_AT_ONCE = 3
@@ -25,37 +25,37 @@ NUMBER_BYTES = 8
 
 
 class RequestError(Exception):
-    """An answer that was none of success."""
+    """A response with an error status."""
 
 
 class Store:
-    """One bucket, and three access keys that requests take turns with. Each part of the objects is made once, however
-    many rows ask for it."""
+    """One bucket, and three access keys that requests alternate between. Each set of objects is written once,
+    however many rows use it."""
 
     def __init__(self, binary, folder, log, report):
         self.binary, self.folder, self.log, self.report = binary, Path(folder), log, report
         self.server, self.filled, self.keys = None, {}, [(ROOT_KEY, ROOT_SECRET)]
 
     def start(self, settings, under=()):
-        """A server with these settings, perhaps under another program."""
+        """Starts a server with these settings, optionally under another program."""
         self.server = Server(self.binary, str(self.folder), self.log, under, settings)
         if len(self.keys) == 1:
             self.keys += [self._access_key() for _ in range(FURTHER_KEYS)]
             self.call("PUT", f"/{BUCKET}")
 
     def stop(self):
-        """Ends the server, which has to end well."""
+        """Stops the server; fails unless it exits cleanly."""
         if self.server:
             self.server.stop()
         self.server = None
 
     def restart(self):
-        """Stops the server and starts it again as it was."""
+        """Stops the server and starts it again with the same settings."""
         self.server.stop()
         self.server.start()
 
     def command(self, *arguments):
-        """What an `mlgw` command prints as JSON."""
+        """The JSON output of an `mlgw` command."""
         done = subprocess.run(
             [self.binary, "--endpoint", f"http://127.0.0.1:{self.server.admin_port}", "--output", "json", *arguments],
             env=environment({}) | {"AWS_ACCESS_KEY_ID": ROOT_KEY, "AWS_SECRET_ACCESS_KEY": ROOT_SECRET},
@@ -70,7 +70,7 @@ class Store:
 
     @contextmanager
     def connection(self):
-        """One for several calls, one after the other."""
+        """A connection for several calls, one after the other."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=300)
         try:
             yield connection
@@ -78,7 +78,8 @@ class Store:
             connection.close()
 
     def call(self, method, path, query=(), body=None, headers=None, over=None):
-        """One request: headers and content of the answer. `over` a connection, or over one of its own."""
+        """Sends one request; returns headers and content of the response. Uses the connection `over`, or one
+        of its own."""
         if over is None:
             with self.connection() as own:
                 return self.call(method, path, query, body, headers, own)
@@ -93,29 +94,30 @@ class Store:
         return answer.headers, content
 
     def signers(self):
-        """One for each access key and each of some dates."""
+        """One signer for each access key and each of some dates."""
         return signers(self.keys)
 
     def targets(self, method, names):
-        """A presigned target for each name: access keys and dates take turns."""
+        """A presigned target for each name; access keys and dates alternate."""
         many = self.signers()
         for at, name in enumerate(names):
             yield many[at % len(many)].presign(method, self.server.host, f"/{BUCKET}/{name}")
 
     def targets_file(self, method, names):
-        """A file with a request line for each name, as the script of wrk reads them."""
+        """A file with a request line for each name, in the format of the wrk script."""
         path = self.folder.with_name(f"{self.folder.name}-{method.lower()}.txt")
         with open(path, "w") as out:
             out.writelines(f"{method} {target}\n" for target in self.targets(method, names))
         return path
 
     def requests(self, method, names):
-        """Whole requests without a body, one for each name."""
+        """Complete requests without a body, one for each name."""
         end = f" HTTP/1.1\r\nHost: {self.server.host}\r\n\r\n"
         return (f"{method} {target}{end}".encode() for target in self.targets(method, names))
 
     def puts(self, names, body_bytes):
-        """Whole PUTs, one for each name; the bodies begin with a number, so that all of them differ."""
+        """Complete PUT requests, one for each name; the bodies begin with a number, so that all of them
+        differ."""
         end = f" HTTP/1.1\r\nHost: {self.server.host}\r\nContent-Length: {body_bytes}\r\n\r\n"
         body = os.urandom(max(0, body_bytes - NUMBER_BYTES))
         for at, target in enumerate(self.targets("PUT", names)):
@@ -130,7 +132,8 @@ class Store:
         return names
 
     def delete(self, names):
-        """DeleteObjects by a thousand, a few at a time: as many commands as the catalogue lets wait."""
+        """DeleteObjects of a thousand keys each, a few concurrently: as many commands as the catalogue's
+        queue permits."""
         pages = [names[at : at + DELETE_KEYS_MAX] for at in range(0, len(names), DELETE_KEYS_MAX)]
         in_parallel(self._delete, pages, DELETES_AT_ONCE)
 

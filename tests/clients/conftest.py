@@ -1,6 +1,7 @@
 """Fixtures of all client tests: a server over HTTP, one over HTTPS, and fresh buckets in them.
 
-What fails is listed in the file $MLGW_FAILED, if that is set, for tests/steps/run to run it once more.
+Failed tests are listed in the file $MLGW_FAILED, if that is set, so that tests/steps/run can run them once
+more.
 """
 
 import os
@@ -33,7 +34,7 @@ def https(certificates):
 
 @pytest.fixture(scope="session")
 def fast_etags():
-    """A server over HTTP that computes no MD5 unless asked."""
+    """A server over HTTP that computes no MD5 unless requested."""
     server = Server(settings={"s3.etag": "fast"}).start()
     yield server
     server.stop()
@@ -41,7 +42,7 @@ def fast_etags():
 
 @pytest.fixture(scope="session", params=["http", "https"])
 def server(request):
-    """A test that takes this runs twice, once over HTTP and once over HTTPS."""
+    """The server of the test: a test with this fixture runs twice, once over HTTP and once over HTTPS."""
     return request.getfixturevalue(request.param)
 
 
@@ -72,7 +73,7 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_collectreport(report):
-    # The names of the tests in a file that cannot be read are not known.
+    # The names of the tests in a file that cannot be imported are not known.
     if report.failed:
         broken.append(report.nodeid)
 

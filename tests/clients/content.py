@@ -1,4 +1,4 @@
-"""Bytes that no two objects share and that can be made again for comparison."""
+"""Object bodies that are unique and can be generated again for comparison."""
 
 import hashlib
 import random
@@ -7,12 +7,12 @@ MIB = 1 << 20
 
 
 def content(length, seed):
-    """`length` bytes that depend on nothing but `seed`."""
+    """`length` bytes that depend on `seed` alone."""
     return random.Random(seed).randbytes(length)
 
 
 def small_objects(count):
-    """Keys and bodies of many small objects: nested names, sizes from nothing to some KiB."""
+    """Keys and bodies of many small objects: nested names, sizes from 0 bytes to some KiB."""
     for number in range(count):
         yield f"many/{number % 7}/object-{number:05}.bin", content(number * 37 % 4096, f"small {number}")
 

@@ -1,7 +1,8 @@
-"""HTTP/2 for tests in which the wire matters: one connection for each request, every frame checked.
+"""HTTP/2 for tests of the wire format: one connection for each request, every frame checked.
 
-The h2 package keeps the state of the protocol and raises where an answer breaks it, as with a body behind the
-answer to a HEAD. Over http the connection begins with HTTP/2 at once; over https it is negotiated.
+The h2 package keeps the state of the protocol and raises an error if a response violates it, as with a body
+behind the response to a HEAD. Over http the connection begins with HTTP/2 directly; over https it is
+negotiated.
 """
 
 import socket
@@ -12,12 +13,12 @@ import h2.connection
 import h2.events
 
 TIMEOUT_SECONDS = 30
-# Headers of one connection, which HTTP/2 does without.
+# Headers of one connection, which HTTP/2 does not use.
 CONNECTION_HEADERS = ("connection", "transfer-encoding", "keep-alive", "upgrade", "expect")
 
 
 class Connection:
-    """One connection, over which a test may send requests one after the other."""
+    """A connection over which a test may send requests one after the other."""
 
     def __init__(self, server):
         host, port = server.host.split(":")
@@ -45,7 +46,7 @@ class Connection:
         self.socket.sendall(self.state.data_to_send())
 
     def begin(self, method, target, headers, ends):
-        """Sends a head; the number of its stream."""
+        """Sends a head; returns the number of its stream."""
         stream = self.state.get_next_available_stream_id()
         self.answers[stream] = {"head": None, "body": b"", "ended": False, "reset": None}
         host = next(value for name, value in headers if name.lower() == "host")
@@ -57,7 +58,7 @@ class Connection:
         return stream
 
     def send_body(self, stream, body, ends=True):
-        """Sends as much of a body as is asked for: an answer that ends the stream ends the sending."""
+        """Sends a body until the response ends the stream."""
         while body and not self.is_over(stream):
             room = self.state.local_flow_control_window(stream)
             room = min(room, self.state.max_outbound_frame_size)
@@ -94,7 +95,7 @@ class Connection:
         self.flush()
 
     def read_answer(self, stream):
-        """Status, headers and body of a stream's answer. A reset before its end fails the test."""
+        """Returns status, headers and body of a stream's response. A reset before its end fails the test."""
         answer = self.answers[stream]
         while not answer["ended"]:
             assert answer["reset"] is None, f"the stream was reset: {answer}"

@@ -1,6 +1,7 @@
-"""moto's S3 server, as an origin of ours: somebody else's reading of S3, in a process of its own.
+"""moto's S3 server as an origin: an independent implementation of S3, in a process of its own.
 
-It keeps everything in memory and answers one request a connection. It is here for correctness, not for speed.
+It keeps everything in memory and serves one request per connection. It is used to test correctness, not
+speed.
 """
 
 import contextlib
@@ -25,13 +26,13 @@ COLOUR = re.compile(r"\x1b\[\d+m")
 
 @functools.cache
 def client(endpoint):
-    """The boto3 client of an endpoint; it sends nothing twice, so that what went wrong once is seen."""
+    """The boto3 client of an endpoint; it never retries, so that every failure is visible."""
     keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY, "region_name": REGION}
     return boto3.client("s3", endpoint_url=endpoint, config=Config(retries={"total_max_attempts": 1}), **keys)
 
 
 class Moto:
-    """One running server of moto's, with buckets."""
+    """A running moto server with buckets."""
 
     def __init__(self, *buckets):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="mlgw-moto-"))
@@ -67,7 +68,7 @@ class Moto:
         return (self.folder / "output").read_text(errors="replace")
 
     def stop(self):
-        """Ends it, and fails if any request was one that it could not take."""
+        """Stops the server; fails if it could not handle a request."""
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS_MAX)
@@ -80,7 +81,7 @@ class Moto:
         assert not failed, f"moto failed at {failed}:\n{output[-8000:]}"
 
     def settings(self, upstream, bucket):
-        """Settings of a server of ours that make a bucket of it one of its upstreams."""
+        """Settings that make one of its buckets an upstream of an mlgw server."""
         values = {
             "endpoint": self.endpoint,
             "bucket": bucket,

@@ -7,10 +7,10 @@ from server import ACCESS_KEY, SECRET_KEY
 
 
 class Rclone:
-    """One remote, called `s3:`."""
+    """A remote, called `s3:`."""
 
     def __init__(self, server):
-        # None of the variables of other AWS clients: rclone would take some of them up.
+        # Without the variables of other AWS clients: rclone would use some of them.
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith("AWS_")
         } | {
@@ -26,7 +26,7 @@ class Rclone:
             self.environment["RCLONE_CA_CERT"] = str(server.certificates.authority)
 
     def run(self, *arguments, ok=True):
-        """Standard output of one command, and what it logged when that fails the test."""
+        """Runs a command and returns its standard output; shows its log if the exit status fails the test."""
         command = ["rclone", "--retries=1", "--transfers=16", "--checkers=16", *map(str, arguments)]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
         assert (done.returncode == 0) == ok, done.stderr[-4000:] + done.stdout[-4000:]

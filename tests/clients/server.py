@@ -1,8 +1,8 @@
-"""Starts the built server as a person would and stops it again, over HTTP or HTTPS.
+"""Starts the built server as a user would and stops it again, over HTTP or HTTPS.
 
-Each server has a data directory, credentials and free loopback ports of its own. Stopping sends
-SIGTERM and insists on exit code 0: a server that served every client but does not end cleanly
-has failed its tests. What it wrote to standard output and error is shown when something is wrong.
+Each server has a data directory, credentials and free loopback ports of its own. Stopping sends SIGTERM and
+requires exit status 0: a server that served every client but does not exit cleanly has failed its tests. Its
+standard output and standard error are shown if a test fails.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ REGION = "us-east-1"
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """How much one client stores and reads back."""
+    """Amount of data that one client stores and reads back."""
 
     large_bytes: int
     small_objects: int
@@ -39,7 +39,7 @@ LOAD = {"http": Load(64 * MIB, 200), "https": Load(16 * MIB, 20)}
 
 @dataclasses.dataclass(frozen=True)
 class Certificates:
-    """An authority made for one test session, and a certificate of it for loopback names."""
+    """A certificate authority of one test session, and a certificate of it for loopback names."""
 
     authority: pathlib.Path
     certificate: pathlib.Path
@@ -91,7 +91,7 @@ def free_port():
 
 
 class Server:
-    """One running `mlgw serve`."""
+    """A running `mlgw serve`."""
 
     def __init__(self, certificates=None, settings=None, root_key_given=True):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="mlgw-clients-"))
@@ -150,7 +150,7 @@ class Server:
         return (self.folder / "output").read_text(errors="replace")[-8000:]
 
     def stop(self):
-        """Ends the server as an operator does, fails unless it ends cleanly, and removes its data."""
+        """Stops the server as an operator does, fails unless it exits cleanly, and removes its data."""
         self.end()
         shutil.rmtree(self.folder)
 
@@ -164,7 +164,8 @@ class Server:
         assert status == 0, f"mlgw serve ended with {status} after SIGTERM:\n{self.output()}"
 
     def command(self, *words, status=0):
-        """What a command of mlgw answers; where it should end with another status than 0, its complaint."""
+        """Runs an mlgw command; returns its output, or its error message if another status than 0 is
+        expected."""
         admin = ["--endpoint", f"http://127.0.0.1:{self.admin_port}", "--output", "json", "--yes"]
         done = subprocess.run(
             [os.environ["MLGW_BIN"], *admin, *words], env=self.environment(), capture_output=True, text=True
@@ -173,7 +174,7 @@ class Server:
         return done.stderr if status else json.loads(done.stdout)
 
     def environment(self):
-        """What an S3 client started as a program needs in its environment."""
+        """The environment variables of an S3 client that is started as a program."""
         variables = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         variables |= self.aws_variables()
         return variables

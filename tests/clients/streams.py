@@ -19,7 +19,7 @@ def aws_chunks(body, trailer):
 
 
 def http_chunked(data):
-    """Transfer-Encoding: chunked with chunks that do not coincide with those inside."""
+    """Transfer-Encoding: chunked with chunks that do not coincide with the inner ones."""
     parts = [data[first : first + 1000] for first in range(0, len(data), 1000)]
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
@@ -49,7 +49,7 @@ def signed_chunk_headers(wire, target, length, trailer):
 
 
 def signed_chunks(headers, body, trailer, trailer_signature=None):
-    """Chunks of which each is signed over the one before, beginning with the head's signature."""
+    """Chunks each signed over the one before, beginning with the head's signature."""
     date = next(value for name, value in headers if name == "x-amz-date")
     scope, previous, framed = signing.scope_of(date), signing.signature_of(headers), b""
     for piece in [*pieces(body), b""]:

@@ -1,4 +1,4 @@
-"""What test_tensorflow.py runs: python tensorflow_work.py NAME BUCKET LARGE_BYTES SMALL_OBJECTS."""
+"""The program run by test_tensorflow.py: python tensorflow_work.py NAME BUCKET LARGE_BYTES SMALL_OBJECTS."""
 
 import os
 import sys
@@ -78,5 +78,5 @@ def checkpoint(root, _, __):
 if __name__ == "__main__":
     _, name, bucket, large_bytes, count = sys.argv
     globals()[name](f"s3://{bucket}", int(large_bytes), int(count))
-    # The plug-in's threads outlive its statics, so that an ordinary end may abort after the work was done.
+    # The plug-in's threads outlive its statics, so that a normal exit may abort after the work was done.
     os._exit(0)

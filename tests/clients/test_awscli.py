@@ -1,4 +1,4 @@
-"""awscli, as people type it: cp, sync, ls, rm, mv, presign and s3api."""
+"""awscli, as users type it: cp, sync, ls, rm, mv, presign and s3api."""
 
 import json
 import os
@@ -29,7 +29,8 @@ def aws_command(server):
 
 
 def write_tree(folder, count):
-    """Files that look old: `sync` would take up again what is younger than the bucket's whole seconds."""
+    """Writes files with old timestamps: `sync` would transfer again any file younger than the bucket's whole
+    seconds."""
     objects = dict(small_objects(count))
     for key, body in objects.items():
         path = folder / key

@@ -1,4 +1,5 @@
-"""What a newcomer does with what `mlgw serve` prints: pastes it into a shell and into Python."""
+"""The first steps of a new user: the lines printed by `mlgw serve` are pasted into a shell and into Python.
+"""
 
 import os
 import pathlib
@@ -23,9 +24,9 @@ def fresh():
 
 
 def printed(server, starts):
-    """(the lines for a shell, the lines for Python) as the server's last start printed them."""
+    """Returns (the lines for a shell, the lines for Python) printed by the server's last start."""
     deadline = time.monotonic() + PRINTED_SECONDS_MAX
-    while server.output().count("\nprint(") < starts:  # It serves a moment before it says so.
+    while server.output().count("\nprint(") < starts:  # It serves before it prints them.
         assert time.monotonic() < deadline, server.output()
         time.sleep(0.02)
     lines = server.output().splitlines()

@@ -1,4 +1,4 @@
-"""Clients that speak HTTP/2: refused uploads, answers without bodies, and curl."""
+"""Clients that use HTTP/2: refused uploads, responses without bodies, and curl."""
 
 import subprocess
 import time

@@ -1,4 +1,4 @@
-"""pyarrow: its S3 file system by itself, and Parquet data sets through it."""
+"""pyarrow: its S3 file system alone, and Parquet data sets through it."""
 
 import concurrent.futures
 

@@ -14,7 +14,7 @@ MOUNT_SECONDS_MAX = 30
 
 @contextlib.contextmanager
 def mounted(server, bucket, folder):
-    """Within the block, `folder` is the bucket. Every block begins with empty caches."""
+    """Mounts the bucket on `folder` within the block. Every block begins with empty caches."""
     (folder / "mount").mkdir(parents=True)
     log = folder / "log"
     options = [
@@ -37,7 +37,7 @@ def mounted(server, bucket, folder):
 
 
 def stored(server, bucket):
-    """The bucket's keys and sizes as rclone lists them, past the mount's caches."""
+    """The bucket's keys and sizes as rclone lists them, bypassing the mount's caches."""
     lines = (
         Rclone(server).run("lsf", "--recursive", "--files-only", "--format=ps", f"s3:{bucket}").splitlines()
     )
@@ -45,7 +45,7 @@ def stored(server, bucket):
 
 
 def wait_until_stored(server, bucket, sizes):
-    """The mount uploads behind close(2): waits until the bucket holds what was written."""
+    """Waits until the bucket holds the written files: the mount uploads after close(2)."""
     deadline = time.monotonic() + MOUNT_SECONDS_MAX
     while (now := stored(server, bucket)) != sizes:
         assert time.monotonic() < deadline, f"{len(now)} of {len(sizes)} files are there"

@@ -1,4 +1,4 @@
-"""s3fs: S3 as fsspec sees it."""
+"""s3fs: S3 as an fsspec file system."""
 
 import pytest
 import s3fs

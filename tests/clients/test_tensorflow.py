@@ -1,7 +1,7 @@
 """TensorFlow with the S3 file system of tensorflow-io.
 
-That file system reads its settings once per process, so each test is a process of its own, which
-runs one function of tensorflow_work.py.
+That file system reads its settings once per process, so each test is a process of its own, which runs one
+function of tensorflow_work.py.
 """
 
 import pathlib

@@ -1,8 +1,8 @@
-"""HTTP/1.1 as bytes on a socket, or HTTP/2, signed by hand, for tests in which the wire itself matters.
+"""HTTP/1.1 as bytes on a socket, or HTTP/2, signed by hand, for tests of the wire format.
 
-No client library stands between a test and the server: a request is exactly the lines that the
-test gives, an answer is kept with every header line and every interim answer that came before it.
-The signatures are written from AWS's description and share no code with the server.
+No client library is between a test and the server: a request consists of exactly the lines that the test
+gives, and a response is kept with every header line and every interim response that came before it. The
+signatures are implemented from AWS's description and share no code with the server.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class Answer:
     interim: list
 
     def header(self, name):
-        """The one value of a header, or None; a header that came twice fails the test."""
+        """The one value of a header, or None; a repeated header fails the test."""
         values = [value for key, value in self.headers if key.lower() == name.lower()]
         assert len(values) < 2, f"{name} came {len(values)} times: {values}"
         return values[0] if values else None
@@ -47,7 +47,7 @@ class Answer:
 
 
 class Connection:
-    """One connection, over which a test may send pieces at its own pace."""
+    """A connection over which a test may send pieces at its own pace."""
 
     def __init__(self, server):
         host, port = server.host.split(":")
@@ -129,7 +129,7 @@ class Wire:
         )
 
     def send_raw(self, method, target, headers, body=b""):
-        """Sends exactly these header lines and bytes; over HTTP/2 those of them that it has."""
+        """Sends exactly these header lines and bytes; over HTTP/2 only the header lines that it has."""
         if self.http2:
             # Not every environment that signs requests has the package for HTTP/2.
             import http2
@@ -199,7 +199,7 @@ def canonical_headers(lines):
 
 
 def authorization(method, path, query, lines, payload, region=REGION, comma=", "):
-    """The Authorization header of Signature Version 4 over all header lines given."""
+    """The Authorization header of Signature Version 4 over all given header lines."""
     date = next(value for name, value in lines if name.lower() == "x-amz-date")
     block, names = canonical_headers(lines)
     request = "\n".join([method, path, canonical_query(query), block, names, payload])

@@ -1,13 +1,13 @@
-//! Bound buckets: a gateway before an origin, with a proxy between them that does harm.
+//! Remote-backed buckets: a gateway with an origin, and between them a proxy that injects faults.
 //!
-//! - `read_through`: what is read is what the origin has, asked for as seldom as promised;
-//! - `keeping`: what is kept is what the policy engine says;
-//! - `learning`: what becomes of it is told, and moves bounds;
-//! - `lies`: origins with wrong answers, and correct ones with unusual ETags and times;
-//! - `origin_faults`: an origin that is slow, lies, hangs up or is away;
+//! - `read_through`: reads return the origin's objects, with as few requests as promised;
+//! - `keeping`: the policy engine decides which blocks are kept;
+//! - `learning`: the outcomes of copies are recorded and adjust bounds;
+//! - `lies`: origins with wrong responses, and correct ones with unusual ETags and times;
+//! - `origin_faults`: an origin that is slow, wrong, disconnects or is unreachable;
 //! - `ruling`: rules have their effects;
-//! - `write_through`: what is written is at the origin when it is acknowledged, and is what is read;
-//! - `write_back`: what is written is seen here at once, and at the origin in its turn.
+//! - `write_through`: an acknowledged write is at the origin, and reads return it;
+//! - `write_back`: a write is visible here immediately, and at the origin in its order.
 
 mod keeping;
 mod learning;
@@ -27,16 +27,16 @@ use crate::proxy::FaultProxy;
 use crate::s3::{Client, encode, whole};
 use crate::server::{Server, Setup, runtime};
 
-/// The bucket at the origin, and what keys in it begin with that are bound.
+/// The bucket at the origin, and the key prefix in it that is bound.
 const THERE: &str = "lake";
 const PREFIX: &str = "set/";
 /// The bucket here.
 const HERE: &str = "bound";
 const MIB: usize = 1 << 20;
-/// Lengths on both sides of what is sent from memory and what as it comes.
+/// Lengths of bodies that are sent from memory, and of bodies that are streamed.
 const LENGTHS: [usize; 6] = [0, 1, 5_000, 300_000, 3 * MIB, 9 * MIB + 7];
 
-/// An origin, a proxy before it, and a gateway whose bucket is bound to it.
+/// An origin, a proxy in front of it, and a gateway with a bucket that is bound to it.
 struct Bench {
     room: tempfile::TempDir,
     origin: Server,
@@ -46,7 +46,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// With answers of the origin that hold for `ttl`.
+    /// Starts the servers; metadata of the origin stays valid for `ttl`.
     fn new(ttl: &str) -> Self {
         let room = tempfile::tempdir().expect("a directory");
         let origin = Setup::new(room.path().join("origin")).start();
@@ -60,8 +60,8 @@ impl Bench {
         bench
     }
 
-    /// With a bucket of its own beside that, bound to the same in another mode; what an origin says holds for
-    /// an hour, so that what is shown too long is found out.
+    /// Starts the servers with a second bucket, bound to the same prefix in another mode. Metadata of the
+    /// origin stays valid for an hour, so that stale results are detected.
     fn of_mode(bucket: &str, mode: &str) -> Self {
         let bench = Self::new("1h");
         bench.bind(bucket, "1h", mode);
@@ -90,7 +90,7 @@ impl Bench {
         bytes
     }
 
-    /// Requests that reached the proxy since it was last asked.
+    /// Returns the requests that reached the proxy since the last call.
     fn asked(&self) -> Vec<String> {
         let lines = self.proxy.log();
         self.proxy.clear_log();
@@ -102,12 +102,12 @@ impl Bench {
     }
 }
 
-/// What is at the origin under a key here.
+/// Returns the key at the origin of a key here.
 fn there(key: &str) -> String {
     format!("{PREFIX}{key}")
 }
 
-/// The path of a key of a bucket.
+/// Returns the path of a key of a bucket.
 fn path(bucket: &str, key: &str) -> String {
     format!("/{bucket}/{}", key.split('/').map(encode).collect::<Vec<_>>().join("/"))
 }
@@ -116,7 +116,7 @@ fn bytes(id: u64, length: usize) -> Bytes {
     Content { id, length }.bytes()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..1000 {
         if is_so().await {

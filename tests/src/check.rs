@@ -1,9 +1,9 @@
-//! Reads a server that has just started, before anything is written to it, and compares what it finds
-//! with what was promised.
+//! Reads a server that has just started, before anything is written to it, and compares the values it finds
+//! with the promises made before.
 //!
-//! Every thing any client ever touched is read whole: the value must be one of the allowed ones, byte for
-//! byte, under its ETag; LIST must show exactly the objects that GET finds; some are read again by HEAD and
-//! by range. What was found is returned, so that a next round can build on it.
+//! Everything that any client ever touched is read in full: the value must be one of the allowed ones, byte
+//! for byte, under its ETag; LIST must show exactly the objects that GET finds; some objects are read again
+//! by HEAD and by range. The observed values are returned, so that the next round can build on them.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ mod uploads;
 /// The bucket of all crash tests.
 pub(crate) const BUCKET: &str = "crash-tests";
 
-/// What each thing turned out to be.
+/// The observed value of each item.
 pub(crate) type Found = BTreeMap<Thing, Value>;
 
-/// Reads everything and returns it.
+/// Reads everything and returns the observed values.
 ///
 /// # Errors
-/// The promises that were broken, one line each.
+/// The broken promises, one line each.
 pub(crate) async fn check(
     client: &Client,
     history: &History,
@@ -48,7 +48,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Whether there is a bucket to look into.
+    /// Checks the bucket; true if it exists.
     async fn bucket(&mut self) -> bool {
         let allowed = self.history.allowed(&Thing::Bucket, self.at);
         let value = match self.client.list(BUCKET, 1).await {
@@ -149,7 +149,7 @@ impl Reader<'_> {
     }
 }
 
-/// Which allowed value a body is.
+/// Returns the allowed value that has this ETag and body.
 fn matching(allowed: &[Value], etag: &str, body: &[u8]) -> Result<Stored, String> {
     let bodies = allowed.iter().filter_map(|value| match value {
         Value::Present(Some(stored)) => Some(stored),
@@ -168,7 +168,7 @@ fn matching(allowed: &[Value], etag: &str, body: &[u8]) -> Result<Stored, String
     Err(format!("ETag {etag}, {} bytes that claim {claimed:?}; allowed is {}", body.len(), names(allowed)))
 }
 
-/// Values in short, for a report.
+/// Values in short form, for a report.
 fn names(values: &[Value]) -> String {
     let name = |value: &Value| match value {
         Value::Absent => "absent".to_owned(),
@@ -181,7 +181,7 @@ fn names(values: &[Value]) -> String {
     format!("[{}]", values.iter().map(name).collect::<Vec<_>>().join(", "))
 }
 
-/// A 404 of an upload is an answer, any other failure is not.
+/// A 404 for an upload is a valid response; any other failure is an error.
 fn presence<T>(result: &Result<T, Failure>) -> Result<Value, String> {
     match result {
         Ok(_) => Ok(Value::Present(None)),

@@ -1,7 +1,7 @@
-//! S3 clients written in Rust, as their users set them up: the AWS SDK and `object_store`.
+//! S3 clients written in Rust, configured as their users configure them: the AWS SDK and `object_store`.
 //!
-//! Each stores and reads back the same load over HTTP and, smaller, over HTTPS with a certificate that
-//! it was told to trust. Clients written in Python, and programs, are tested in `tests/clients`.
+//! Each client stores and reads back the same load over HTTP and, smaller, over HTTPS with a certificate that
+//! it is configured to trust. Clients written in Python, and programs, are tested in `tests/clients`.
 
 mod aws_sdk;
 mod object_store;
@@ -11,7 +11,7 @@ use crate::server::{Server, Setup};
 
 const MIB: usize = 1 << 20;
 
-/// How much one client stores and reads back.
+/// Amount of data that one client stores and reads back.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     large_bytes: usize,
@@ -23,7 +23,7 @@ impl Load {
         Content { id: 1, length: self.large_bytes }
     }
 
-    /// Keys and bodies of many small objects: nested names, sizes from nothing to some KiB.
+    /// Keys and bodies of many small objects: nested names, sizes from 0 bytes to some KiB.
     fn small(self) -> impl Iterator<Item = (String, Content)> {
         (0..self.small_objects).map(|number| {
             let length = usize::try_from(number * 37 % 4096).expect("small");
@@ -32,11 +32,11 @@ impl Load {
     }
 }
 
-/// A running server and how a client reaches it.
+/// A running server and the address at which a client reaches it.
 struct Endpoint {
     server: Server,
     url: String,
-    /// PEM of the certificate to trust; none over HTTP.
+    /// PEM of the certificate to trust; `None` over HTTP.
     certificate: Option<String>,
     load: Load,
     _dir: tempfile::TempDir,
@@ -66,7 +66,7 @@ impl Endpoint {
         Self { url: format!("https://{}", server.s3), server, certificate, load, _dir: dir }
     }
 
-    /// Stops the server, which must end cleanly.
+    /// Stops the server; panics unless it exits cleanly.
     fn stop(self) {
         self.server.stop();
     }

@@ -1,7 +1,7 @@
-//! Object bodies that say who they are.
+//! Self-describing object bodies.
 //!
-//! A body is decided by its id and length alone, so a reader can tell a whole one from a torn or
-//! misplaced one without keeping a copy: the first 16 bytes name id and length, the rest follows.
+//! A body is determined by its id and length alone, so a reader can distinguish an intact body from a torn or
+//! misplaced one without a copy: the first 16 bytes hold id and length, and the rest is derived from them.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use md5::{Digest, Md5};
 
 use crate::seed::mix;
 
-/// Bodies of at least this length differ whenever their names do.
+/// Two bodies of at least this many bytes differ if their ids or lengths differ.
 pub(crate) const CLAIM_BYTES: usize = 16;
 
-/// The name of a body: what (key, version) wrote it, and how long it is.
+/// Identity of a body: the id of the write (key and version) that produced it, and its length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Content {
     pub(crate) id: u64,
@@ -34,14 +34,15 @@ impl Content {
         Bytes::from(out)
     }
 
-    /// Which content a body claims to be; none for one too short to say.
+    /// The content that a body claims to be; `None` for a body shorter than 16 bytes.
     pub(crate) fn claimed_by(body: &[u8]) -> Option<Self> {
         let id = u64::from_le_bytes(body.get(..8)?.try_into().ok()?);
         let length = u64::from_le_bytes(body.get(8..16)?.try_into().ok()?);
         Some(Self { id, length: usize::try_from(length).ok()? })
     }
 
-    /// Why `body` is not this content, in words for a failure report.
+    /// Describes the difference between `body` and this content, for a failure report; `None` if they are
+    /// equal.
     pub(crate) fn difference(self, body: &[u8]) -> Option<String> {
         let expected = self.bytes();
         if expected == body {
@@ -60,7 +61,7 @@ impl Content {
         hex(&Md5::digest(self.bytes()))
     }
 
-    /// The ETag of a completed upload whose parts are these: MD5 of MD5s, then the number of parts.
+    /// The ETag of a completed upload with these parts: the MD5 of the MD5s, then the number of parts.
     pub(crate) fn etag_of_parts(parts: &[Self]) -> String {
         let mut all = Md5::new();
         for part in parts {
@@ -84,7 +85,7 @@ mod tests {
     use super::Content;
 
     #[test]
-    fn a_body_is_recognised_and_a_torn_one_is_told_apart() {
+    fn a_body_is_recognised_and_a_torn_body_is_detected() {
         let content = Content { id: 42, length: 5000 };
         let mut body = content.bytes().to_vec();
         assert_eq!(Content::claimed_by(&body), Some(content));

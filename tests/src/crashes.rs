@@ -2,12 +2,13 @@
 //!
 //! - `sigkill`: rounds of `kill -9` at random moments under load, on one directory;
 //! - `recorded`: load on a recording file system, over several lives of the server;
-//! - `states`: the real recovery on what a power cut leaves of a recording;
-//! - `power_loss`: a thousand such states, all of which must keep every promise;
-//! - `controls`: the same with a class of syncs left out, each of which must be found;
-//! - `faults`: one failing call each;
-//! - `foreign`: others write at an origin meanwhile: what is read is one version, and not too old;
-//! - `tiers`: `kill -9` while bytes move between tiers, stores and origins that fail now and then.
+//! - `states`: the real recovery on the states that a power cut leaves of a recording;
+//! - `power_loss`: a thousand such states, and every promise must be kept in each;
+//! - `controls`: the same with one class of syncs left out; each omission must be detected;
+//! - `faults`: one failing call per test;
+//! - `foreign`: other clients write at an origin meanwhile: each read returns one version, at most as old as
+//!   the TTL allows;
+//! - `tiers`: `kill -9` while bytes move between tiers, upstreams and origins that fail now and then.
 
 mod classes;
 mod controls;
@@ -21,8 +22,8 @@ mod tiers;
 
 use crate::server::runtime;
 
-/// A runtime for one test: two threads, as many as the machine of CI has cores.
-/// A directory in memory where there is one: recovery is tested for what it does, not for the disk's speed.
+/// A directory in memory (`/dev/shm`) if there is one: the tests check the result of recovery, not the speed
+/// of the disk.
 pub(crate) fn directory_in_memory() -> tempfile::TempDir {
     let shared = std::path::Path::new("/dev/shm");
     let builder = || {

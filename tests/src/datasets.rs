@@ -1,12 +1,12 @@
-//! Datasets and the jobs that are done with them: a gateway before an origin, with a proxy between them that
-//! counts and does harm.
+//! Datasets and their jobs: a gateway with an origin, and between them a proxy that counts requests and
+//! injects faults.
 //!
-//! - `warming`: what is warmed is read without the origin, also after a crash midway; and goes when it is let
-//!   go of;
-//! - `controls`: one job at a time, an end before its time, the clock, pins, and what is refused;
-//! - `syncing`: imports from several sources, again and again, also after a crash midway;
-//! - `native`: datasets of our own buckets;
-//! - `migrating`: bound buckets that are moved to another upstream.
+//! - `warming`: a warmed dataset is read without the origin, also after a crash during the job, until it is
+//!   cleared;
+//! - `controls`: one job at a time, cancellation, schedules, pins, and refused commands;
+//! - `syncing`: repeated imports from several sources, also after a crash during the job;
+//! - `native`: datasets of local buckets;
+//! - `migrating`: remote-backed buckets that are moved to another upstream.
 
 mod controls;
 mod migrating;
@@ -24,14 +24,14 @@ use crate::proxy::{FaultProxy, Rule};
 use crate::s3::{Client, whole};
 use crate::server::{Server, Setup, runtime};
 
-/// The buckets at the origin: the second one is another upstream.
+/// Buckets at the origin. The second belongs to another upstream.
 const THERE: &str = "lake";
 const POND: &str = "pond";
-/// The bucket here, bound to the first.
+/// The remote-backed bucket here, bound to the first.
 const HERE: &str = "bound";
 const MIB: usize = 1 << 20;
 
-/// An origin, a proxy before it, and a gateway whose bucket is bound to it.
+/// An origin, a proxy in front of it, and a gateway with a bucket that is bound to it.
 struct Bench {
     _room: tempfile::TempDir,
     origin: Server,
@@ -45,7 +45,7 @@ impl Bench {
         Self::with(|setup| setup)
     }
 
-    /// With other settings of the gateway.
+    /// Starts the servers with changed settings of the gateway.
     fn with(change: impl FnOnce(Setup) -> Setup) -> Self {
         let room = tempfile::tempdir().expect("a directory");
         let origin = Setup::new(room.path().join("origin")).start();
@@ -84,7 +84,7 @@ impl Bench {
         bytes
     }
 
-    /// Kills the gateway and starts it again, before a proxy with these rules.
+    /// Kills the gateway and restarts it behind a proxy with these rules.
     fn crash(&mut self, rules: Vec<Rule>) {
         self.gateway.as_mut().expect("it runs").kill();
         self.gateway = None;
@@ -92,14 +92,14 @@ impl Bench {
         self.gateway = Some(self.setup.start());
     }
 
-    /// What a command answers, which must do what it is asked.
+    /// Runs a command, which must succeed, and returns its output.
     fn done(&self, words: &[&str]) -> Value {
         let (said, status) = self.setup.command(&[&["--output", "json", "--yes"], words].concat());
         assert_eq!(status, Some(0), "{words:?}: {said}");
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words:?}: {error}: {said}"))
     }
 
-    /// What a command says that must fail so.
+    /// Runs a command, which must fail with this exit status and a message that contains `what`.
     fn refused(&self, words: &[&str], status: i32, what: &str) {
         let (said, found) = self.setup.command(words);
         assert!(found == Some(status) && said.contains(what), "{words:?}: {found:?} {said}");
@@ -109,7 +109,7 @@ impl Bench {
         self.done(&["job", "show", &id.to_string()])
     }
 
-    /// Requests of this method that reached the proxy since it was last asked.
+    /// Returns the requests that contain `part` and reached the proxy since the last call.
     fn asked(&self, part: &str) -> Vec<String> {
         let lines = self.proxy.log();
         self.proxy.clear_log();
@@ -118,12 +118,12 @@ impl Bench {
     }
 }
 
-/// The number of a job that was answered.
+/// Returns the id of a job.
 fn id_of(job: &Value) -> u64 {
     job["id"].as_u64().unwrap_or_else(|| panic!("a job: {job}"))
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..1500 {
         if is_so() {

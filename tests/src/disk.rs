@@ -1,8 +1,8 @@
-//! A small file system in memory: what programs see while their changes are recorded.
+//! A small file system in memory: the view of programs while their changes are recorded.
 //!
-//! This is the *live* view (every change visible at once, as the page cache shows it); what survives a
-//! power cut is decided later, from the recording, by `power_cut`. One call can be made to fail once
-//! (`Fault`): a failed write changes nothing, a failed sync makes what was unsynced undecided for good.
+//! This is the *live* view (every change is visible immediately, as the page cache shows it); `power_cut`
+//! decides later, from the recording, which changes survive a power cut. One call can be made to fail once
+//! ([`Fault`]): a failed write changes nothing; a failed sync leaves the unsynced data permanently undecided.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) enum Call {
     Sync,
 }
 
-/// One EIO: the first `call` on a path that `matches`, after `skip` others.
+/// An EIO: the first `call` on a path that `matches`, after `skip` others.
 pub(crate) struct Fault {
     pub(crate) call: Call,
     pub(crate) matches: fn(&str) -> bool,
@@ -46,11 +46,11 @@ struct Node {
     body: Body,
     mode: u32,
     links: u32,
-    /// Where it was last named; a hard link's other names do not matter to us.
+    /// Parent directory and name given to the inode last; other names of a hard link do not matter here.
     home: (Ino, Arc<str>),
 }
 
-/// What `stat` shows.
+/// The attributes that `stat` shows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
     pub(crate) ino: Ino,
@@ -66,9 +66,9 @@ pub(crate) struct Disk {
     ino_next: Ino,
     recording: Recording,
     fault: Option<Fault>,
-    /// How long each read and each sync takes.
+    /// Duration of each read and each sync.
     delay: Duration,
-    /// Paths of the calls that were failed, for the tests to see that theirs happened.
+    /// Paths of the calls that were failed, so that tests can check that their fault occurred.
     failed: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ impl Disk {
         Self { nodes, ino_next: ROOT + 1, recording, fault: None, delay: Duration::ZERO, failed: Vec::new() }
     }
 
-    /// A disk on which all of `tree` is, synced: the recording begins with how it came there.
+    /// A disk that contains all of `tree`, synced: the recording begins with the events that created it.
     pub(crate) fn holding(tree: &Tree) -> Self {
         let mut disk = Self::new();
         let mut copies = HashMap::from([(ROOT, ROOT)]);
@@ -119,7 +119,7 @@ impl Disk {
         &self.recording
     }
 
-    /// Makes each read and each sync take this long from now on.
+    /// Makes each read and each sync take `delay` from now on.
     pub(crate) const fn slow_down(&mut self, delay: Duration) {
         self.delay = delay;
     }
@@ -149,7 +149,7 @@ impl Disk {
         self.directory(dir)?.get(name).copied().ok_or(libc::ENOENT)
     }
 
-    /// Names of a directory, with whether each is a directory.
+    /// Entries of a directory: name, inode, and true if the entry is a directory.
     pub(crate) fn list(&self, dir: Ino) -> Result<Vec<(Arc<str>, Ino, bool)>, Errno> {
         let entry = |(name, ino): (&Arc<str>, &Ino)| {
             let directory = matches!(self.nodes.get(ino).map(|n| &n.body), Some(Body::Directory(_)));
@@ -158,7 +158,7 @@ impl Disk {
         Ok(self.directory(dir)?.iter().map(entry).collect())
     }
 
-    /// The path of an inode from the root, without a leading slash; the root's is empty.
+    /// The path of an inode from the root, without a leading slash; the root's path is empty.
     pub(crate) fn path(&self, ino: Ino) -> String {
         let mut parts = Vec::new();
         let mut at = ino;
@@ -201,7 +201,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Unlink or rmdir. The body stays for those who have it open.
+    /// Unlink or rmdir. The body stays for processes that have it open.
     pub(crate) fn remove(&mut self, dir: Ino, name: &str, directory: bool) -> Result<(), Errno> {
         let ino = self.lookup(dir, name)?;
         match (&self.node(ino)?.body, directory) {
@@ -265,7 +265,7 @@ impl Disk {
         Ok(())
     }
 
-    /// `fallocate`: grows the file unless `keep_size`, zeroes the range when `zero`.
+    /// `fallocate`: grows the file unless `keep_size`, zeroes the range if `zero`.
     pub(crate) fn allocate(
         &mut self,
         ino: Ino,

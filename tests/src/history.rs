@@ -1,16 +1,18 @@
-//! What clients asked for and what they were promised, and which states keep every promise.
+//! The operations that clients sent and the responses they received, and the states that keep every promise.
 //!
-//! Each act (a PUT, a delete, a part, a complete) is noted before it is sent and again when its answer
-//! came. From that follows, for any moment, the set of values a thing may have:
+//! Each operation (a PUT, a delete, a part, a complete) is recorded before it is sent and again when its
+//! response arrived. From that follows, for any moment, the set of values that an item may have:
 //!
-//! - an act that was not yet sent had no effect;
-//! - an act that was acknowledged took effect, unless a later one replaced it: one that was *sent* after
-//!   this one was acknowledged, and acknowledged itself;
-//! - an act without an answer may or may not have taken effect, now or at any time before the server died;
-//! - acts that overlap took effect in any order.
+//! - an operation that was not yet sent had no effect;
+//! - an operation that was acknowledged took effect, unless a later one replaced it: one that was *sent*
+//!   after this one was acknowledged, and that was acknowledged itself;
+//! - an operation without a response may or may not have taken effect, now or at any time before the server
+//!   died;
+//! - operations that overlap took effect in any order.
 //!
-//! Moments are counted twice: `order` is the order of the notes themselves, `position` is how much of a
-//! recording had happened, so that a power cut in the middle of it knows what was promised by then.
+//! Moments have two coordinates: `order` is the order of the entries in this history; `position` is the
+//! number of events in the recording at that moment, so that a power cut in the middle of the recording can
+//! be compared with the promises made by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -22,7 +24,7 @@ use crate::content::Content;
 
 mod tests;
 
-/// What can be written and lost.
+/// An item that can be written and lost.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Thing {
     Bucket,
@@ -64,11 +66,11 @@ impl Stored {
     }
 }
 
-/// What a thing may be.
+/// A value that an item may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Absent,
-    /// There, with a body; a bucket or an upload has none.
+    /// Present, with a body; a bucket or an upload has no body.
     Present(Option<Stored>),
 }
 
@@ -84,39 +86,40 @@ struct Act {
     value: Value,
     sent: Stamp,
     acknowledged: Option<Stamp>,
-    /// When its server was known to be dead: without an answer by then, it happened before or never.
+    /// The moment when the server was known to be dead: without a response by then, the operation took effect
+    /// before or never.
     died: Option<Stamp>,
-    /// Of the end of an upload by a complete: the act that made the object, which happens with it or not
-    /// at all.
+    /// For the end of an upload by a complete: the operation that created the object, which takes effect
+    /// together with this one or not at all.
     made: Option<usize>,
 }
 
 impl Act {
-    /// Whether it may have had an effect by `at`. What changes nothing on the disk, as showing a value,
-    /// begins and ends at one position.
+    /// True if the operation may have had an effect by `at`. An operation that changes nothing on the disk,
+    /// such as the observation of a value, begins and ends at one position.
     fn counts(&self, at: usize) -> bool {
         self.sent.position < at || self.acknowledged.is_some_and(|stamp| stamp.position <= at)
     }
 }
 
-/// A complete that was sent: the upload is gone and the object made, or neither.
+/// A complete that was sent: the upload is gone and the object exists, or neither.
 #[derive(Debug)]
 pub(crate) struct Complete {
     pub(crate) upload: Thing,
     pub(crate) object: Thing,
     pub(crate) value: Value,
-    /// Something else was sent for the same key that may have replaced the object since.
+    /// True if another operation was sent for the same key that may have replaced the object since.
     pub(crate) contested: bool,
 }
 
-/// Names an act until its answer comes.
+/// Identifies an operation until its response arrives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActId(usize);
 
-/// How much of a recording has happened; for a history without one, everything always has.
+/// Returns the current position in a recording; constant for a history without a recording.
 pub(crate) type Clock = Box<dyn Fn() -> usize + Send + Sync>;
 
-/// All acts of one data directory.
+/// All operations on one data directory.
 pub(crate) struct History {
     clock: Clock,
     notes: Mutex<Notes>,
@@ -129,7 +132,7 @@ struct Notes {
     acts: Vec<Act>,
 }
 
-/// The moment that sees everything noted so far.
+/// The moment after all operations recorded so far.
 pub(crate) const NOW: usize = usize::MAX;
 
 impl History {
@@ -142,7 +145,7 @@ impl History {
         Stamp { order: notes.order, position: (self.clock)() }
     }
 
-    /// Notes that an act is about to be sent.
+    /// Records that an operation is about to be sent.
     pub(crate) fn send(&self, thing: Thing, value: Value) -> ActId {
         let mut notes = self.notes.lock().expect("no panic while held");
         let sent = self.stamp(&mut notes);
@@ -150,7 +153,7 @@ impl History {
         ActId(notes.acts.len() - 1)
     }
 
-    /// Notes that a complete is about to be sent: acts on the object and on the upload.
+    /// Records that a complete is about to be sent: one operation on the object and one on the upload.
     pub(crate) fn send_complete(&self, upload: Thing, object: Thing, value: Value) -> [ActId; 2] {
         let object = self.send(object, value);
         let end = self.send(upload, Value::Absent);
@@ -158,7 +161,7 @@ impl History {
         [object, end]
     }
 
-    /// Every complete that had been sent by `at`.
+    /// Every complete that was sent by `at`.
     pub(crate) fn completes(&self, at: usize) -> Vec<Complete> {
         let notes = self.notes.lock().expect("no panic while held");
         let complete = |end: &Act| {
@@ -173,7 +176,7 @@ impl History {
         notes.acts.iter().filter(|act| act.counts(at)).filter_map(complete).collect()
     }
 
-    /// Notes that an act's answer came: from here on it is promised.
+    /// Records that the response of an operation arrived: from here on its effect is promised.
     pub(crate) fn acknowledge(&self, act: ActId) {
         let mut notes = self.notes.lock().expect("no panic while held");
         let stamp = self.stamp(&mut notes);
@@ -181,18 +184,18 @@ impl History {
         self.answers.send_modify(|answers| *answers += 1);
     }
 
-    /// Answers that came so far, to read or to wait for.
+    /// Number of responses so far, to read or to wait for.
     pub(crate) fn answers(&self) -> watch::Receiver<usize> {
         self.answers.subscribe()
     }
 
-    /// Positions at which clients got their answers: where a missing sync shows.
+    /// Positions at which clients received their responses: the positions at which a missing sync shows.
     pub(crate) fn answer_positions(&self) -> Vec<usize> {
         let notes = self.notes.lock().expect("no panic while held");
         notes.acts.iter().filter_map(|act| act.acknowledged).map(|stamp| stamp.position).collect()
     }
 
-    /// Everything any act up to `at` touched, uploads and parts after objects.
+    /// Every item that an operation up to `at` touched, uploads and parts after objects.
     pub(crate) fn things(&self, at: usize) -> BTreeSet<Thing> {
         let notes = self.notes.lock().expect("no panic while held");
         notes.acts.iter().filter(|act| act.counts(at)).map(|act| act.thing.clone()).collect()
@@ -220,8 +223,8 @@ impl History {
         values
     }
 
-    /// Notes what a server showed that was started after another one died: what had no answer is decided,
-    /// and what was shown once may not be lost later.
+    /// Records the values shown by a server that was started after another one died: operations without a
+    /// response are decided, and a value that was shown once may not be lost later.
     pub(crate) fn observe(&self, found: &BTreeMap<Thing, Value>) {
         let open = |thing: &Thing| self.allowed(thing, NOW).len() > 1;
         let decided: Vec<_> = found.iter().filter(|(thing, _)| open(thing)).collect();
@@ -236,14 +239,15 @@ impl History {
         }
     }
 
-    /// The history of a disk that a power cut at `at` left: what was promised by then was promised
-    /// before its recording begins, what had no answer is still open.
+    /// The history of the disk that a power cut at `at` left: operations acknowledged by then were promised
+    /// before the new recording begins; operations without a response are still undecided.
     pub(crate) fn after_cut(&self, at: usize, clock: Clock) -> Self {
         let notes = self.notes.lock().expect("no panic while held");
         let past = |stamp: Stamp| Stamp { position: 0, ..stamp };
         let kept = |stamp: &Stamp| stamp.position <= at;
         let acts = notes.acts.iter().map(|act| {
-            // What was sent later has not happened at all: kept in place, so that indexes stay true.
+            // Operations sent after the cut have not happened. Their entries stay in place, so that indexes
+            // stay valid.
             let unsent = act.sent.position >= at;
             Act {
                 sent: if unsent { Stamp { position: NOW, ..act.sent } } else { past(act.sent) },
@@ -256,7 +260,7 @@ impl History {
         Self { clock, notes: Mutex::new(notes), answers: watch::Sender::new(0) }
     }
 
-    /// Forgets how a thing came to be: a crash is over and this is what was found.
+    /// Replaces the operations by the values found after a crash.
     pub(crate) fn settle(&self, found: impl IntoIterator<Item = (Thing, Value)>) {
         let mut notes = self.notes.lock().expect("no panic while held");
         notes.acts.clear();

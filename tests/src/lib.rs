@@ -1,23 +1,23 @@
-//! mlgw from outside: crashes, limits and clients, against the shipped binary.
+//! Black-box tests of the shipped mlgw binary: crashes, limits and clients.
 //!
-//! Nothing here links an engine crate: every test starts the program that users start (`MLGW_BIN`, or the
-//! release build) and speaks S3 to it, so what is tested is what is shipped. One test binary, grouped in
-//! modules:
+//! No test links an engine crate: every test starts the program that users start (`MLGW_BIN`, or the release
+//! build) and speaks S3 to it, so that the shipped binary is tested. All tests are in one test binary,
+//! grouped in modules:
 //!
 //! - `disk`, `mount`, `recording`: a FUSE file system in memory that records every change and sync;
-//! - `power_cut`: what a power cut may leave of a recording, by seed;
+//! - `power_cut`: the states that a power cut may leave of a recording, chosen by seed;
 //! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
-//! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
+//! - `history`, `workload`, `check`: the promises made to clients, and checks that the server keeps them;
 //! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `policies`, `store`, `strangers`, `tiers`:
 //!   the tests themselves;
-//! - `steps`: the runner of all tests, itself tested with stand-ins;
+//! - `steps`: tests of the test runner, with stand-ins;
 //! - `clients`: S3 clients written in Rust;
-//! - `proxy`: stands before an origin and does harm by rules; also a program, `mlgw-fault-proxy`, for
+//! - `proxy`: a proxy before an origin that injects faults by rules; also a program, `mlgw-fault-proxy`, for
 //!   benchmarks;
-//! - `slow_disk`: a directory mounted once more, as slow as one spindle; a program, `mlgw-slow-disk`, for
-//!   benchmarks.
+//! - `slow_disk`: a pass-through mount of a directory, as slow as one spindle; also a program,
+//!   `mlgw-slow-disk`, for benchmarks.
 //!
-//! Randomness comes from `seed` alone and every test prints the seed it ran with.
+//! Randomness comes from `seed` alone, and every test prints the seed it ran with.
 
 #[cfg(test)]
 mod bound;

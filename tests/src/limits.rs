@@ -1,19 +1,19 @@
-//! Limits for real: a full disk, little memory, many connections, one directory.
+//! Resource limits on a real server: a full disk, little memory, many connections, one directory.
 //!
-//! - `compaction`: space comes back while clients write, read and dawdle;
-//! - `disk_full`: a 256 MiB file system filled to refusal;
+//! - `compaction`: space is reclaimed while clients write, read and stall;
+//! - `disk_full`: a 256 MiB file system that is filled until writes are refused;
 //! - `memory`: 512 MiB of memory under thousands of slow uploads and idle connections;
 //! - `readers`: 512 MiB under thousands of clients that do not read;
-//! - `pace`: a minimum rate, both ways;
+//! - `pace`: a minimum transfer rate in both directions;
 //! - `complete`: completing a large upload writes almost nothing;
-//! - `quotas`: what buckets and access keys may hold;
-//! - `lengths`: bodies that end with their stream, over HTTP/2;
+//! - `quotas`: quotas of buckets and access keys;
+//! - `lengths`: bodies without a length over HTTP/2;
 //! - `one_server`: a second server on one directory is refused;
 //! - `drain`: requests in flight finish before a stop;
-//! - `heads`: how large the head of a request may be, over HTTP/2;
-//! - `refused`: requests refused while their bodies are under way;
-//! - `listeners`: silent crowds, half-sent requests, more connections than files;
-//! - `small_memory`: the least memory, and load within it.
+//! - `heads`: the maximum size of a request's head over HTTP/2;
+//! - `refused`: requests that are refused while their bodies are in transit;
+//! - `listeners`: many silent connections, incomplete requests, more connections than open files;
+//! - `small_memory`: the minimum memory, and load within it.
 
 mod cgroup;
 mod compaction;
@@ -37,7 +37,8 @@ use crate::server::runtime;
 /// The bucket of these tests.
 const BUCKET: &str = "limits";
 
-/// The build's own disk: `/tmp` may be memory, whose pages cannot be written back and count no bytes.
+/// Returns a directory on the build's own disk. `/tmp` may be memory, whose pages cannot be written back
+/// and are counted in no disk statistics.
 fn on_disk() -> std::path::PathBuf {
     crate::server::binary().parent().expect("the binary lies in a directory").to_owned()
 }

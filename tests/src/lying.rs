@@ -1,8 +1,8 @@
-//! An origin with wrong answers, for tests: an S3 store in memory that is wrong in one way at a time; and
-//! correct ones whose ETags or times are unusual.
+//! A test origin with wrong responses: an S3 store in memory that has one fault at a time, or none and
+//! unusual ETags or times.
 //!
-//! It implements as much of S3 as a bound bucket needs, over HTTP/1.1, with a thread for each connection. The
-//! test that started it can read what it really has. Nothing is kept on disk.
+//! It implements the part of S3 that a remote-backed bucket uses, over HTTP/1.1, with a thread for each
+//! connection. The test that started it can read the stored objects directly. Nothing is kept on disk.
 
 mod answers;
 mod http;
@@ -27,7 +27,7 @@ pub(crate) struct LyingOrigin {
     shared: Arc<Shared>,
 }
 
-/// What its threads share.
+/// State that the threads share.
 struct Shared {
     store: Mutex<Store>,
 }
@@ -39,7 +39,7 @@ impl Shared {
 }
 
 impl LyingOrigin {
-    /// Starts one with this manner. It answers truthfully.
+    /// Starts an origin with this naming scheme. It responds correctly.
     pub(crate) fn start(manner: Manner) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let addr = listener.local_addr().expect("bound");
@@ -54,39 +54,39 @@ impl LyingOrigin {
         Self { addr, shared }
     }
 
-    /// From now on it lies in this way, or not at all.
+    /// Sets the fault for further responses, or none.
     pub(crate) fn lie(&self, lie: Option<Lie>) {
         let mut store = self.shared.store();
         (store.lie, store.lies_told) = (lie, 0);
     }
 
-    /// How often it has lied since lying was switched on.
+    /// Returns the number of wrong responses since the fault was set.
     pub(crate) fn lies_told(&self) -> usize {
         self.shared.store().lies_told
     }
 
-    /// What it really has.
+    /// Returns the stored bytes of a key.
     pub(crate) fn get(&self, key: &str) -> Option<Bytes> {
         self.shared.store().objects.get(key).map(|object| object.bytes.clone())
     }
 
-    /// Puts an object there, past everybody.
+    /// Stores an object directly, without a request.
     pub(crate) fn put(&self, key: &str, bytes: Bytes) {
         self.shared.store().put(key, bytes, Vec::new(), None);
     }
 
-    /// The keys of uploads that have not ended, with their ids.
+    /// Returns the keys of open uploads, with their ids.
     pub(crate) fn uploads(&self) -> Vec<(String, String)> {
         let store = self.shared.store();
         store.uploads.iter().map(|(id, upload)| (upload.key.clone(), id.clone())).collect()
     }
 
-    /// Begins an upload there, past everybody.
+    /// Creates an upload directly, without a request.
     pub(crate) fn begin_upload(&self, key: &str) -> String {
         self.shared.store().begin(key, Vec::new())
     }
 
-    /// Requests and bytes of bodies that it answered since the last call: `GET bytes=0-9`, and so on.
+    /// Returns the requests (as `GET bytes=0-9`) and the body bytes of responses since the last call.
     pub(crate) fn take_log(&self) -> (Vec<String>, u64) {
         let mut store = self.shared.store();
         (std::mem::take(&mut store.log), std::mem::take(&mut store.sent_bytes))

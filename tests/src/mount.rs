@@ -1,7 +1,7 @@
-//! `disk` as a mounted FUSE file system, for a server to put its whole data directory on.
+//! `disk` as a mounted FUSE file system, on which a server can put its whole data directory.
 //!
-//! Files are opened with direct I/O: every `write` and `fsync` of the program arrives here as one call,
-//! in order, nothing waits in the kernel's page cache, and every `read` can be made to fail.
+//! Files are opened with direct I/O: every `write` and `fsync` of the program arrives here as one call, in
+//! order. No data waits in the kernel's page cache, and every `read` can be made to fail.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ impl Mount {
         Self::of(Disk::new())
     }
 
-    /// A mount of a disk that may hold something already.
+    /// Mounts a disk that may have content already.
     pub(crate) fn of(disk: Disk) -> Self {
         let dir = tempfile::tempdir().expect("a mount point");
         let disk = Arc::new(Mutex::new(disk));
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("mlgw-recording".to_owned())];
-        // One request may wait for nothing of ours, so two threads are enough for two cores.
+        // No request waits for another request of ours, so two threads suffice for two cores.
         config.n_threads = Some(2);
         let session = fuser::spawn_mount(calls::Calls::new(disk.clone()), dir.path(), &config)
             .expect("mounting needs /dev/fuse, and root or fusermount3 (package fuse3)");
@@ -47,7 +47,7 @@ impl Mount {
         self.disk.lock().expect("the file system never panics")
     }
 
-    /// The disk, shared: for a history that marks positions in its recording.
+    /// Returns the shared disk, for a history that marks positions in its recording.
     pub(crate) fn shared_disk(&self) -> Arc<Mutex<Disk>> {
         self.disk.clone()
     }

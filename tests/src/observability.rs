@@ -1,7 +1,7 @@
-//! What a server tells of itself: metrics, logs, traces, status, and the alerts over them.
+//! Observability of a server: metrics, logs, traces, status, and the alerts over them.
 //!
-//! - `alerts`: every alert of deploy/ fires, once its state is brought about, and none does before;
-//! - `scrape`: what Prometheus would read;
+//! - `alerts`: every alert of deploy/ fires once its state is reached, and none fires before;
+//! - `scrape`: the metrics that Prometheus would read;
 //! - `promtool`: Prometheus's own evaluation of rules;
 //! - `access_log`, `traces`: single requests, in a file and at a collector;
 //! - `commands`: `mlgw status`, `mlgw top`, and commands about buckets and objects.

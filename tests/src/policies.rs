@@ -1,16 +1,17 @@
-//! `mlgw policy …`, `mlgw trace …` and `mlgw workload …`: what they say and the status they end with.
+//! The commands `mlgw policy …`, `mlgw trace …` and `mlgw workload …`: their output and exit status.
 //!
-//! - `acting`: what rules do with objects at rest;
-//! - `compressing`: rules that compress, seen from outside;
-//! - `deleting`: what rules may not delete;
-//! - `documented`: each example of the documentation does something;
+//! - `acting`: the effects of rules on objects at rest;
+//! - `compressing`: rules that compress, as clients see them;
+//! - `deleting`: objects that rules must not delete;
+//! - `documented`: each example of the documentation has an effect;
 //! - `examining`: schema, validate and test;
-//! - `kitchen`: a gateway before an origin, to try policies on;
-//! - `recipes`: each of them does something;
+//! - `kitchen`: a gateway with an origin, on which policies are tried;
+//! - `recipes`: each recipe has an effect;
 //! - `rehearsing`: import and simulate;
-//! - `running`: what a server runs, and how that is changed;
-//! - `wide`: what rules say of more than one object, and plans and trials over the admin API;
-//! - `workloads`: who reads what, what was told of it, and what that makes of an object.
+//! - `running`: the running policy of a server, and its changes;
+//! - `wide`: rules about more than one object, and plans and trials over the admin API;
+//! - `workloads`: readers and their datasets, access plans, and the facts about an object that follow from
+//!   them.
 
 mod acting;
 mod compressing;
@@ -28,7 +29,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Output, what was said beside it, and the status.
+/// Standard output, standard error and exit status of a command.
 struct Said {
     out: String,
     error: String,
@@ -36,7 +37,7 @@ struct Said {
 }
 
 impl Said {
-    /// The document that was answered.
+    /// Returns the output, parsed as JSON.
     fn document(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{}{}", self.out, self.error))
     }

@@ -1,22 +1,22 @@
-//! What a power cut may leave of a recording.
+//! The states that a power cut may leave of a recording.
 //!
 //! The model is harsher than any one file system, so that passing it is a statement about all of them:
 //!
 //! - **Data.** `fsync` and `fdatasync` make every earlier write and size change of that file durable, and
-//!   nothing else: not its name. Each later write is kept, dropped or torn at 512-byte sectors, each
-//!   by itself, in any order; a dropped one may still have grown the file (zeros).
-//! - **A failed sync** settles what was unsynced by chance there and then: the kernel marks those pages
-//!   clean, and no later sync of that file writes them.
-//! - **Names.** Create, link, unlink, mkdir, rmdir and rename are durable once their directory is
-//!   synced; before that each is kept or lost by itself. A rename is atomic: the old name or the new one,
-//!   durable with a sync of the directory it went to. A file without a name is gone, synced or not, and
-//!   a directory that lost its name takes all below it along.
-//! - **One order is kept**: a rename does not reach the disk before earlier changes of the directory it
-//!   goes to (`names` says why).
+//!   nothing else: not its name. Each later write is kept, dropped or torn at 512-byte sectors, independently
+//!   and in any order; a dropped write may still have grown the file (zeros).
+//! - **A failed sync** decides the unsynced data at random at that point: the kernel marks those pages clean,
+//!   and no later sync of that file writes them.
+//! - **Names.** Create, link, unlink, mkdir, rmdir and rename are durable once their directory is synced;
+//!   before that each is kept or lost independently. A rename is atomic: the old name or the new one, durable
+//!   with a sync of the destination directory. A file without a name is gone, synced or not, and a directory
+//!   that lost its name takes all entries below it along.
+//! - **One order is kept**: a rename does not reach the disk before earlier changes of its destination
+//!   directory (`names` gives the reason).
 //! - **Kind and permissions** of a file are durable with its name.
 //!
-//! A `Cut` (position, style, seed) decides a state completely. The position may be anywhere, and is often
-//! the moment when a client got its answer, since that is when a missing sync shows.
+//! A [`Cut`] (position, style, seed) determines a state completely. Any position is possible; often it is the
+//! moment when a client received its response, since a missing sync shows then.
 
 use std::collections::HashMap;
 
@@ -31,20 +31,20 @@ mod tree;
 
 pub(crate) use tree::Tree;
 
-/// How chance treats what was not synced.
+/// Treatment of unsynced changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// All of it is lost: the state that shows a missing sync most surely.
+    /// All of them are lost: the state that shows a missing sync most surely.
     LoseAll,
-    /// All of it reached the disk: what `kill -9` leaves.
+    /// All of them reached the disk: the state that `kill -9` leaves.
     KeepAll,
     /// Data is kept, names are lost.
     LoseNames,
     /// Names are kept, data is lost.
     LoseData,
-    /// Each write and name by itself: kept, dropped or torn.
+    /// Each write and each name independently: kept, dropped or torn.
     Mixed,
-    /// Every write is torn, each name by itself.
+    /// Every write is torn; each name is kept or lost independently.
     Torn,
     /// Each file and directory in one of the other styles.
     PerFile,
@@ -61,7 +61,7 @@ impl Style {
         Self::PerFile,
     ];
 
-    /// Losing all and mixing get more than their share: they find the most.
+    /// Chooses a style. [`Self::LoseAll`] and [`Self::Mixed`] are chosen more often: they find the most.
     pub(crate) fn choose(rng: &mut Rng) -> Self {
         match rng.below(10) {
             0 | 1 => Self::LoseAll,
@@ -76,7 +76,7 @@ impl Style {
     }
 }
 
-/// One power cut.
+/// A power cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     /// Events before this position had happened.
@@ -85,7 +85,8 @@ pub(crate) struct Cut {
     pub(crate) seed: u64,
 }
 
-/// Which syncs are taken for nothing: the controls. By path (the root's is empty) and whether of names.
+/// Selects the syncs that have no effect, for the controls: by path (the root's is empty) and by kind (true
+/// for a sync of names).
 pub(crate) type Ignored = fn(path: &str, names: bool) -> bool;
 
 /// Every sync counts.

@@ -1,10 +1,10 @@
-//! A proxy that does harm: it stands between a gateway and an S3 origin, and is slow, forgets, lies or hangs
-//! up when a rule says so.
+//! A fault-injecting proxy between a gateway and an S3 origin: by rules it delays, drops, corrupts or cuts
+//! off messages.
 //!
-//! It speaks HTTP/1.1 without TLS. What no rule changes passes byte for byte, the `Host` header too, so that
-//! signatures hold; bodies stream through and are never kept. Each connection of a client has one to the
-//! origin. All of it runs on one thread of its own, so a proxy works in tests with and without a runtime, and
-//! what it counts is in one order.
+//! The proxy speaks HTTP/1.1 without TLS. Messages that no rule changes pass byte for byte, including the
+//! `Host` header, so that signatures stay valid; bodies stream through and are never stored. Each client
+//! connection has one connection to the origin. A proxy runs on one thread of its own, so it works in tests
+//! with and without a runtime, and all counters change in one order.
 //!
 //! ```text
 //! let proxy = FaultProxy::start(origin.s3);
@@ -47,10 +47,11 @@ use connection::Connection;
 use rules::Rules;
 use shape::Shaper;
 
-/// The pause after a connection that could not be accepted: no descriptors are left, and that passes.
+/// The pause after a connection that could not be accepted: file descriptors have run out, which is
+/// temporary.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What all connections of a proxy share.
+/// State shared by all connections of a proxy.
 #[derive(Debug)]
 struct Shared {
     origin: Mutex<SocketAddr>,
@@ -69,7 +70,7 @@ impl Shared {
     }
 }
 
-/// A running proxy; it stops, and closes all its connections, when it is dropped.
+/// A running proxy; it stops and closes all its connections when it is dropped.
 #[derive(Debug)]
 pub struct FaultProxy {
     addr: SocketAddr,
@@ -80,19 +81,19 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// Starts one before this origin, on a free port. It passes everything as it is.
+    /// Starts a proxy before this origin, on a free port. It passes everything unchanged.
     ///
     /// # Panics
-    /// There is no free port or no thread to be had.
+    /// If there is no free port or no thread can be started.
     #[must_use]
     pub fn start(origin: SocketAddr) -> Self {
         Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), origin).expect("a free port and a thread")
     }
 
-    /// Starts one that listens here.
+    /// Starts a proxy that listens on this address.
     ///
     /// # Errors
-    /// The address is taken, or there is no thread to be had.
+    /// The address is in use, or no thread can be started.
     pub fn start_at(listen: SocketAddr, origin: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(listen)?;
         listener.set_nonblocking(true)?;
@@ -103,7 +104,8 @@ impl FaultProxy {
             shaper: Shaper::default(),
             book: Arc::default(),
         });
-        // One thread: it is enough for any rate that loopback has, and wakes nobody to hand work over.
+        // One thread: it is fast enough for any rate of the loopback interface, and needs no wake-ups to hand
+        // work over.
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
@@ -119,10 +121,10 @@ impl FaultProxy {
         Ok(Self { addr, shared, runtime: handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Opens a control port; returns where it is.
+    /// Opens a control port and returns its address.
     ///
     /// # Errors
-    /// The address is taken.
+    /// The address is in use.
     pub fn control_at(&self, listen: SocketAddr) -> io::Result<SocketAddr> {
         let listener = TcpListener::bind(listen)?;
         listener.set_nonblocking(true)?;
@@ -133,45 +135,46 @@ impl FaultProxy {
         Ok(addr)
     }
 
-    /// Where it listens.
+    /// The address on which the proxy listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Another origin, for connections from now on: one that was started again has another port.
+    /// Changes the origin for connections from now on, for example after an origin was restarted on another
+    /// port.
     pub fn set_origin(&self, origin: SocketAddr) {
         *self.shared.origin.lock().expect("no panic while held") = origin;
     }
 
-    /// Replaces all rules, for requests from now on. They count from zero.
+    /// Replaces all rules for requests from now on. Their counts start at zero.
     ///
     /// # Panics
-    /// A rule makes no sense.
+    /// If a rule is invalid.
     pub fn set_rules(&self, rules: Vec<Rule>) {
         let rules = Rules::new(rules).unwrap_or_else(|error| panic!("{error}"));
         *self.shared.rules() = rules;
     }
 
-    /// Another shape, from now on and for bodies that are on their way too.
+    /// Changes the shape from now on, also for bodies that are being passed.
     pub fn set_shape(&self, shape: Shape) {
         self.shared.shaper.set(shape);
     }
 
-    /// What passed since the start or [`Self::clear_log`].
+    /// Counters since the start or [`Self::clear_log`].
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.book.counters()
     }
 
-    /// One line for each request, in the order in which they came; the oldest are lost when there are too
-    /// many.
+    /// The log: a line for each request, in the order of arrival; the oldest lines are dropped when there are
+    /// too many.
     #[must_use]
     pub fn log(&self) -> Vec<LogLine> {
         self.shared.book.log()
     }
 
-    /// Empties the log and counts from zero.
+    /// Empties the log and resets the counters.
     pub fn clear_log(&self) {
         self.shared.book.clear();
     }
@@ -181,7 +184,7 @@ impl Drop for FaultProxy {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It panicked if this fails, and has said so.
+            // An error means that the thread panicked; the panic was already reported.
             drop(thread.join());
         }
     }

@@ -10,18 +10,18 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::s3::{Body, Client, whole};
 
-/// One request on a connection of its own.
+/// A request on a connection of its own, and its response.
 pub(crate) struct Exchange {
     reader: OwnedReadHalf,
     writer: OwnedWriteHalf,
 }
 
-/// An answer: its status and as much of the rest as was read.
+/// A response: its status, its head and as much of the body as was read.
 #[derive(Debug)]
 pub(crate) struct RawAnswer {
     pub(crate) status: u16,
     pub(crate) head: String,
-    /// Body bytes that came with the head.
+    /// Body bytes that arrived with the head.
     pub(crate) body: Vec<u8>,
 }
 
@@ -58,7 +58,8 @@ impl Exchange {
         self.writer.write_all(bytes).await
     }
 
-    /// Sends body bytes until they are out or an answer comes first, as one that refuses does.
+    /// Sends body bytes until all are sent, or until a response arrives first, as from a server that refuses
+    /// the request.
     pub(crate) async fn send_or_answer(&mut self, bytes: &[u8]) -> std::io::Result<Option<RawAnswer>> {
         let Self { reader, writer } = self;
         tokio::select! {
@@ -66,13 +67,13 @@ impl Exchange {
             answer = read_answer(reader) => answer.map(Some),
             sent = writer.write_all(bytes) => match sent {
                 Ok(()) => Ok(None),
-                // The server may have closed after its answer, which is still to be read.
+                // The server may have closed the connection after its response, which is still to be read.
                 Err(_) => read_answer(reader).await.map(Some),
             },
         }
     }
 
-    /// Waits for the head of the answer.
+    /// Waits for the head of the response.
     pub(crate) async fn answer(&mut self) -> std::io::Result<RawAnswer> {
         read_answer(&mut self.reader).await
     }
@@ -89,13 +90,13 @@ impl Exchange {
         Ok(())
     }
 
-    /// Reads what there is, at most `bytes`, and drops it.
+    /// Reads the available bytes, at most `bytes`, and drops them. Returns their number.
     pub(crate) async fn sip(&mut self, bytes: usize) -> std::io::Result<usize> {
         let mut drops = vec![0; bytes.min(64 << 10)];
         self.reader.read(&mut drops).await
     }
 
-    /// The rest of an answer's body.
+    /// Reads the rest of a response's body and returns the whole body.
     pub(crate) async fn rest(&mut self, answer: &RawAnswer) -> std::io::Result<Vec<u8>> {
         let mut body = answer.body.clone();
         let before = body.len();
@@ -127,7 +128,7 @@ async fn read_answer(reader: &mut OwnedReadHalf) -> std::io::Result<RawAnswer> {
     };
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let status = head.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
-    // An interim answer only says: go on.
+    // An interim response (100 Continue) is skipped.
     if status == 100 {
         return Box::pin(read_answer(reader)).await;
     }

@@ -1,21 +1,21 @@
-//! Everything that happened to a data directory, in the one order in which it happened.
+//! A recording of all changes and syncs of a data directory, in the one order in which they happened.
 //!
-//! The file system appends an event under its lock *before* it answers the kernel, so an event that a
-//! later one depends on comes earlier, and a position taken when a client has its answer is after every
-//! sync that the answer waited for. That is all the crash model needs to know about time.
+//! The file system appends an event under its lock *before* it replies to the kernel. An event that a later
+//! one depends on therefore comes earlier, and a position taken when a client has its response is after every
+//! sync that the response waited for. The crash model needs no other knowledge of time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// A file or directory of the recorded file system. The root is 1.
+/// Inode number of a file or directory of the recorded file system. The root is 1.
 pub(crate) type Ino = u64;
 
 /// The root directory, which exists before the recording begins.
 pub(crate) const ROOT: Ino = 1;
 
-/// One change or sync. Reads are not recorded.
+/// A change or a sync. Reads are not recorded.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A new name: of a new file or directory, or a hard link.
@@ -24,13 +24,13 @@ pub(crate) enum Event {
         name: Arc<str>,
         ino: Ino,
     },
-    /// A name is gone (unlink or rmdir).
+    /// A removed name (unlink or rmdir).
     Unname {
         dir: Ino,
         name: Arc<str>,
         ino: Ino,
     },
-    /// A name moved, replacing what had the new one.
+    /// A moved name, which replaced the file that had the new name.
     Rename {
         from: (Ino, Arc<str>),
         to: (Ino, Arc<str>),
@@ -52,30 +52,30 @@ pub(crate) enum Event {
         offset: u64,
         bytes: u64,
     },
-    /// `fsync` or `fdatasync` succeeded. The path is the file's at that time.
+    /// A successful `fsync` or `fdatasync`. The path is the file's path at that time.
     Sync {
         ino: Ino,
         path: Arc<str>,
     },
-    /// `fsync` failed: what was unsynced is forgotten by the kernel and no later sync writes it.
+    /// A failed `fsync`: the kernel forgets the unsynced data, and no later sync writes it.
     SyncFailed {
         ino: Ino,
     },
-    /// `fsync` of a directory. The path is empty for the root.
+    /// An `fsync` of a directory. The path is empty for the root.
     SyncNames {
         dir: Ino,
         path: Arc<str>,
     },
 }
 
-/// Kind and permissions of an inode. These are taken as durable at once: nothing of ours depends on them.
+/// Kind and permissions of an inode. They are durable immediately: nothing in mlgw depends on them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) directory: bool,
     pub(crate) mode: u32,
 }
 
-/// The events of one data directory, and the shapes of all it ever held.
+/// The events of one data directory, and the shapes of all inodes it ever held.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recording {
     pub(crate) events: Vec<Event>,
@@ -88,7 +88,8 @@ impl Recording {
         self.events.len()
     }
 
-    /// The positions of the syncs that `chosen` says yes to, by path and whether of names.
+    /// The positions of the syncs for which `chosen` returns true. Its arguments are the path, and true for a
+    /// sync of names.
     pub(crate) fn syncs(&self, chosen: impl Fn(&str, bool) -> bool) -> Vec<usize> {
         let is_chosen = |event: &Event| match event {
             Event::Sync { path, .. } => chosen(path, false),
@@ -98,13 +99,13 @@ impl Recording {
         (0..self.events.len()).filter(|index| is_chosen(&self.events[*index])).collect()
     }
 
-    /// Files that were made with such a name, for progress lines.
+    /// Number of files created with this suffix, for progress lines.
     pub(crate) fn made(&self, suffix: &str) -> usize {
         let made = |event: &&Event| matches!(event, Event::Name { name, .. } if name.ends_with(suffix));
         self.events.iter().filter(made).count()
     }
 
-    /// Files with such a name that were removed.
+    /// Number of files with this suffix that were removed.
     pub(crate) fn removed(&self, suffix: &str) -> usize {
         let removed = |event: &&Event| matches!(event, Event::Unname { name, .. } if name.ends_with(suffix));
         self.events.iter().filter(removed).count()

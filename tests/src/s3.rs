@@ -1,8 +1,8 @@
 //! An S3 client that sends each request exactly once.
 //!
-//! No retries, no redirects, no reading ahead: a request was acknowledged if and only if its call
-//! returned well, which is what the crash tests have to know. Bodies are unsigned payloads, so the server
-//! sees the bytes as they are sent.
+//! No retries, no redirects, no read-ahead: a request was acknowledged if and only if its call returned `Ok`,
+//! which the crash tests depend on. Bodies are unsigned payloads, so the server sees the bytes as they are
+//! sent.
 
 use std::fmt;
 use std::io;
@@ -31,17 +31,17 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 type Sender = SendRequest<Body>;
 
-/// Why a call did not return well.
+/// The reason for which a call failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The server answered with an error: whether the request took effect depends on the code.
+    /// The server responded with an error: the code determines if the request took effect.
     Refused { status: StatusCode, body: String },
-    /// No whole answer: the request may or may not have taken effect.
+    /// No complete response: the request may or may not have taken effect.
     Lost(String),
 }
 
 impl Failure {
-    /// The status, when there was an answer.
+    /// The status, if there was a response.
     pub(crate) const fn status(&self) -> Option<u16> {
         match self {
             Self::Refused { status, .. } => Some(status.as_u16()),
@@ -54,21 +54,21 @@ impl Failure {
     }
 }
 
-/// A whole answer.
+/// A complete response.
 pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
 impl fmt::Debug for Answer {
-    /// Without the body: a megabyte of it hides everything else in a failure's report.
+    /// Formats without the body: a megabyte of it would hide everything else in a failure's report.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes with {:?}", self.body.len(), self.headers)
     }
 }
 
 impl Answer {
-    /// A header as text, which may be any that is UTF-8.
+    /// A header as text, which may be any valid UTF-8.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
     }
@@ -79,7 +79,7 @@ impl Answer {
     }
 }
 
-/// Talks to one server; cheap to clone. Connections are reused, one request at a time on each.
+/// A client of one server; cheap to clone. Connections are reused, with one request at a time on each.
 #[derive(Clone)]
 pub(crate) struct Client {
     shared: Arc<Shared>,
@@ -89,7 +89,7 @@ struct Shared {
     server: SocketAddr,
     signer: sign::Signer,
     idle: Mutex<Vec<Sender>>,
-    /// The address to connect from, where it matters who asks.
+    /// The address to connect from, for tests that depend on the source address.
     from: Option<IpAddr>,
 }
 
@@ -98,7 +98,7 @@ impl Client {
         Self::of_service("s3", server, access_key, secret_key)
     }
 
-    /// One that talks to the admin API.
+    /// A client of the admin API.
     pub(crate) fn of_admin(server: SocketAddr, access_key: &str, secret_key: &str) -> Self {
         Self::of_service("mlgw", server, access_key, secret_key)
     }
@@ -108,7 +108,7 @@ impl Client {
         Self { shared: Arc::new(Shared { server, signer, idle: Mutex::new(Vec::new()), from: None }) }
     }
 
-    /// Asks the admin API, with a document, and returns that of the answer.
+    /// Sends a request with a document to the admin API, and returns the document of the response.
     ///
     /// # Errors
     /// As [`Client::call`].
@@ -128,7 +128,7 @@ impl Client {
         serde_json::from_slice(&answer.body).map_err(|error| lost(&error))
     }
 
-    /// The same client at another address of this machine.
+    /// The same client with another source address of this machine.
     #[must_use]
     pub(crate) fn with_address(self, from: IpAddr) -> Self {
         let shared = Arc::into_inner(self.shared).expect("a client that nobody shares yet");
@@ -150,7 +150,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, value);
         }
-        // hyper leaves it out where a body is empty.
+        // hyper omits this header if a body is empty.
         let is_given = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-length"));
         if method == Method::PUT && !is_given && body.size_hint().exact() == Some(0) {
             request = request.header("content-length", "0");
@@ -166,10 +166,10 @@ impl Client {
         Ok((response, sender))
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// No whole answer came, or one with an error status.
+    /// No complete response arrived, or its status is an error.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -192,7 +192,7 @@ impl Client {
         Err(Failure::Refused { status: head.status, body })
     }
 
-    /// An idle connection that still stands, or a new one. Nothing was sent when this fails.
+    /// An idle connection that is still open, or a new one. On an error nothing was sent.
     async fn connection(&self) -> Result<Sender, Failure> {
         loop {
             let idle = self.shared.idle.lock().expect("no panic while held").pop();
@@ -220,7 +220,7 @@ impl Client {
     }
 }
 
-/// The whole chain of an error: hyper's own message rarely says what the socket did.
+/// The whole chain of an error: hyper's own message rarely includes the error of the socket.
 fn lost(error: &dyn std::error::Error) -> Failure {
     let mut message = error.to_string();
     let mut source = error.source();

@@ -1,7 +1,7 @@
 //! The only source of randomness in these tests.
 //!
-//! A seed comes from `MLGW_SEED` or is fixed in the test, is printed, and decides everything a test
-//! chooses. What the machine decides (the order of threads) is recorded instead.
+//! A seed comes from `MLGW_SEED` or is fixed in the test, is printed, and determines everything that a test
+//! chooses. The decisions of the machine (the order of threads) are recorded instead.
 
 /// SplitMix64: tiny, and good enough to choose operations and sectors.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// A generator of its own for `label`, so that one part's choices never shift another's.
+    /// An independent generator for `label`, so that the choices of one part never shift those of another.
     pub(crate) fn fork(&self, label: u64) -> Self {
         Self(mix(self.0 ^ mix(label.wrapping_add(0x5851_f42d_4c95_7f2d))))
     }
@@ -49,14 +49,14 @@ pub(crate) const fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// The seed a test runs with: `MLGW_SEED` when set, else the test's own. Printed either way.
+/// A generator with the seed of the test: `MLGW_SEED` if set, otherwise the test's default. Prints the seed.
 pub(crate) fn announce(test: &str, default: u64) -> Rng {
     let seed = setting("MLGW_SEED", default);
     eprintln!("{test}: seed {seed} (repeat with MLGW_SEED={seed})");
     Rng::new(seed)
 }
 
-/// A number from the environment, or the default of CI.
+/// A number from the environment, or the default, which CI uses.
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} wants a number, not {text:?}")),
@@ -69,7 +69,7 @@ mod tests {
     use super::Rng;
 
     #[test]
-    fn a_seed_repeats_itself_and_a_fork_stands_alone() {
+    fn a_seed_repeats_its_sequence_and_a_fork_is_independent() {
         let (mut a, mut b) = (Rng::new(7), Rng::new(7));
         assert!((0..100).all(|_| a.next() == b.next()));
         let before = Rng::new(7).fork(1).next();

@@ -1,8 +1,8 @@
 //! The shipped binary as a child process: start it, wait until it is ready, kill it, stop it.
 //!
-//! The binary is `MLGW_BIN`, or the release build of this workspace. Settings go in as environment
-//! variables, the root key too; nothing else of this process's environment does. A server that is dropped
-//! is killed. Its output is kept and shown when something fails.
+//! The binary is `MLGW_BIN`, or the release build of this workspace. Settings, including the root key, are
+//! passed as environment variables; nothing else of this process's environment is passed. A dropped server is
+//! killed. Its output is kept and shown if a test fails.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -21,16 +21,16 @@ use crate::s3::Client;
 pub(crate) const ACCESS_KEY: &str = "MLGWTESTROOTKEY00001";
 pub(crate) const SECRET_KEY: &str = "mlgw-tests-root-secret-0123456789abcdefg";
 
-/// Longest wait for a start or a stop. Generous: it is met only when something is broken.
+/// Longest wait for a start or a stop. Generous: it is reached only if something is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often an answer is looked for while waiting.
+/// Polling interval.
 const GLANCE: Duration = Duration::from_millis(2);
 
-/// Where a server listens that has not said so yet.
+/// Placeholder address of a server that has not reported its addresses yet.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// What files below this directory hold is not in the page cache any more.
+/// Drops the files below this directory from the page cache.
 pub(crate) fn leave_page_cache(dir: &Path) {
     for entry in std::fs::read_dir(dir).expect("a directory") {
         let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))).expect("an entry");
@@ -44,23 +44,23 @@ pub(crate) fn leave_page_cache(dir: &Path) {
     }
 }
 
-/// What runs the clients of a test.
+/// The runtime of a test's clients: two threads, as many as the CI machine has cores.
 pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// How a server is started.
+/// The configuration and the environment of a server to start.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) data_dir: PathBuf,
     settings: Vec<(String, String)>,
-    /// Shell commands before the server takes the shell's place: limits and cgroups.
+    /// Shell commands that run before the server replaces the shell: limits and cgroups.
     preparation: String,
-    /// A command that becomes the server, as `nsenter`.
+    /// A command that becomes the server, such as `nsenter`.
     launcher: String,
 }
 
-/// Why a server did not come up.
+/// The exit status and the log of a server that did not become ready.
 #[derive(Debug)]
 pub(crate) struct StartFailure {
     pub(crate) status: Option<ExitStatus>,
@@ -77,7 +77,7 @@ impl Setup {
         }
     }
 
-    /// One setting by its name in the configuration, as `hot.segment_bytes`.
+    /// Adds one setting by its name in the configuration, such as `hot.segment_bytes`.
     #[must_use]
     pub(crate) fn with(mut self, key: &str, value: impl ToString) -> Self {
         let variable = format!("MLGW_{}", key.replace('.', "__").to_uppercase());
@@ -85,7 +85,7 @@ impl Setup {
         self
     }
 
-    /// An upstream: a bucket of another server of these tests, which listens, or what is before it does, at
+    /// Adds an upstream: a bucket of another test server. That server, or a proxy before it, listens at
     /// `addr`.
     #[must_use]
     pub(crate) fn with_upstream(self, name: &str, addr: SocketAddr, bucket: &str, timeout: &str) -> Self {
@@ -98,7 +98,7 @@ impl Setup {
             .with(&key("timeout"), timeout)
     }
 
-    /// A shell command that runs in the server's process before the server.
+    /// Adds a shell command that runs in the server's process before the server.
     #[must_use]
     pub(crate) fn prepared_by(mut self, command: &str) -> Self {
         self.preparation.push_str(command);
@@ -106,14 +106,15 @@ impl Setup {
         self
     }
 
-    /// A command that runs the server in its own place and process.
+    /// Sets a command that runs the server in its own place and process.
     #[must_use]
     pub(crate) fn launched_by(mut self, launcher: &str) -> Self {
         launcher.clone_into(&mut self.launcher);
         self
     }
 
-    /// What an `mlgw` command on this host says of the server on this directory, and its exit status.
+    /// Runs an `mlgw` command on this host for the server on this directory; returns its output and its exit
+    /// status.
     pub(crate) fn command(&self, arguments: &[&str]) -> (String, Option<i32>) {
         let done = Command::new(binary())
             .args(arguments)
@@ -125,7 +126,8 @@ impl Setup {
         (String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned(), done.status.code())
     }
 
-    /// What `mlgw store VERB` prints for the data directory under this configuration, and its exit status.
+    /// Runs `mlgw store VERB` for the data directory under this configuration; returns its output and its
+    /// exit status.
     pub(crate) fn store(&self, verb: &[&str]) -> (String, Option<i32>) {
         let done = Command::new(binary())
             .arg("store")
@@ -142,14 +144,14 @@ impl Setup {
     /// Starts the server and waits until it is ready.
     ///
     /// # Errors
-    /// It exited, or was not ready in time (and was killed).
+    /// The server exited, or was not ready in time (and was killed).
     pub(crate) fn try_start(&self) -> Result<Server, StartFailure> {
         let mut server = self.spawn();
         server.wait_ready()?;
         Ok(server)
     }
 
-    /// Starts the server, which must become ready.
+    /// Starts the server; panics unless it becomes ready.
     pub(crate) fn start(&self) -> Server {
         self.try_start().unwrap_or_else(|failure| {
             panic!("the server did not start: {:?}\n{}", failure.status, failure.log)
@@ -181,7 +183,7 @@ impl Setup {
     }
 }
 
-/// Two handles must both append, or the second overwrites the first's lines.
+/// Opens the log for appending: both handles must append, or the second overwrites the lines of the first.
 fn appending(file: File) -> std::io::Result<File> {
     let flags = rustix::fs::fcntl_getfl(&file)?;
     rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::APPEND)?;
@@ -199,8 +201,8 @@ pub(crate) fn binary() -> PathBuf {
     target.join("release/mlgw")
 }
 
-/// The address that the server says it listens on, after these words: it picks free ports itself, so that
-/// no two servers ever meet on one.
+/// The address that the server reports in its log after these words. The server picks free ports itself, so
+/// that no two servers ever use the same one.
 fn address_after(log: &str, words: &str) -> Option<SocketAddr> {
     let (_, rest) = log.split_once(words)?;
     let (_, rest) = rest.split_once("://")?;
@@ -222,7 +224,7 @@ impl Server {
         Client::new(self.s3, ACCESS_KEY, SECRET_KEY)
     }
 
-    /// One that talks to the admin API.
+    /// A client of the admin API.
     pub(crate) fn admin_client(&self) -> Client {
         Client::of_admin(self.admin, ACCESS_KEY, SECRET_KEY)
     }
@@ -231,7 +233,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Everything it has printed so far.
+    /// The output of the server so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.log.path()).unwrap_or_default()
     }
@@ -257,7 +259,7 @@ impl Server {
         answers_ready(admin)
     }
 
-    /// `kill -9`: nothing of it runs when this returns.
+    /// `kill -9`: the process has ended when this returns.
     pub(crate) fn kill(&mut self) {
         if self.exited.is_none() {
             self.child.kill().expect("our child");
@@ -265,25 +267,25 @@ impl Server {
         }
     }
 
-    /// Asks it to stop and returns at once.
+    /// Sends SIGTERM and returns immediately.
     pub(crate) fn ask_to_stop(&self) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).expect("our child");
     }
 
-    /// SIGTERM, then exit 0 is expected.
+    /// Sends SIGTERM and expects exit status 0.
     pub(crate) fn stop(mut self) {
         self.ask_to_stop();
         let status = self.wait_exit();
         assert_eq!(status.code(), Some(0), "SIGTERM ends in {status:?}\n{}", self.log());
     }
 
-    /// Waits for it to end by itself.
+    /// Waits for the server to exit; panics after [`PATIENCE`].
     pub(crate) fn wait_exit(&mut self) -> ExitStatus {
         self.exit_in_time().unwrap_or_else(|| panic!("the server does not end\n{}", self.log()))
     }
 
-    /// Waits for it to end by itself; none when it does not.
+    /// Waits for the server to exit; `None` if it does not exit in time.
     pub(crate) fn exit_in_time(&mut self) -> Option<ExitStatus> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -296,7 +298,7 @@ impl Server {
         None
     }
 
-    /// Whether it still runs; a panic with its log when it was killed by a signal.
+    /// Panics, with the log and the signal, if the server has ended.
     pub(crate) fn assert_running(&mut self, when: &str) {
         let status = self.child.try_wait().expect("our child");
         if let Some(status) = status {

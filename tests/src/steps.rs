@@ -1,14 +1,14 @@
-//! The runner of the steps of `make test`, with stand-ins for two of its steps: which tests run once more,
-//! and the closing lines.
+//! Tests of the runner of the steps of `make test`, with stand-ins for two of its steps: the tests that run
+//! once more, and the closing lines.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A stand-in for a step. It has the tests `good`, `flaky one` and `bad[x]`; `$FAILS` says which of them
-/// fail, each as often as it is named.
-/// With `$BREAKS` it ends with this status instead and lists none.
+/// A stand-in for a step. It has the tests `good`, `flaky one` and `bad[x]`; `$FAILS` names the tests that
+/// fail, each as often as it is named. With `$BREAKS` the step exits with this status instead and lists no
+/// test.
 const STEP: &str = r#"#!/usr/bin/env bash
 name=$(basename "$0")
 [ "$name" = lint ] && { echo "test result: ok. 1 passed; 0 failed"; exit 0; }
@@ -36,7 +36,7 @@ struct Runner {
     room: tempfile::TempDir,
 }
 
-/// What a run has printed last, and whether it succeeded.
+/// The output of a run, and its success.
 struct Ended {
     text: String,
     is_success: bool,
@@ -80,7 +80,7 @@ impl Runner {
         Ended { text, is_success: ended.status.success() }
     }
 
-    /// How often a test has run.
+    /// Number of runs of a test.
     fn runs(&self, test: &str) -> usize {
         let runs = fs::read_to_string(self.path("state/runs")).unwrap_or_default();
         runs.lines().filter(|line| *line == test).count()
@@ -120,7 +120,7 @@ fn a_step_that_fails_without_a_test_is_not_run_once_more() {
 }
 
 #[test]
-fn a_test_that_does_not_run_the_second_time_has_not_passed() {
+fn a_test_that_is_missing_from_the_second_run_has_not_passed() {
     let ended = Runner::new().run(&[("FAILS", "flaky one"), ("SILENT", "yes")]);
     assert_eq!((ended.last_line(), ended.is_success), ("3 passed, 1 failed", false), "{}", ended.text);
 }

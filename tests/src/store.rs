@@ -1,9 +1,10 @@
-//! `mlgw store …` on data directories that the shipped server wrote, whole and damaged on purpose.
+//! Tests of `mlgw store …` on data directories that the shipped server wrote, intact and damaged on purpose.
 //!
 //! - `directories`: a directory of a stopped server, of a killed one, and an older copy of them;
-//! - `damages`: what is done to them, and what a check must call it;
-//! - `agreeing`: a start and a check judge alike whatever is in a file's place;
-//! - `checking`: every damage is found, none that is not there, and repair mends what it says;
+//! - `damages`: the damages applied to them, and the finding that a check must report for each;
+//! - `agreeing`: a start and a check agree, whatever is in a file's place;
+//! - `checking`: a check finds every damage and reports no other, and repair fixes the damage that it reports
+//!   as fixed;
 //! - `copying`: backups while serving, restore, rebuild, salvage;
 //! - `fixtures`: directories of every released format open;
 //! - `scrubbing`: a block that goes bad under a running server.
@@ -24,7 +25,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs the binary's `store` verb.
+/// Runs a `store` verb of the binary.
 fn store(words: &[&str]) -> Output {
     Command::new(crate::server::binary())
         .args(["store"])
@@ -35,7 +36,7 @@ fn store(words: &[&str]) -> Output {
         .expect("the binary runs")
 }
 
-/// Runs a verb that answers with a document; the document and the exit status.
+/// Runs a verb that prints a document; returns the document and the exit status.
 fn asked(words: &[&str]) -> (Value, i32) {
     let output = store(&[words, &["--output", "json"]].concat());
     let status = output.status.code().expect("it exits");
@@ -52,7 +53,7 @@ fn damage_in(findings: &Value) -> Vec<String> {
     damage.map(|finding| finding["kind"].as_str().expect("a kind").to_owned()).collect()
 }
 
-/// What a check finds.
+/// Runs a check; returns the kinds of damage found.
 pub(crate) fn check(dir: &Path) -> Vec<String> {
     let (document, status) = asked(&["check", text(dir)]);
     let damage = damage_in(&document["findings"]);
@@ -60,12 +61,12 @@ pub(crate) fn check(dir: &Path) -> Vec<String> {
     damage
 }
 
-/// Fails when a check finds damage in a directory that nothing happened to.
+/// Asserts that a check finds no damage in an undamaged directory.
 pub(crate) fn assert_sound(dir: &Path) {
     assert_eq!(check(dir), Vec::<String>::new(), "{}", dir.display());
 }
 
-/// Tells a thread to stop when it is dropped, also by a failed assertion.
+/// Sets a thread's stop flag when it is dropped, also after a failed assertion.
 struct StopOnDrop<'s>(&'s AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

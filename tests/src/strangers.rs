@@ -1,12 +1,14 @@
-//! Directories, segments, logs, states and checkpoints of other servers and timelines, as people mix them up:
-//! disks mounted in another order, copied configurations, restored backups, files copied back from a rescue.
+//! Directories, segments, logs, states and checkpoints of other servers and timelines, confused as operators
+//! confuse them: disks mounted in another order, copied configurations, restored backups, files copied back
+//! from a rescue.
 //!
-//! What is not the server's own is refused by name and stays as it is, and `store check` judges as the start
-//! does.
+//! Files that are not the server's own are refused by name and stay unchanged, and `store check` agrees with
+//! the start.
 //!
-//! - `site`: a server with a hot and a cold directory outside of its data directory, and what it must serve;
-//! - `directories`: whole directories of segments, and their marks;
-//! - `segments`: single files of segments;
+//! - `site`: a server with a hot and a cold directory outside of its data directory, and the objects that it
+//!   must serve;
+//! - `directories`: whole directories of segments, and their owner marks;
+//! - `segments`: single segment files;
 //! - `logs`: the write-ahead log;
 //! - `catalogues`: states, checkpoints and rebuilds.
 

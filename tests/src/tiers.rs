@@ -1,10 +1,10 @@
-//! Where bytes come from, and that it makes no difference to them.
+//! Tests of the tiers: the tier that serves an object never changes its bytes.
 //!
 //! - `memory`: small objects that were read, in DRAM;
 //! - `cold`: whole segments on slower disks;
-//! - `decisions`: why bytes are where they are;
-//! - `owning`: a prefix in an object store of others that two servers share;
-//! - `upstream`: whole segments in object stores of others.
+//! - `decisions`: the recorded reasons for moves between tiers;
+//! - `owning`: a prefix in an upstream that two servers share;
+//! - `upstream`: whole segments in an upstream.
 
 mod cold;
 mod decisions;
@@ -24,7 +24,7 @@ use crate::server::{Server, Setup, runtime};
 /// The bucket of these tests.
 const BUCKET: &str = "tiered";
 
-/// What objects are expected to be.
+/// The expected objects by key.
 type Objects = BTreeMap<String, Bytes>;
 
 /// Puts objects of every size; the larger ones have several chunks.
@@ -38,7 +38,7 @@ async fn put_some(client: &Client, random: &mut Rng, objects: &mut Objects) {
     }
 }
 
-/// A server with some objects, whose segments are sealed: it was started twice.
+/// A server with some objects, whose segments are sealed because it was started twice.
 fn filled(setup: &Setup) -> (Server, Objects) {
     let (server, mut objects) = (setup.start(), Objects::new());
     runtime().block_on(async {

@@ -1,8 +1,8 @@
-//! Clients at work: puts, overwrites, uploads, copies, deletes and reads, several at a time.
+//! A workload of clients: puts, overwrites, uploads, copies, deletes and reads, several at a time.
 //!
-//! Each worker has keys of its own, from which it copies, and all share a few that they fight over. What
-//! a worker does is decided by the seed; how the workers interleave is the machine's doing, and the
-//! history notes it.
+//! Each worker has keys of its own, from which it copies, and all workers share a few contended keys. The
+//! seed determines the operations of a worker; the machine determines the interleaving of the workers, and
+//! the history records it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,21 +19,21 @@ use crate::server::Server;
 
 mod upload;
 
-/// How much work, and of what size.
+/// Amount of work, and sizes of the bodies.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Tells the rounds on one directory apart: part of every body's id.
+    /// Number of the round on one directory: part of every body's id, so that rounds have distinct bodies.
     pub(crate) round: u64,
     pub(crate) workers: u64,
-    /// Operations of each worker; `usize::MAX` for until the server is gone.
+    /// Operations of each worker; `usize::MAX` to run until the server is gone.
     pub(crate) steps: usize,
     /// Sizes of bodies: one of these bounds is picked, then a size below it.
     pub(crate) sizes: &'static [u64],
-    /// One upload in so many begins with a part of the smallest full size.
+    /// Ratio of uploads that begin with a part of the smallest full size: 1 in `full_part_in`.
     pub(crate) full_part_in: u64,
 }
 
-/// Mostly small, some of several chunks: a workload's megabytes are what each crash state costs.
+/// Mostly small sizes, some of several chunks: each crash state costs as much as the workload's megabytes.
 pub(crate) const SIZES: &[u64] = &[1, 300, 5_000, 5_000, 70_000, 200_000, 2_500_000];
 
 /// The smallest part that may not be an upload's last.
@@ -42,7 +42,7 @@ const PART_BYTES: usize = 5 << 20;
 const KEYS_OF_ITS_OWN: u64 = 5;
 const KEYS_SHARED: u64 = 3;
 
-/// Creates the bucket, noting it.
+/// Creates the bucket and records it in the history.
 pub(crate) async fn create_bucket(client: &Client, history: &History) -> Result<(), Failure> {
     let act = history.send(Thing::Bucket, Value::Present(None));
     client.create_bucket(BUCKET).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn create_bucket(client: &Client, history: &History) -> Result<
     Ok(())
 }
 
-/// Runs the plan. The first failure of each worker ends it and is returned.
+/// Runs the plan. The first failure of each worker ends that worker and is returned.
 pub(crate) async fn run(client: &Client, history: &Arc<History>, plan: &Plan, rng: &Rng) -> Vec<Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let workers = (0..plan.workers).map(|number| {
@@ -69,8 +69,8 @@ pub(crate) async fn run(client: &Client, history: &Arc<History>, plan: &Plan, rn
     ends.into_iter().filter_map(|end| end.expect("a worker panicked").err()).collect()
 }
 
-/// When a server is killed: after so many answers, and then a moment later, in the middle of whatever it
-/// does.
+/// The moment of a kill: after this many responses and then a short delay, in the middle of the server's
+/// work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kill {
     answers: usize,
@@ -84,8 +84,8 @@ impl Kill {
     }
 }
 
-/// Runs the plan, which must be longer than that, until the server is killed. Returns the answers that
-/// came.
+/// Runs the plan until the server is killed; the plan must last longer than that. Returns the number of
+/// responses.
 pub(crate) async fn run_until_killed(
     server: &mut Server,
     history: &Arc<History>,
@@ -102,7 +102,7 @@ pub(crate) async fn run_until_killed(
         early = &mut load => panic!("failed before any kill: {early:?}\n{}", server.log()),
         seen = answers.wait_for(|now| *now >= before + kill.answers) => drop(seen.expect("it stays")),
     }
-    // The workers are tasks of their own and go on meanwhile.
+    // The workers are separate tasks and continue meanwhile.
     tokio::time::sleep(kill.moment).await;
     server.kill();
     for failure in load.await {
@@ -147,7 +147,7 @@ impl Worker {
     }
 
     fn own_key(&mut self) -> String {
-        // Awkward on purpose: a key is bytes to us, never a path.
+        // Awkward on purpose: mlgw treats a key as bytes, never as a path.
         let shapes = ["plain", "a//b", "../up", "später", "with space+plus%", "trailing/"];
         let which = self.rng.below(KEYS_OF_ITS_OWN);
         format!("w{}/{}", self.number, shapes[usize::try_from(which).expect("small") % shapes.len()])
@@ -168,7 +168,7 @@ impl Worker {
         Content { id: self.plan.round << 48 | self.number << 32 | self.bodies, length }
     }
 
-    /// What this worker's own key holds, known because nobody else writes it.
+    /// The value of this worker's own key, known because no other worker writes it.
     fn known(&self, key: &str) -> Option<Stored> {
         match self.history.allowed(&Thing::Object(key.to_owned()), NOW).as_slice() {
             [Value::Present(Some(stored))] => Some(stored.clone()),
@@ -213,7 +213,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A read under load: whatever it finds is whole.
+    /// Reads a key under load; the body must be whole.
     async fn read(&mut self) -> Result<(), Failure> {
         let key = self.own_key();
         let known = self.known(&key);

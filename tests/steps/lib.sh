@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# What the steps share: where things are kept, and how Debian packages get installed.
+# Shared by all steps: paths, and the installation of Debian packages.
 #
-# Everything that outlives one run (compiled crates, Python environments, logs) is under
-# $MLGW_CACHE, outside the clone, so that a fresh clone on the same machine starts warm.
+# Everything that outlives one run (compiled crates, Python environments, logs) is under $MLGW_CACHE, outside
+# the clone, so that a fresh clone on the same machine starts with a warm cache.
 
 set -euo pipefail
 
@@ -17,8 +17,8 @@ die() {
     exit 1
 }
 
-# apt_install PACKAGE...: installs those that are missing. Prints them, and asks first, unless this is root or CI. One at a time, as steps run
-# beside one another; who comes next finds there what the one before has installed.
+# apt_install PACKAGE...: installs the missing packages. Prints them, and asks first, unless this is root or
+# CI. Serialized by a lock, as steps run in parallel; a waiting step then finds the packages installed.
 apt_install() {
     (
         flock 8
@@ -43,14 +43,14 @@ install_missing() {
             [ "$answer" = y ] || [ "$answer" = Y ] || die "nothing was installed"
         fi
     fi
-    # A fresh machine has no package lists, an old one has stale ones: fetch them when the first try fails.
+    # A fresh machine has no package lists, an old one has stale ones: fetch them if the first try fails.
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null 2>&1 ||
         { "${sudo[@]}" apt-get update -qq &&
             "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; }
 }
 
-# program_of PACKAGE PATH: prints where a program is whose Debian package would start a service when installed; so the
-# one program is taken out of the package.
+# program_of PACKAGE PATH: prints the path of a program whose Debian package would start a service when
+# installed; so only the program is extracted from the package.
 program_of() {
     local dir=$MLGW_CACHE/$(basename "$2")
     if [ ! -x "$dir/$2" ]; then
@@ -65,30 +65,33 @@ program_of() {
     printf '%s\n' "$dir/$2"
 }
 
-# Prints where promtool is, which checks alert rules.
+# Prints the path of promtool, which checks alert rules.
 promtool() { program_of prometheus usr/bin/promtool; }
 
-# Prints where nginx is, which the benchmark compares with.
+# Prints the path of nginx, the reference of the benchmark.
 nginx() { program_of nginx usr/sbin/nginx; }
 
-# program_of_tests NAME: prints where a program of the tests is, built if need be.
+# program_of_tests NAME: prints the path of a program of the tests; builds it if necessary.
 program_of_tests() {
     cargo build --quiet --release --locked --manifest-path "$REPO/Cargo.toml" -p mlgw-tests --bin "$1" >&2
     printf '%s\n' "$CARGO_TARGET_DIR/release/$1"
 }
 
-# Prints where the fault proxy is: the slow and faulty way to a server.
+# Prints the path of the fault proxy, which makes the path to a server slow and faulty.
 fault_proxy() { program_of_tests mlgw-fault-proxy; }
 
-# Prints where the slow disk is: a directory mounted once more, as slow as one spindle. Mounting needs the package fuse3.
+# Prints the path of the slow disk: a pass-through mount of a directory, as slow as one spindle. Mounting
+# needs the package fuse3.
 slow_disk() { program_of_tests mlgw-slow-disk; }
 
-# What compiling needs: RocksDB is C++, and its bindings are generated with libclang (which needs clang's own headers).
+# Installs the build dependencies: RocksDB is C++, and its bindings are generated with libclang (which needs
+# clang's own headers).
 install_build_packages() {
     apt_install g++ libclang-dev
 }
 
-# server_packages: prints the packages above the object layer, one a line. The packages below do not rest on them.
+# server_packages: prints the packages above the object layer, one per line. The packages below do not depend
+# on them.
 server_packages() {
     local file
     for file in "$REPO"/gateway/*/Cargo.toml "$REPO"/policies/runtime/Cargo.toml; do

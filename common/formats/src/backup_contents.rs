@@ -1,34 +1,37 @@
-//! The list of what is in a copy, as text. Its paths stay within the copy.
+//! Contents list of a backup or catalogue snapshot, as text.
+//!
+//! Invariant: every path in a decoded list stays within the directory of the backup.
 
 use mlgw_common::checksum::crc32c;
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
-/// How it begins; the number is the format's version.
+/// First line of the list; the number is the version of the format.
 const HEADER: &str = "mlgw-copy 1";
 
-/// What the list says of a file.
+/// Entry of one file in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// CRC32C of its bytes.
+    /// CRC32C of the file's bytes.
     pub crc: u32,
-    /// Their number.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// Tells the file it is a copy of from another one under the same name.
+    /// Fingerprint of the source file, which distinguishes it from another file under the same name; `-` if
+    /// none.
     pub source: String,
 }
 
-/// The list of a copy.
+/// The contents list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// When the copy was made, for people.
+    /// Time at which the backup was made, for display.
     pub written: String,
-    /// The files, by their path in the copy.
+    /// The files, by their path in the backup.
     pub files: BTreeMap<String, Listed>,
 }
 
 impl Contents {
-    /// The list as text.
+    /// Returns the list as text.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = format!("{HEADER}\nwritten {}\n", self.written);
@@ -39,10 +42,10 @@ impl Contents {
         text + &format!("end {crc:08x}\n")
     }
 
-    /// The list in `text`.
+    /// Parses the list in `text`.
     ///
     /// # Errors
-    /// When it is none, is damaged or is of a newer version.
+    /// Describes why `text` is not a list, is damaged or is of a newer version.
     pub fn decode(text: &str) -> Result<Self, String> {
         let first = text.split('\n').next().unwrap_or_default();
         if first != HEADER {
@@ -79,7 +82,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Bytes of all files.
+    /// Returns the total bytes of all files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.files.values().map(|file| file.bytes).sum()
@@ -92,7 +95,7 @@ mod tests {
     use mlgw_common::checksum::crc32c;
 
     #[test]
-    fn a_path_that_leads_out_of_the_copy_is_refused() {
+    fn a_path_outside_the_backup_is_rejected() {
         for (name, within) in
             [("a/b", true), ("../a", false), ("/a", false), ("a/../../b", false), ("", false)]
         {
@@ -103,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_does_not_end_or_says_something_else_is_damage() {
+    fn an_unterminated_or_unknown_line_is_damage() {
         for listed in ["file 00000000 0 - a\r", "file 00000000 0 - a", "pile 00000000 0 - a\n"] {
             let text = format!("{HEADER}\n{listed}");
             let text = format!("{text}end {:08x}\n", crc32c(text.as_bytes()));

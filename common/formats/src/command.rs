@@ -1,7 +1,7 @@
-//! Everything that can be asked of a group, and every answer.
+//! Commands of a Raft group and their replies.
 //!
-//! A command is what the log holds: a protobuf message under stable tags, applied by a pure
-//! function on every member. Time, ids and choices are in it; `apply` makes none of its own.
+//! A command is the content of a log entry: a protobuf message with stable tags, applied by a pure function
+//! on every member. Times, ids and choices are fields of the command; `apply` generates no such values.
 
 pub mod bucket;
 pub mod dataset;
@@ -38,10 +38,10 @@ pub use upload::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, 
 use crate::schema::Bucket;
 use mlgw_common::{ObjectKey, Timestamp};
 
-/// A command.
+/// A change of the namespace, as the Raft log carries it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Command {
-    /// What is to change.
+    /// The change.
     #[prost(
         oneof = "Change",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 31, 32"
@@ -49,107 +49,107 @@ pub struct Command {
     pub change: Option<Change>,
 }
 
-/// What a command changes. Group 0 applies those of the cluster; every object group the others.
+/// Change that a command makes. Group 0 applies the changes marked with it; object groups apply the others.
 #[derive(Clone, PartialEq, prost::Oneof)]
 #[expect(clippy::large_enum_variant, reason = "nearly all commands are the large one, and they are shared")]
 pub enum Change {
-    /// One key of a bucket.
+    /// Changes one key of a bucket.
     #[prost(message, tag = "1")]
     Object(ObjectCommand),
-    /// Group 0: a new bucket, not yet in use.
+    /// Group 0: creates a bucket that is not in use yet.
     #[prost(message, tag = "2")]
     CreateBucket(CreateBucket),
-    /// Group 0: a step of a bucket's life.
+    /// Group 0: moves a bucket to the next state of its life cycle.
     #[prost(message, tag = "3")]
     SetBucketState(SetBucketState),
-    /// Group 0: the end of a bucket.
+    /// Group 0: removes a bucket.
     #[prost(message, tag = "4")]
     RemoveBucket(RemoveBucket),
-    /// Object groups: what to know of a bucket.
+    /// Object groups: sets the local copy of a bucket's definition.
     #[prost(message, tag = "5")]
     MirrorBucket(MirrorBucket),
-    /// Object groups: refuse object commands if the bucket is empty here.
+    /// Object groups: refuses further object commands on a bucket if it is empty here.
     #[prost(message, tag = "6")]
     FreezeBucket(FreezeBucket),
-    /// Object groups: take object commands again.
+    /// Object groups: accepts object commands on a frozen bucket again.
     #[prost(message, tag = "7")]
     ThawBucket(ThawBucket),
-    /// Object groups: forget a frozen bucket, a bounded step at a time.
+    /// Object groups: deletes the rows of a frozen bucket, a bounded step at a time.
     #[prost(message, tag = "8")]
     DropBucket(DropBucket),
-    /// Object groups: free rows of a body that waits, a bounded step at a time.
+    /// Object groups: frees the rows of a released body, a bounded step at a time.
     #[prost(message, tag = "9")]
     ReleaseBody(ReleaseBody),
-    /// Group 0: body ids for a node.
+    /// Group 0: leases a range of body ids to a node.
     #[prost(message, tag = "10")]
     LeaseBodies(LeaseBodies),
-    /// Group 0: a segment to append to.
+    /// Group 0: creates a segment to append to.
     #[prost(message, tag = "11")]
     CreateSegment(CreateSegment),
-    /// Group 0: a segment's final length.
+    /// Group 0: seals a segment at its final length.
     #[prost(message, tag = "12")]
     SealSegment(SealSegment),
-    /// Group 0: a new or changed access key.
+    /// Group 0: creates or changes an access key.
     #[prost(message, tag = "13")]
     PutCredential(PutCredential),
-    /// Group 0: an access key's end.
+    /// Group 0: deletes an access key.
     #[prost(message, tag = "14")]
     DeleteCredential(DeleteCredential),
-    /// Group 0: a member of the cluster.
+    /// Group 0: adds or changes a member of the cluster.
     #[prost(message, tag = "15")]
     PutNode(PutNode),
-    /// Group 0: where a range of keys is.
+    /// Group 0: assigns a range of keys to a group.
     #[prost(message, tag = "16")]
     PutPartition(PutPartition),
-    /// Group 0: how much of an open segment recovery need not read.
+    /// Group 0: raises the offset from which recovery reads an open segment.
     #[prost(message, tag = "17")]
     MarkSegment(MarkSegment),
-    /// Object groups: refuse new references to a segment from now on.
+    /// Object groups: refuses new references to a segment from now on.
     #[prost(message, tag = "18")]
     FenceSegment(FenceSegment),
-    /// Object groups: a chunk is elsewhere now.
+    /// Object groups: points an extent at the new location of its chunk.
     #[prost(message, tag = "19")]
     RelocateExtent(RelocateExtent),
-    /// Group 0: the end of a segment.
+    /// Group 0: removes a segment.
     #[prost(message, tag = "20")]
     RemoveSegment(RemoveSegment),
-    /// Group 0: a sealed segment is elsewhere now.
+    /// Group 0: changes the location of a sealed segment.
     #[prost(message, tag = "21")]
     PlaceSegment(PlaceSegment),
-    /// Group 0: a new or changed dataset.
+    /// Group 0: creates or changes a dataset.
     #[prost(message, tag = "22")]
     PutDataset(PutDataset),
-    /// Group 0: a dataset's end.
+    /// Group 0: deletes a dataset.
     #[prost(message, tag = "23")]
     DeleteDataset(DeleteDataset),
-    /// Group 0: a new job.
+    /// Group 0: creates a job.
     #[prost(message, tag = "24")]
     CreateJob(CreateJob),
-    /// Group 0: a step of a job's life.
+    /// Group 0: advances a job.
     #[prost(message, tag = "25")]
     StepJob(StepJob),
-    /// All groups: what a bucket may hold.
+    /// All groups: sets a bucket's quota.
     #[prost(message, tag = "26")]
     SetBucketQuota(SetBucketQuota),
-    /// All groups: what an access key may hold.
+    /// All groups: sets an access key's quota.
     #[prost(message, tag = "27")]
     SetKeyQuota(SetKeyQuota),
-    /// Group 0: what a bucket fronts from now on.
+    /// Group 0: changes the origin of a remote-backed bucket.
     #[prost(message, tag = "28")]
     RebindBucket(RebindBucket),
-    /// Group 0: the next version of the running policy.
+    /// Group 0: adds the next version of the running policy.
     #[prost(message, tag = "29")]
     PutPolicy(PutPolicy),
-    /// Group 0: the key of upload ids, once.
+    /// Group 0: sets the key that upload ids are made with. Set once.
     #[prost(message, tag = "31")]
     PutUploadKey(PutUploadKey),
-    /// Group 0: the timeline of the commands that follow.
+    /// Group 0: begins an incarnation, the timeline of the commands that follow.
     #[prost(message, tag = "32")]
     BeginIncarnation(BeginIncarnation),
 }
 
 impl Command {
-    /// A command that changes one key of `bucket`, as it is now.
+    /// Returns a command that changes one key of `bucket`, with the bucket's current id and epoch.
     #[must_use]
     pub fn object(bucket: &Bucket, key: &ObjectKey, now: Timestamp, change: ObjectChange) -> Self {
         Self::from(Change::Object(ObjectCommand {

@@ -1,6 +1,6 @@
-//! A decision, and the entry of the log that it becomes. Pure.
+//! Placement decisions and the log entries that they are merged into. Pure.
 //!
-//! Always: an entry counts on without an end, whatever it was read as; its sums stay at the greatest number.
+//! Invariant: counting on an entry never overflows, whatever was read from disk: sums saturate.
 
 use crate::decision_words::{Kind, Outcome, Place, Reason};
 use mlgw_common::Timestamp;
@@ -9,17 +9,17 @@ use mlgw_common::limits::DECISION_WHY_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Bytes of a rule's id, as the language takes.
+/// Maximum bytes of a rule's id, as in the policy language.
 const RULE_BYTES_MAX: usize = mlgw_common::limits::POLICY_NAME_BYTES_MAX;
-/// What succeeds and is alike within this time is one entry.
+/// Successful decisions that are alike within this time share one entry.
 const ALIKE_MS: i64 = 1000;
-/// The same of what does not succeed, which is tried again and again.
+/// The same for decisions that did not succeed, because they are retried again and again.
 const ALIKE_REFUSED_MS: i64 = 60_000;
 
-/// What a decision is about.
+/// Subject of a decision.
 #[derive(Clone, Copy, Debug)]
 pub enum What<'a> {
-    /// A segment of the hot tier, the cold one or an upstream.
+    /// A segment of the hot tier, the cold tier or an upstream.
     Segment(SegmentId),
     /// An object of a bucket.
     Object(BucketId, &'a str),
@@ -27,9 +27,9 @@ pub enum What<'a> {
     Objects {
         /// The bucket.
         bucket: BucketId,
-        /// How many.
+        /// Number of objects.
         count: u64,
-        /// What their keys begin with.
+        /// Common prefix of their keys.
         prefix: &'a str,
     },
 }
@@ -37,34 +37,34 @@ pub enum What<'a> {
 /// A decision that was made.
 #[derive(Clone, Copy, Debug)]
 pub struct Decided<'a> {
-    /// What was to be done.
+    /// The action.
     pub kind: Kind,
-    /// With what.
+    /// Subject of the action.
     pub what: What<'a>,
-    /// Where it was.
+    /// Location before the action.
     pub from: Place,
-    /// Where it was to go.
+    /// Intended location.
     pub to: Place,
-    /// Its bytes; those that were moved, when it was done in part.
+    /// Bytes of the subject. If the action was done in part: the bytes that were moved.
     pub bytes: u64,
-    /// Why.
+    /// Reason of the decision.
     pub why: Why,
-    /// What came of it.
+    /// Outcome of the action.
     pub outcome: Outcome,
 }
 
-/// A reason; of a job, with its number, and of a rule, with its name.
+/// Reason of a decision, with the job's number or the rule's name where one is the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Why {
     /// The reason.
     pub reason: Reason,
-    /// The job's number, of [`Reason::Job`].
+    /// Number of the job, for [`Reason::Job`].
     pub job: Option<u64>,
-    /// The rule's id, of [`Reason::Rule`].
+    /// Id of the rule, for [`Reason::Rule`].
     pub rule: Option<RuleName>,
 }
 
-/// The id of a rule, so small that it is copied.
+/// Id of a rule in a fixed-size array, so that it is `Copy`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RuleName {
     bytes: [u8; RULE_BYTES_MAX],
@@ -72,7 +72,7 @@ pub struct RuleName {
 }
 
 impl RuleName {
-    /// The name, or as much of it as an id may have.
+    /// Returns the name, truncated to the maximum length of an id.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let name = &name[..name.floor_char_boundary(RULE_BYTES_MAX)];
@@ -83,7 +83,7 @@ impl RuleName {
         Self { bytes, length }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default()
@@ -103,64 +103,64 @@ impl From<Reason> for Why {
 }
 
 impl Why {
-    /// A job does it.
+    /// Returns the reason for an action of job `id`.
     #[must_use]
     pub const fn job(id: u64) -> Self {
         Self { reason: Reason::Job, job: Some(id), rule: None }
     }
 
-    /// A rule of the policy says so.
+    /// Returns the reason for an action of the policy rule `id`.
     #[must_use]
     pub fn rule(id: &str) -> Self {
         Self { reason: Reason::Rule, job: None, rule: Some(RuleName::new(id)) }
     }
 }
 
-/// An entry of the log: a decision, or several that are alike.
+/// An entry of the decision log: one decision, or several that are alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its number; a later entry has a greater one.
+    /// Sequence number; a later entry has a greater one.
     pub seq: u64,
-    /// When it was made, the first of several, in milliseconds since 1970.
+    /// Time of the first decision of the entry, in milliseconds since 1970.
     pub at_ms: i64,
-    /// When the last of them was.
+    /// Time of the last decision of the entry, in milliseconds since 1970.
     pub until_ms: i64,
-    /// What was to be done.
+    /// The action.
     pub kind: Kind,
-    /// The segment, when it is about one.
+    /// The segment, if the subject is a segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment: Option<u64>,
-    /// The bucket, when it is about objects.
+    /// The bucket, if the subject is one or more objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<u64>,
-    /// The object's key, or the first one's, or what their keys begin with.
+    /// Key of the object, of the first object, or the common prefix of the keys.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// How many segments or objects, each as often as it was tried.
+    /// Number of segments or objects; each attempt counts.
     pub count: u64,
-    /// Where they were.
+    /// Location before the action.
     pub from: Place,
-    /// Where they were to go.
+    /// Intended location.
     pub to: Place,
-    /// Bytes in all.
+    /// Bytes of all decisions of the entry.
     pub bytes: u64,
-    /// Why.
+    /// Reason of the decision.
     pub reason: Reason,
-    /// The job's number, when it was a job.
+    /// Number of the job, if the reason is a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<u64>,
-    /// The rule's id, when it was a rule.
+    /// Id of the rule, if the reason is a rule.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,
-    /// What came of it.
+    /// Outcome of the action.
     pub outcome: Outcome,
-    /// What went wrong, in words, the last time.
+    /// Text of the last error; empty if there was none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
 }
 
 impl Entry {
-    /// Returns the entry of a decision that is made now.
+    /// Returns the entry of a decision that is made at `now`. [`Entry::add`] counts the decision.
     #[must_use]
     pub fn begin(seq: u64, now: Timestamp, decided: &Decided<'_>) -> Self {
         let (segment, bucket, key) = match decided.what {
@@ -188,7 +188,7 @@ impl Entry {
         }
     }
 
-    /// Whether a decision of now is one more of the same.
+    /// True if a decision made at `now` belongs in this entry.
     pub fn is_alike(&self, now: Timestamp, decided: &Decided<'_>) -> bool {
         let (segment, bucket) = match decided.what {
             What::Segment(segment) => (Some(segment.0), None),
@@ -202,7 +202,7 @@ impl Entry {
             && (0..within).contains(&now.as_millis().saturating_sub(self.at_ms))
     }
 
-    /// Counts one more decision of the same.
+    /// Counts one more decision in this entry and records its error, if any.
     pub fn add(&mut self, now: Timestamp, decided: &Decided<'_>, error: &str) {
         let count = match decided.what {
             What::Objects { count, .. } => count,
@@ -226,7 +226,7 @@ mod tests {
     use mlgw_common::ids::SegmentId;
 
     #[test]
-    fn an_entry_counts_on_whatever_it_was_read_as() {
+    fn counting_saturates_on_any_entry_read_from_disk() {
         let decided = Decided {
             kind: Kind::Spill,
             what: What::Segment(SegmentId(1)),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rules_say_is_told_by_rule() {
+    fn decisions_of_different_rules_have_separate_entries() {
         let decided = |rule: &str| Decided {
             kind: Kind::Evict,
             what: What::Object(mlgw_common::ids::BucketId(1), "k"),

@@ -1,19 +1,19 @@
-//! Entries as the lines that they are kept in: JSON, with the number of the format. Pure.
+//! Lines of the decision log: one JSON object per entry, with the number of the format. Pure.
 //!
-//! Always: what is written is read as it was. A file may hold anything: what is no line is passed over, and
-//! of a newer format none is taken for one of ours.
+//! Invariant: written entries read back unchanged. A file may contain anything: a line that does not parse is
+//! skipped, and a file with a line of a newer format is refused.
 
 use crate::decision_entry::Entry;
 use mlgw_common::limits::DECISIONS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The format of a line.
+/// Version of the line format.
 const FORMAT: u32 = 1;
-/// The greatest number of an entry that is read: who goes on counting from it comes to no end.
+/// Maximum sequence number accepted from a file, so that numbers continued from it do not overflow.
 const SEQ_MAX: u64 = u64::MAX / 2;
 
-/// A line, by what it must have.
+/// The part of a line that every version has.
 #[derive(Deserialize)]
 struct Format {
     v: u32,
@@ -26,7 +26,7 @@ struct Line<'a> {
     entry: &'a Entry,
 }
 
-/// The lines of entries.
+/// Encodes entries as lines.
 pub fn of(entries: &[Entry]) -> serde_json::Result<Vec<u8>> {
     let mut lines = Vec::new();
     for entry in entries {
@@ -36,8 +36,9 @@ pub fn of(entries: &[Entry]) -> serde_json::Result<Vec<u8>> {
     Ok(lines)
 }
 
-/// Adds the entries of a file, of which the newest stay; returns how many lines are passed over and why, if
-/// any are. The error is the number of a newer format.
+/// Reads the entries of a file into `found`, which keeps the newest [`DECISIONS_MAX`]. Returns the number of
+/// skipped lines and the reason of the last, if lines were skipped. The error is the number of a newer
+/// format.
 pub fn read(text: &[u8], found: &mut BTreeMap<u64, Entry>) -> Result<Option<String>, u32> {
     let mut passed_over = (0, String::new());
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
@@ -73,7 +74,7 @@ mod tests {
     const LINE: &str = r#""at_ms":1,"until_ms":1,"kind":"spill","count":1,"from":"hot","to":"cold","bytes":1,"reason":"drain","outcome":"done"}"#;
 
     #[test]
-    fn who_reads_a_number_can_count_on() {
+    fn sequence_numbers_above_the_maximum_are_skipped() {
         let text =
             [1, u64::MAX, u64::MAX / 2].map(|seq| format!("{{\"v\":1,\"seq\":{seq},{LINE}")).join("\n");
         let mut found = BTreeMap::new();

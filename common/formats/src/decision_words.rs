@@ -1,4 +1,4 @@
-//! The words that decisions are told in: closed, so that every reader knows all of them.
+//! Enumerations of the decision log. They are closed: a reader knows all of their words.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +11,10 @@ macro_rules! words {
         }
 
         impl $Name {
-            /// All of them.
+            /// All values.
             pub const ALL: &[Self] = &[$(Self::$Word),+];
 
-            /// Its word.
+            /// Returns the word of the value in the log.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -22,7 +22,7 @@ macro_rules! words {
                 }
             }
 
-            /// The one of that word.
+            /// Returns the value with this word.
             #[must_use]
             pub fn of(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| one.name() == word)
@@ -32,37 +32,37 @@ macro_rules! words {
 }
 
 words! {
-    /// What was decided to do.
+    /// Action of a decision.
     Kind {
-        /// Move the truth down, a segment at a time.
+        /// Move a segment with the only copy of its data to a slower tier.
         Spill = "spill",
-        /// Bring it up.
+        /// Move data to a faster tier.
         Promote = "promote",
-        /// Append what lives in a segment elsewhere in its tier.
+        /// Append the live chunks of a segment to other segments of the same tier.
         Relocate = "relocate",
-        /// Store objects compressed that were stored as they came.
+        /// Compress objects that are stored raw.
         Compress = "compress",
-        /// Remove a segment that nothing refers to.
+        /// Remove a segment without references.
         Release = "release",
-        /// Keep a clean copy of what was fetched.
+        /// Keep a clean copy of fetched data.
         Keep = "keep",
-        /// Let go of clean copies, to make room or by a job.
+        /// Evict clean copies, to make room or by a job.
         Evict = "evict",
-        /// Let go of every clean copy of a dataset.
+        /// Evict all clean copies of a dataset.
         Clear = "clear",
-        /// Delete the objects of a checkpoint that no rule keeps.
+        /// Delete the objects of a checkpoint that no rule retains.
         Delete = "delete",
         /// Import an object of an upstream.
         Import = "import",
-        /// Send what was written back to its origin.
+        /// Write an object back to its origin.
         Persist = "persist",
-        /// Move an object of a bound bucket to another origin.
+        /// Move an object of a remote-backed bucket to another origin.
         Migrate = "migrate",
     }
 }
 
 words! {
-    /// Where bytes are.
+    /// Location of data.
     Place {
         /// Segments on the local disk.
         Hot = "hot",
@@ -70,61 +70,61 @@ words! {
         Cold = "cold",
         /// Segments in object stores.
         Upstream = "upstream",
-        /// Clean copies of what bound buckets front.
+        /// Clean copies of the objects of remote-backed buckets.
         Copies = "copies",
-        /// Buckets of others.
+        /// Origins: buckets of other object stores.
         Origin = "origin",
-        /// Nowhere: what is let go of.
+        /// No location: the target of a removal.
         Nowhere = "-",
     }
 }
 
 words! {
-    /// Why it was decided.
+    /// Reason of a decision.
     Reason {
-        /// A tier is fuller than it should be.
+        /// A tier is above its watermark.
         Watermark = "watermark",
-        /// Somebody drains a tier.
+        /// An operator drains a tier.
         Drain = "drain",
-        /// Enough of a segment is dead.
+        /// The dead share of a segment is large enough.
         Compaction = "compaction",
-        /// Somebody asked for it now.
+        /// An explicit request for the action.
         Asked = "asked",
-        /// Writes are refused for want of space, or soon would be.
+        /// Writes are refused for lack of space, or soon will be.
         Pressure = "pressure",
-        /// Nothing refers to it.
+        /// No record refers to the segment.
         Dead = "dead",
-        /// It is read so much that it stays where reads are fast.
+        /// The data is read often enough to stay in a fast tier.
         Heat = "heat",
-        /// It is pinned.
+        /// The data is pinned.
         Pin = "pin",
-        /// Somebody read it.
+        /// A client read the data.
         Read = "read",
         /// A job of a dataset.
         Job = "job",
-        /// The bucket is written back.
+        /// Write-back of the bucket.
         WriteBack = "write_back",
-        /// The policy engine weighed it against the others.
+        /// The policy engine ranked the data against other data.
         Policy = "policy",
-        /// A rule of the policy says so.
+        /// A rule of the policy.
         Rule = "rule",
     }
 }
 
 words! {
-    /// What came of it.
+    /// Outcome of an action.
     Outcome {
-        /// It was done.
+        /// Done.
         Done = "done",
-        /// Not now: there is no room where it should go.
+        /// Postponed: the target has no room.
         NoRoom = "no_room",
-        /// Not now: the budget is used up.
+        /// Postponed: the budget is used up.
         OverBudget = "over_budget",
-        /// Not at all: it does not verify and is left for repair.
+        /// Refused: the data does not verify and is left for repair.
         Damaged = "damaged",
-        /// Not at all: somebody else has changed it, and has to decide.
+        /// Refused: another program changed the data at the origin, and an operator must decide.
         Foreign = "foreign",
-        /// It failed; it is tried again, unless a person is needed.
+        /// Failed; retried unless an operator must act.
         Failed = "failed",
     }
 }

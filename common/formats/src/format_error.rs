@@ -1,8 +1,8 @@
-//! The error of bytes that are not what they should be.
+//! The error of malformed stored bytes.
 
 use crate::schema::BadRecord;
 
-/// Bytes are not what they should be; the text says which.
+/// Stored bytes are malformed; the text names the defect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FormatError(pub String);

@@ -1,12 +1,12 @@
-//! How a row's key is put together: a family byte, then numbers big-endian and names escaped.
+//! Row keys: a family byte, then numbers in big-endian order and escaped names.
 //!
-//! Always: the byte order of two keys of one family is the order of what they stand for. A name
-//! ends in `00 01` and a `00` inside it is written `00 FF`, so a name sorts before every name that
-//! it is a prefix of, and whatever follows a name never takes part in comparing names.
+//! Invariant: keys of one family sort by byte order as the tuples that they encode. A name ends in `00 01`
+//! and a `00` inside it is written `00 FF`. A name therefore sorts before every name that it is a prefix of,
+//! and the fields after a name never take part in the comparison of names.
 
 use mlgw_common::ids::{BodyId, BucketId};
 
-/// The first byte of every row's key. A number here is never used for anything else again.
+/// First byte of every row's key. A number is never reused for another family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Family {
@@ -18,7 +18,7 @@ pub enum Family {
     Credential = 0x03,
     /// Members of the cluster (group 0).
     Node = 0x04,
-    /// Which group holds which range of keys (group 0).
+    /// Key range of each group (group 0).
     Partition = 0x05,
     /// Segments (group 0).
     Segment = 0x06,
@@ -28,9 +28,9 @@ pub enum Family {
     Job = 0x08,
     /// Versions of the running policy by number (group 0).
     Policy = 0x09,
-    /// Files of such versions, by the number of the one that brought them (group 0).
+    /// Files of policy versions, keyed by the version that introduced them (group 0).
     PolicyFiles = 0x0A,
-    /// What an object group knows of a bucket.
+    /// An object group's copy of a bucket's definition.
     Mirror = 0x10,
     /// Current versions of objects.
     Object = 0x11,
@@ -46,50 +46,50 @@ pub enum Family {
     PartExtent = 0x16,
     /// Counters of each bucket, for this group's share of it.
     BucketUsage = 0x17,
-    /// Referenced bytes of each segment, by this group.
+    /// Referenced bytes of each segment, as counted by this group.
     SegmentUsage = 0x18,
     /// Bodies whose rows wait to be freed.
     Release = 0x19,
-    /// Segments that no record of this group may refer to any more.
+    /// Segments that records of this group must no longer refer to.
     Fence = 0x1A,
-    /// What each access key holds of this group, and may hold.
+    /// Usage and quota of each access key in this group.
     Payer = 0x1B,
-    /// In a node's own store: copies of origins' objects.
+    /// In a node's own store: cached copies of origins' objects.
     Copy = 0x40,
     /// In a node's own store: blocks of such copies.
     CopyBlock = 0x41,
-    /// In a node's own store: the segments that they are in.
+    /// In a node's own store: the segments that hold such blocks.
     CopySegment = 0x42,
-    /// In a node's own store: which block an id stands for.
+    /// In a node's own store: the block that each body id names.
     CopyName = 0x43,
 }
 
 impl Family {
-    /// The smallest key of the family.
+    /// Returns the smallest key of the family.
     #[must_use]
     pub fn start(self) -> Vec<u8> {
         vec![self as u8]
     }
 
-    /// The smallest key after the family.
+    /// Returns the smallest key after the family.
     #[must_use]
     pub fn end(self) -> Vec<u8> {
         vec![self as u8 + 1]
     }
 }
 
-/// Writes a key from its first byte on.
+/// Builds a key from its first byte on.
 #[derive(Clone, Debug)]
 pub struct KeyWriter(Vec<u8>);
 
 impl KeyWriter {
-    /// A key of `family`, with room for what usually follows.
+    /// Starts a key of `family` with room for a typical length.
     #[must_use]
     pub fn new(family: Family) -> Self {
         Self::with_capacity(family, 24)
     }
 
-    /// A key of `family` that will be about `bytes` long.
+    /// Starts a key of `family` with room for `bytes` bytes.
     #[must_use]
     pub fn with_capacity(family: Family, bytes: usize) -> Self {
         let mut key = Vec::with_capacity(bytes);
@@ -97,21 +97,21 @@ impl KeyWriter {
         Self(key)
     }
 
-    /// A number of eight bytes, big-endian.
+    /// Appends a number of eight bytes, big-endian.
     #[must_use]
     pub fn u64(mut self, number: u64) -> Self {
         self.0.extend_from_slice(&number.to_be_bytes());
         self
     }
 
-    /// A number of two bytes, big-endian.
+    /// Appends a number of two bytes, big-endian.
     #[must_use]
     pub fn u16(mut self, number: u16) -> Self {
         self.0.extend_from_slice(&number.to_be_bytes());
         self
     }
 
-    /// A name, escaped and ended.
+    /// Appends a name, escaped and terminated.
     #[must_use]
     pub fn name(mut self, name: &[u8]) -> Self {
         escape(name, &mut self.0);
@@ -119,21 +119,21 @@ impl KeyWriter {
         self
     }
 
-    /// The first bytes of names that begin with `prefix`, or come after it: escaped, not ended.
+    /// Appends the escaped bytes of a name's prefix without a terminator, for a range over names.
     #[must_use]
     pub fn name_prefix(mut self, prefix: &[u8]) -> Self {
         escape(prefix, &mut self.0);
         self
     }
 
-    /// Bytes as they are; only for the last field of a key.
+    /// Appends bytes as they are. Valid only as the last field of a key.
     #[must_use]
     pub fn raw(mut self, bytes: &[u8]) -> Self {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    /// The key.
+    /// Returns the finished key.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         self.0
@@ -157,20 +157,20 @@ fn escape(name: &[u8], into: &mut Vec<u8>) {
     }
 }
 
-/// A key that is none of ours.
+/// The key does not have the form of its family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a row's key does not have the form of its family")]
 pub struct BadKey;
 
-/// Takes a key apart, field by field, after its family byte.
+/// Parses a key field by field, after its family byte.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyReader<'a>(&'a [u8]);
 
 impl<'a> KeyReader<'a> {
-    /// The fields of `key`, which must be of `family`.
+    /// Returns a reader of the fields of `key`.
     ///
     /// # Errors
-    /// When it is of another.
+    /// Returns [`BadKey`] if `key` is empty or of another family.
     pub fn new(family: Family, key: &'a [u8]) -> Result<Self, BadKey> {
         match key.split_first() {
             Some((&byte, rest)) if byte == family as u8 => Ok(Self(rest)),
@@ -178,30 +178,30 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// A number of eight bytes.
+    /// Reads a number of eight bytes.
     ///
     /// # Errors
-    /// When the key is too short.
+    /// Returns [`BadKey`] if fewer bytes are left.
     pub fn u64(&mut self) -> Result<u64, BadKey> {
         let (number, rest) = self.0.split_first_chunk::<8>().ok_or(BadKey)?;
         self.0 = rest;
         Ok(u64::from_be_bytes(*number))
     }
 
-    /// A number of two bytes.
+    /// Reads a number of two bytes.
     ///
     /// # Errors
-    /// When the key is too short.
+    /// Returns [`BadKey`] if fewer bytes are left.
     pub fn u16(&mut self) -> Result<u16, BadKey> {
         let (number, rest) = self.0.split_first_chunk::<2>().ok_or(BadKey)?;
         self.0 = rest;
         Ok(u16::from_be_bytes(*number))
     }
 
-    /// A name, up to and with its end.
+    /// Reads a name up to and including its terminator, and returns it unescaped.
     ///
     /// # Errors
-    /// When it has no end or an escape that is none.
+    /// Returns [`BadKey`] if the terminator is missing or an escape is invalid.
     pub fn name(&mut self) -> Result<std::borrow::Cow<'a, [u8]>, BadKey> {
         let bytes = self.0;
         let first = bytes.iter().position(|&b| b == 0).ok_or(BadKey)?;
@@ -229,37 +229,37 @@ impl<'a> KeyReader<'a> {
         Ok(name.into())
     }
 
-    /// What is left of the key.
+    /// Returns the unread bytes of the key.
     #[must_use]
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes are left.
     ///
     /// # Errors
-    /// When something is.
+    /// Returns [`BadKey`] if bytes are left.
     pub fn end(self) -> Result<(), BadKey> {
         if self.0.is_empty() { Ok(()) } else { Err(BadKey) }
     }
 }
 
-/// The key of (`family`, `bucket`, `key`): objects, and the beginning of versions and uploads.
+/// Starts the key of (`family`, `bucket`, `key`): an object, or the prefix of its versions or uploads.
 #[must_use]
 pub fn named(family: Family, bucket: BucketId, key: &[u8]) -> KeyWriter {
     KeyWriter::with_capacity(family, key.len() + 32).u64(bucket.0).name(key)
 }
 
-/// The key of (`family`, `number`).
+/// Returns the key of (`family`, `number`).
 #[must_use]
 pub fn numbered(family: Family, number: u64) -> Vec<u8> {
     KeyWriter::new(family).u64(number).finish()
 }
 
-/// The number in the key of a family that has nothing else in it.
+/// Returns the number in a key that consists of a family byte and one number.
 ///
 /// # Errors
-/// When it is no such key.
+/// Returns [`BadKey`] if `key` has another form.
 pub fn number_of(family: Family, key: &[u8]) -> Result<u64, BadKey> {
     let mut fields = KeyReader::new(family, key)?;
     let number = fields.u64()?;
@@ -267,15 +267,15 @@ pub fn number_of(family: Family, key: &[u8]) -> Result<u64, BadKey> {
     Ok(number)
 }
 
-/// The key of (`family`, `body`), the beginning of extent pages and parts.
+/// Starts the key of (`family`, `body`): the prefix of a body's extent pages or parts.
 #[must_use]
 pub fn of_body(family: Family, body: BodyId) -> KeyWriter {
     KeyWriter::new(family).u64(body.0)
 }
 
-/// The smallest key that is larger than every key that begins with `prefix`.
+/// Returns the smallest key that is larger than every key with the prefix `prefix`.
 ///
-/// Family bytes stop below `FF`, so there always is one.
+/// Such a key always exists, because family bytes are below `FF`.
 #[must_use]
 pub fn after_prefix(mut prefix: Vec<u8>) -> Vec<u8> {
     while let Some(last) = prefix.pop() {
@@ -308,7 +308,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(n in name(), id in any::<u64>(), part in any::<u16>(), rest in name()) {
+        fn written_fields_are_read(n in name(), id in any::<u64>(), part in any::<u16>(), rest in name()) {
             let key = KeyWriter::new(Family::Part).u64(id).name(&n).u16(part).raw(&rest).finish();
             let mut fields = KeyReader::new(Family::Part, &key).unwrap();
             prop_assert_eq!(fields.u64(), Ok(id));
@@ -318,14 +318,14 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn any_bytes_are_parsed_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(mut fields) = KeyReader::new(Family::Object, &bytes) {
                 let _ = fields.u64().and_then(|_| fields.name().map(|_| ()));
             }
         }
 
         #[test]
-        fn after_prefix_is_after_all_that_begin_with_it(prefix in name(), tail in name()) {
+        fn after_prefix_is_larger_than_every_key_with_the_prefix(prefix in name(), tail in name()) {
             let prefix = [&[0x11], &prefix[..]].concat();
             let longer = [&prefix[..], &tail[..]].concat();
             assert!(after_prefix(prefix.clone()) > longer);

@@ -1,15 +1,17 @@
-//! Formats: what mlgw writes to disks and to its log, encoded and decoded. Pure: nothing here opens a file.
+//! Encoders and decoders of everything mlgw writes to disk and to its Raft log. Pure, except that
+//! [`store_files`] and [`manifest`] read and write files.
 //!
 //! - [`key`], [`schema`]: keys and records of the catalogue's rows;
 //! - [`command`]: changes of the namespace, as the log carries them;
 //! - [`log_batch`], [`log_entry`], [`log_types`]: entries of the log;
-//! - [`store_files`], [`wal_frames`], [`manifest`]: files of the store below the catalogue;
+//! - [`store_files`], [`wal_frames`], [`manifest`]: files of the RocksDB stores below the catalogue;
 //! - [`segment_header`], [`segment_record`], [`segment_payload`], [`segment_zstd`]: segment files;
 //! - [`decision_entry`], [`decision_lines`], [`decision_words`]: the log of placement decisions;
 //! - [`checksum`]: checksums of objects, by algorithm;
-//! - [`backup_contents`]: the list of what a backup holds.
+//! - [`backup_contents`]: the manifest of a backup.
 //!
-//! Always: what is decoded was checked, and bytes that are wrong return an error; fuzz targets link this package.
+//! Invariant: decoded values are validated, and malformed bytes return an error. Fuzz targets link this
+//! package.
 
 pub mod backup_contents;
 pub mod checksum;

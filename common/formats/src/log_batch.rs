@@ -1,6 +1,6 @@
-//! What a log entry carries: many commands, decoded for applying and encoded for the log.
+//! Batches: the commands of one log entry, decoded for applying and encoded for the log.
 //!
-//! Encoded, each command is its length (32 bits, little-endian) and its bytes.
+//! In the encoding each command is its length (32 bits, little-endian) and its bytes.
 
 use crate::command::{Command, Reject, Reply};
 use crate::format_error::FormatError;
@@ -20,10 +20,10 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Returns the commands in `encoded`.
+    /// Decodes the commands in `encoded`.
     ///
     /// # Errors
-    /// When it is not a batch.
+    /// Returns an error if `encoded` is not a batch.
     pub fn decode(encoded: Bytes) -> Result<Self, FormatError> {
         let cut = || FormatError("a batch of commands is cut".into());
         let mut commands = Vec::new();
@@ -40,7 +40,7 @@ impl Batch {
     }
 }
 
-/// Appends a command to a batch's encoding.
+/// Appends a command to a batch's encoding. Panics if the command is 4 GiB or longer.
 pub fn encode_into(command: &Command, into: &mut Vec<u8>) {
     let length = command.encoded_len();
     assert!(u32::try_from(length).is_ok(), "a command of 4 GiB");
@@ -75,6 +75,6 @@ impl<'de> Deserialize<'de> for Batch {
     }
 }
 
-/// What the commands of an entry came to, in order.
+/// Outcomes of the commands of an entry, in order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcomes(pub Vec<Result<Reply, Reject>>);

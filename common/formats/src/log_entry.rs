@@ -1,7 +1,8 @@
-//! The bytes of what the log store and the state keep of Raft.
+//! Encodings of Raft log entries, log ids, votes and memberships, for the log store and the state machine.
 //!
-//! A log entry: format (1), kind (0 blank, 1 commands, 2 membership), term and node of its leader
-//! (64 bits each, big-endian), then the batch or the membership record. Its index is its key.
+//! A log entry is: format (1), kind (0 blank, 1 commands, 2 membership), term and node of its leader (64 bits
+//! each, big-endian), then the batch or the membership record. The entry's index is its key and not in the
+//! bytes.
 
 use crate::format_error::FormatError;
 use crate::log_batch::Batch;
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const HEAD_BYTES: usize = 18;
 
-/// An entry as the log keeps it.
+/// Returns the stored bytes of an entry.
 pub fn encode(entry: &Entry) -> Vec<u8> {
     let (kind, membership): (u8, _) = match &entry.payload {
         EntryPayload::Blank => (0, None),
@@ -37,7 +38,7 @@ pub fn encode(entry: &Entry) -> Vec<u8> {
     bytes
 }
 
-/// The log id of the entry in `bytes`.
+/// Reads the log id of the entry in `bytes`, whose key is `index`.
 pub fn log_id(index: u64, bytes: &[u8]) -> Result<LogId, FormatError> {
     let head = bytes.first_chunk::<HEAD_BYTES>().ok_or_else(|| FormatError("a log entry is cut".into()))?;
     let number = |at: usize| head[at..at + 8].iter().fold(0u64, |n, &b| n << 8 | u64::from(b));
@@ -47,7 +48,7 @@ pub fn log_id(index: u64, bytes: &[u8]) -> Result<LogId, FormatError> {
     Ok(LogId::new(LeaderId { term: number(2), node_id: number(10) }, index))
 }
 
-/// The entry in `bytes`.
+/// Decodes the entry in `bytes`, whose key is `index`.
 pub fn decode(index: u64, bytes: Vec<u8>) -> Result<Entry, FormatError> {
     let log_id = log_id(index, &bytes)?;
     let kind = bytes[1];
@@ -63,30 +64,30 @@ pub fn decode(index: u64, bytes: Vec<u8>) -> Result<Entry, FormatError> {
     Ok(Entry { log_id, payload })
 }
 
-/// A log id as a record.
+/// Returns a log id as a record.
 pub fn position(log_id: &LogId) -> LogPosition {
     LogPosition { term: log_id.leader_id.term, node: log_id.leader_id.node_id, index: log_id.index }
 }
 
-/// The log id in a record.
+/// Returns the log id in a record.
 pub fn log_id_of(position: &LogPosition) -> LogId {
     LogId::new(LeaderId { term: position.term, node_id: position.node }, position.index)
 }
 
-/// A vote's bytes: its leader as a log position, whose index says whether it is committed.
+/// Encodes a vote: its leader as a log position, with index 1 if the vote is committed and 0 otherwise.
 pub fn encode_vote(vote: &Vote) -> Vec<u8> {
     let leader = vote.leader_id;
     schema::encode(&LogPosition { term: leader.term, node: leader.node_id, index: u64::from(vote.committed) })
 }
 
-/// The vote in `bytes`.
+/// Decodes the vote in `bytes`.
 pub fn decode_vote(bytes: &[u8]) -> Result<Vote, FormatError> {
     let record: LogPosition = schema::decode(bytes)?;
     let leader_id = LeaderId { term: record.term, node_id: record.node };
     Ok(Vote { leader_id, committed: record.index != 0 })
 }
 
-/// A membership as a record.
+/// Returns a membership as a record.
 pub fn stored_record(stored: &StoredMembership) -> MembershipRecord {
     membership_record(stored.log_id(), stored.membership())
 }
@@ -103,7 +104,7 @@ fn membership_record(log_id: &Option<LogId>, membership: &Membership<u64, BasicN
     }
 }
 
-/// The membership in a record.
+/// Returns the membership in a record.
 pub fn stored(record: &MembershipRecord) -> Result<StoredMembership, FormatError> {
     let (log_id, membership) = membership(record)?;
     Ok(StoredMembership::new(log_id, membership))

@@ -1,10 +1,10 @@
-//! The types that openraft is set up with.
+//! Type configuration of openraft.
 
 use crate::log_batch::{Batch, Outcomes};
 use openraft::impls::leader_id_adv::LeaderId;
 use openraft::{BasicNode, OptionalSend, RaftTypeConfig};
 
-/// Our choice of types.
+/// Marker type that carries mlgw's openraft configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Types;
 
@@ -30,17 +30,17 @@ impl RaftTypeConfig for Types {
     type ErrorSource = openraft::impls::BoxedErrorSource;
 }
 
-/// A log id.
+/// Position of a log entry: leader id and index.
 pub type LogId = openraft::alias::LogIdOf<Types>;
-/// A log entry.
+/// An entry of the Raft log.
 pub type Entry = <Types as RaftTypeConfig>::Entry;
-/// A vote.
+/// A vote of a member.
 pub type Vote = <Types as RaftTypeConfig>::Vote;
-/// A membership and the entry that set it.
+/// A membership and the id of the log entry that set it.
 pub type StoredMembership = openraft::alias::StoredMembershipOf<Types>;
-/// A snapshot's position.
+/// Metadata of a snapshot: its last log id and membership.
 pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<Types>;
-/// Takes an outcome where it is wanted, on the thread that has it.
+/// Callback that receives the outcome of a proposed entry, run on the thread that completes it.
 pub struct Route<T>(pub Box<dyn FnOnce(T) + Send>);
 
 impl<T: OptionalSend + 'static> openraft::raft::responder::Responder<Types, T> for Route<T> {

@@ -1,12 +1,12 @@
-//! The torn end of a MANIFEST, cut off before RocksDB opens its directory.
+//! Truncation of the torn end of a MANIFEST, before RocksDB opens its directory.
 //!
-//! RocksDB appends to its MANIFEST and syncs it before it acts on what it wrote. When power fails in between,
-//! any of the new sectors may be missing, and RocksDB refuses the whole directory for a checksum that does
-//! not match. What was never synced was never relied on, so the file is cut where the first such record
-//! begins. A sector that never reached the disk reads as zeros from the end of what was there before, and so
-//! does an append of which nothing did; only a record with such a piece in it is taken for torn, so that rot
-//! in what was synced stays the error it is. The cut is synced before RocksDB sees it, and power that fails
-//! during the cut leaves a file that is cut again.
+//! RocksDB appends to its MANIFEST and syncs it before it acts on the new records. After a power loss in
+//! between, any of the new sectors may be missing, and RocksDB refuses the whole directory because of a
+//! checksum mismatch. Records that were never synced were never relied on, so the file is truncated at the
+//! first such record. A sector that did not reach the disk reads as zeros from the end of the earlier data
+//! on, and so does an append that was lost completely. Only a record with such a zeroed piece counts as torn,
+//! so that corruption of synced data is still reported as corruption. The truncation is synced before RocksDB
+//! opens the file, and a power loss during the truncation leaves a file that is truncated again.
 
 use crate::store_files as files;
 use crate::wal_frames::{FIRST, Found, HEAD_BYTES, LAST, MIDDLE, WHOLE, frame_at, masked};
@@ -17,15 +17,15 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// What a disk writes as a whole, or not at all.
+/// Bytes that a disk writes atomically.
 pub const SECTOR_BYTES: usize = 512;
-/// The checksum at the beginning of a frame.
+/// Bytes of the checksum at the beginning of a frame.
 const CRC_BYTES: usize = 4;
-/// So many zeros at a frame's end are tried to be anything else: 65,536 checksums of at most 32 KiB.
+/// Maximum zeros at a frame's end that are tested by brute force: 65,536 checksums of at most 32 KiB.
 const TRIED_MAX: usize = 2;
 
-/// Cuts the torn end off the MANIFEST that the RocksDB in `dir` would read, if there is one. A directory in
-/// which something else is in the place of a file is refused first: RocksDB would wait for it.
+/// Truncates the torn end of the MANIFEST that RocksDB in `dir` would read, if there is one. A directory with
+/// another file type in the place of a regular file is refused first, because RocksDB would block on it.
 pub fn cut_torn_end(dir: &Path) -> io::Result<()> {
     files::only_regular(dir)?;
     let current = match regular::read_to_string(&dir.join("CURRENT")) {
@@ -34,12 +34,12 @@ pub fn cut_torn_end(dir: &Path) -> io::Result<()> {
     };
     let name = current.trim_end();
     if !name.starts_with("MANIFEST-") {
-        // RocksDB reports better what is wrong with it.
+        // RocksDB reports this error in more detail.
         return Ok(());
     }
     let path = dir.join(name);
     let bytes = match regular::read(&path) {
-        // RocksDB says better what is wrong with such a directory.
+        // RocksDB reports the error of such a directory in more detail.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
     };
@@ -51,8 +51,8 @@ pub fn cut_torn_end(dir: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Where the first record begins that a power cut tore; none if the file is whole, merely ends
-/// early (which RocksDB takes for its end), or is damaged in another way.
+/// Returns the offset of the first record that a power loss tore. Returns `None` if the file is whole, ends
+/// early (RocksDB treats that as its end) or is damaged in another way.
 pub fn torn_from(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     let mut record = 0;
@@ -77,10 +77,10 @@ pub fn torn_from(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether one of the sectors under `place` is all zeros from `from` on, or all that it holds of `place` is:
-/// the next append may have reached the disk where this one did not. A few zeros may stand there by nature
-/// beside rot elsewhere: one piece that is so short is taken for lost only if the frame verifies with other
-/// bytes in its stead.
+/// True if a sector within `place` was lost: it is all zeros from `from` on, or its part of `place` is (a
+/// later append may have reached the disk where this one did not). Intact data may contain a few zeros next
+/// to corruption elsewhere, so a single short piece counts as lost only if the frame can verify with other
+/// bytes in the place of the zeros.
 fn has_lost_piece(bytes: &[u8], from: usize, place: &Range<usize>) -> bool {
     let is_zero = |piece: &Range<usize>, min: usize| {
         let piece = bytes.get(piece.start..piece.end.min(bytes.len()));
@@ -101,15 +101,15 @@ fn has_lost_piece(bytes: &[u8], from: usize, place: &Range<usize>) -> bool {
     }
 }
 
-/// Whether the frame at `place` could verify if something else stood at the zeros of `piece`, and all else is
-/// as it was written. True for what is too long to be tried.
+/// True if the frame at `place` can verify with other bytes in the place of the zeros of `piece` and all
+/// other bytes as they are. Also true if the piece is too long to be tested.
 fn could_be_lost(bytes: &[u8], place: &Range<usize>, piece: Range<usize>) -> bool {
     let payload = place.start + HEAD_BYTES;
-    // No frame has such a head: all of it was lost, and where it ends is not known.
+    // No frame has a header of zeros: all of it was lost, and the frame's end is unknown.
     if bytes.get(place.start..payload).is_some_and(|head| head.iter().all(|byte| *byte == 0)) {
         return true;
     }
-    // RocksDB takes a frame that goes on behind the file's end for that end.
+    // RocksDB treats a frame that extends past the end of the file as the end of the file.
     let Some(covered) = bytes.get(payload - 1..place.end) else { return false };
     let stored = &bytes[place.start..place.start + CRC_BYTES];
     let matches = |crc: u32, but: &Range<usize>| {

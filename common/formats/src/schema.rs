@@ -1,8 +1,8 @@
-//! Every record the catalogue keeps, one file per family: key, value, limits, golden bytes.
+//! Records of the catalogue, one file per family: key, value, limits, golden bytes.
 //!
-//! A value is one byte that says its format and then a protobuf message (written by hand, no
-//! `.proto` files). Fields are only ever added, under new tags; an incompatible change takes the
-//! next format byte and a decoder for both. Golden bytes in each file's tests hold this still.
+//! A value is one byte for its format and then a protobuf message (written by hand, no `.proto` files).
+//! Fields are only ever added, under new tags. An incompatible change takes the next format byte and a
+//! decoder for both. Golden bytes in each file's tests pin the encodings.
 
 pub mod bucket;
 pub mod copy;
@@ -47,16 +47,16 @@ pub use usage::{BucketUsage, SegmentUsage};
 
 use prost::Message;
 
-/// The first byte of every record written by this version.
+/// Format byte of every record written by this version.
 pub const FORMAT: u8 = 1;
 
-/// Bytes that are no record of the family they were found in.
+/// Bytes are not a record of the family in which they were found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRecord {
-    /// No bytes at all.
+    /// No bytes.
     #[error("a record has no bytes")]
     Empty,
-    /// A format that only a newer version knows.
+    /// A format of a newer version.
     #[error("a record has format {0}; this version reads {FORMAT}")]
     Format(u8),
     /// Not a message of the family.
@@ -64,7 +64,7 @@ pub enum BadRecord {
     Message(#[from] prost::DecodeError),
 }
 
-/// A record as it is stored.
+/// Returns the stored bytes of a record.
 #[must_use]
 pub fn encode<M: Message>(record: &M) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + record.encoded_len());
@@ -73,10 +73,10 @@ pub fn encode<M: Message>(record: &M) -> Vec<u8> {
     bytes
 }
 
-/// The record in `bytes`.
+/// Decodes the record in `bytes`.
 ///
 /// # Errors
-/// When they are none.
+/// Returns [`BadRecord`] if `bytes` is not a record of this format.
 pub fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, BadRecord> {
     match bytes.split_first() {
         None => Err(BadRecord::Empty),
@@ -87,7 +87,7 @@ pub fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, BadRecord> {
 
 #[cfg(test)]
 pub(crate) mod golden {
-    //! Checks that a record still has the bytes it had when its format was fixed.
+    //! Checks of encodings against golden bytes.
 
     use super::{decode, encode};
     use prost::Message;

@@ -1,9 +1,9 @@
-//! The first 64 bytes of a segment file: which segment this is, and which server wrote it.
+//! Header of a segment file: its first 64 bytes, which name the segment and the server that wrote it.
 //!
-//! Pure functions on bytes. The header is written and synced before the segment takes a record and never
-//! changes. Records verify without it: their checksums are seeded from the catalogue's record of the segment.
-//! The header decides whether a file is the one that a record means, before the first read of it and before
-//! it is removed. Every byte is described in docs/formats-segment.md.
+//! Pure functions on bytes. The header is written and synced before the first record is, and never changes.
+//! Records verify without it: their checksums are seeded from the catalogue's record of the segment. The
+//! header is compared with that record before the first read of the file and before its removal. Every byte
+//! is described in docs/formats-segment.md.
 //!
 //! Version 2 carries the segment's stamp and its owner. A segment without a stamp has a header of version 1.
 
@@ -13,7 +13,7 @@ use mlgw_common::ids::{Generation, SegmentId, SegmentSeed, SegmentStamp};
 use mlgw_common::limits::BLOCK_BYTES;
 use mlgw_common::{ClusterId, Identity, Incarnation, Timestamp};
 
-/// Length of the header; the first record begins here.
+/// Length of the header in bytes; the first record begins here.
 pub const SEGMENT_HEADER_BYTES: u64 = 64;
 /// Version of the segment format that this program writes.
 pub const SEGMENT_VERSION: u16 = 2;
@@ -22,49 +22,49 @@ const UNSTAMPED_VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"mlgw-seg";
 const CRC_AT: usize = SEGMENT_HEADER_BYTES as usize - 4;
-/// Format 1 read the clock once for the record and once more for the header: later, because the command was
-/// synced in between, or a little earlier if the clock was adjusted.
+/// Version 1 read the clock once for the catalogue's record and again for the header. The header's time is
+/// later, because the command was synced in between, or a little earlier if the clock was adjusted.
 const UNSTAMPED_LATER_MS_MAX: i64 = 60_000;
 const UNSTAMPED_EARLIER_MS_MAX: i64 = 1_000;
-/// A header of format 1 that is later than its record by more than this is another server's, unless the first
-/// record in the file is older than the segment: then a writer waited for a slow creation.
+/// A header of version 1 that is later than its record by more than this belongs to another server, unless
+/// the first record in the file is older than the segment: in that case a writer waited for a slow creation.
 const UNSTAMPED_SURE_MS_MAX: i64 = 1_000;
 
-/// A segment that was just minted.
+/// A segment that was just created in the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewSegment {
-    /// The segment.
+    /// Id of the segment.
     pub id: SegmentId,
-    /// What seeds its checksums.
+    /// Seed of the checksums of its records.
     pub seed: SegmentSeed,
-    /// When it was created, as its record states.
+    /// Creation time in the catalogue's record.
     pub created: Timestamp,
 }
 
-/// The contents of the header of a segment file.
+/// Contents of the header of a segment file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// The segment.
+    /// Id of the segment.
     pub id: SegmentId,
-    /// What seeds the checksums of its records.
+    /// Seed of the checksums of its records.
     pub seed: SegmentSeed,
-    /// What kind of records it was opened for.
+    /// Kind of records that the segment was created for.
     pub class: SegmentClass,
-    /// When it was made.
+    /// Creation time.
     pub created: Timestamp,
-    /// The cluster that wrote it; 0 in version 1.
+    /// Cluster of the server that wrote the file; 0 in version 1.
     pub cluster: ClusterId,
-    /// The incarnation that wrote it; 0 in version 1.
+    /// Incarnation of the server that wrote the file; 0 in version 1.
     pub incarnation: Incarnation,
 }
 
-/// Why bytes are not a segment header that this program reads.
+/// Reason why bytes are not a segment header that this program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderFault {
     /// Fewer than 64 bytes.
     #[error("the file ends within the segment header")]
     Short,
-    /// Other first bytes.
+    /// The magic number differs.
     #[error("not a segment file")]
     Magic,
     /// The checksum does not match.
@@ -73,13 +73,13 @@ pub enum HeaderFault {
     /// A version, class or block size that this program does not know.
     #[error("a segment of a format this program does not read (version {version})")]
     Unsupported {
-        /// The version it states.
+        /// The version in the header.
         version: u16,
     },
 }
 
 impl SegmentHeader {
-    /// The header of a segment that was just minted.
+    /// Returns the header of a newly created segment, written by `owner`.
     #[must_use]
     pub fn of(minted: &NewSegment, class: SegmentClass, owner: &Identity) -> Self {
         let NewSegment { id, seed, created } = *minted;
@@ -89,7 +89,7 @@ impl SegmentHeader {
         Self { id, seed, class, created, cluster, incarnation }
     }
 
-    /// Whether the header is that of segment `id`, whose record has this seed and time of creation.
+    /// True if the header belongs to segment `id`, whose record has this seed and creation time.
     #[must_use]
     pub fn is_of(&self, id: SegmentId, seed: SegmentSeed, created: Option<Timestamp>) -> bool {
         let Some(created) = created else { return (self.id, self.seed) == (id, seed) };
@@ -101,14 +101,14 @@ impl SegmentHeader {
         (self.id, self.seed) == (id, seed) && in_time
     }
 
-    /// Whether it takes more than the header to know that a file of format 1 is the one of a record with this
-    /// time of creation.
+    /// True if the header alone does not prove that a file of version 1 belongs to a record with this
+    /// creation time.
     #[must_use]
     pub fn is_doubtful(&self, created: Timestamp) -> bool {
         self.seed.stamp.0 == 0 && self.created.0.saturating_sub(created.0) > UNSTAMPED_SURE_MS_MAX
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES as usize] {
         let mut out = [0; SEGMENT_HEADER_BYTES as usize];
@@ -132,10 +132,10 @@ impl SegmentHeader {
         out
     }
 
-    /// Reads a header from the first bytes of a file.
+    /// Decodes a header from the first bytes of a file.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// Names the first defect of the bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
         let (head, _) = bytes.split_first_chunk::<64>().ok_or(HeaderFault::Short)?;
         if head[..8] != MAGIC {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_each_version_stay_as_they_are() {
+    fn the_encoding_of_each_version_is_stable() {
         for (header, golden) in [(golden(), GOLDEN), (golden_2(), GOLDEN_2)] {
             let bytes = header.encode();
             assert_eq!(mlgw_common::hex::text(&bytes), golden);
@@ -236,7 +236,7 @@ mod tests {
         ] {
             assert!(!golden_2().is_of(id, seed, created), "{id} {seed:?} {created:?}");
         }
-        // Version 1 has nothing but the time, which was taken twice.
+        // Version 1 has only the creation time, which was read from the clock twice.
         let seed = golden().seed;
         for (record_ms, same) in [(0, true), (-60_000, true), (1_000, true), (-60_001, false), (1_001, false)]
         {
@@ -263,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn no_flipped_bit_goes_unseen(bit in 0usize..512) {
+        fn every_flipped_bit_is_detected(bit in 0usize..512) {
             for header in [golden(), golden_2()] {
                 let mut bytes = header.encode();
                 bytes[bit / 8] ^= 1 << (bit % 8);

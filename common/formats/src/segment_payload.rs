@@ -1,53 +1,53 @@
-//! What a chunk is stored as: as it came, or compressed block by block. Immutable bytes, cheap to clone.
+//! Stored form of a chunk: raw, or compressed block by block. Immutable bytes, cheap to clone.
 //!
-//! Always: what is compressed says how long each of its blocks is as stored, in the bytes of the record's
-//! extra; who moves a chunk elsewhere copies both as they are.
+//! Invariant: a compressed payload carries the stored length of each of its blocks in the `extra` bytes of
+//! its record. A chunk is moved by copying the stored bytes and `extra` unchanged.
 
 use crate::schema::Encoding;
 use bytes::Bytes;
 
 use crate::segment_record::Head;
 
-/// The bytes of a chunk as they are stored.
+/// Bytes of a chunk as they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
     /// The bytes as they are stored.
     pub stored: Bytes,
-    /// How they are encoded.
+    /// Encoding of the stored bytes.
     pub encoding: Encoding,
-    /// What stands between key and table of its record: nothing where it is raw.
+    /// Bytes between the key and the checksum table of the record; empty for a raw chunk.
     pub extra: Bytes,
     /// Bytes of the chunk before encoding.
     pub logical_bytes: usize,
 }
 
 impl Payload {
-    /// Bytes that are stored as they came.
+    /// Returns the payload of bytes that are stored raw.
     #[must_use]
     pub const fn raw(bytes: Bytes) -> Self {
         let logical_bytes = bytes.len();
         Self { stored: bytes, encoding: Encoding::Raw, extra: Bytes::new(), logical_bytes }
     }
 
-    /// What a record of this head holds.
+    /// Returns the payload of a record with the header `head` and the stored bytes `stored`.
     pub fn of(head: &Head<'_>, stored: Bytes) -> Self {
         let (encoding, logical_bytes) = (head.encoding, head.logical_bytes);
         Self { stored, encoding, extra: Bytes::copy_from_slice(head.extra), logical_bytes }
     }
 
-    /// What is stored; of a raw one, the bytes as they came.
+    /// Returns the stored bytes; for a raw chunk these are the original bytes.
     #[must_use]
     pub const fn stored(&self) -> &Bytes {
         &self.stored
     }
 
-    /// Bytes as stored.
+    /// Returns the number of stored bytes.
     #[must_use]
     pub const fn stored_bytes(&self) -> usize {
         self.stored.len()
     }
 
-    /// Bytes as clients see them.
+    /// Returns the number of bytes before encoding, as clients see them.
     #[must_use]
     pub const fn logical_bytes(&self) -> usize {
         self.logical_bytes

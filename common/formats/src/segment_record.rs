@@ -1,12 +1,12 @@
-//! The record of one chunk in a segment, as bytes: `[head: 60 bytes][key][extra][table][payload]`.
+//! Record of one chunk in a segment, as bytes: `[head: 60 bytes][key][extra][table][payload]`.
 //!
-//! Pure functions on bytes; every byte is described in docs/formats-segment.md. The head's CRC
-//! covers head, key, extra and table, and is seeded, like the CRC of each 64 KiB block in the
-//! table, with stamp, segment, generation, body and offset: bytes that a bug, a disk or a person
-//! put elsewhere never verify. Decoding trusts nothing: any bytes give a record or a [`RecordFault`].
+//! Pure functions on bytes; every byte is described in docs/formats-segment.md. The head's CRC covers head,
+//! key, extra and table. This CRC and the CRC of each 64 KiB block in the table are seeded with stamp,
+//! segment, generation, body and offset: bytes that a bug, a disk or a person moved elsewhere never verify.
+//! Decoding does not trust its input: any bytes return a record or a [`RecordFault`].
 //!
-//! With its one-entry table the head of a chunk of up to 64 KiB takes 64 bytes and the key. That of a
-//! compressed one has the stored length of each block as well, 4 bytes each, so that a block is found,
+//! The head of a chunk of up to 64 KiB takes 64 bytes and the key, its one-entry table included. The head of
+//! a compressed chunk also has the stored length of each block, 4 bytes each, so that a block can be found,
 //! verified and decompressed without the others.
 
 use std::ops::Range;
@@ -19,16 +19,16 @@ use mlgw_common::{ObjectKey, Timestamp};
 
 use crate::segment_payload::Payload;
 
-/// Length of the head's fixed part.
+/// Bytes of the head's fixed part.
 pub const HEAD_FIXED_BYTES: usize = 60;
-/// Longest head: fixed part, key, extra and table.
+/// Maximum bytes of a head: fixed part, key, extra and table.
 pub const HEAD_BYTES_MAX: usize = HEAD_FIXED_BYTES + KEY_LEN_MAX + EXTRA_BYTES_MAX + TABLE_BYTES_MAX;
-/// Stands in every record at [`MAGIC_AT`].
+/// Magic number of every record, at [`MAGIC_AT`].
 pub const MAGIC: [u8; 4] = *b"mlgC";
-/// Where in a record its magic stands (after the CRC, so that what the CRC covers is one stretch).
+/// Offset of the magic number in a record: after the CRC, so that the CRC covers one contiguous range.
 pub const MAGIC_AT: usize = 4;
 
-/// The flag of a record whose extra bytes end with the floor of the log.
+/// Flag of a record whose extra bytes end with the floor of the log.
 const FLAG_FLOOR: u8 = 1;
 /// Bytes of the floor of the log in a record.
 pub const FLOOR_BYTES: usize = 8;
@@ -42,12 +42,12 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 
 const _: () = assert!(HEAD_FIXED_BYTES + CRC_BYTES == RECORD_HEADER_BYTES);
 
-/// Where a record begins.
+/// Location of a record's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The segment.
     pub segment: SegmentId,
-    /// What seeds its checksums.
+    /// Seed of the segment's checksums.
     pub seed: SegmentSeed,
     /// Offset of the record's first byte in the segment file.
     pub offset: u64,
@@ -59,24 +59,24 @@ impl Place {
     }
 }
 
-/// Whose bytes a chunk holds.
+/// Owner of a chunk's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The bucket.
     pub bucket: BucketId,
-    /// The key, for salvage.
+    /// The object's key, for salvage.
     pub key: ObjectKey,
     /// The body.
     pub body: BodyId,
-    /// The part, when the body is an upload.
+    /// The part, if the body is a multipart upload.
     pub part: Option<PartNumber>,
     /// Offset of the chunk's first byte in the body, or in the part.
     pub offset: u64,
-    /// When the chunk was accepted, for salvage.
+    /// Time at which the chunk was accepted, for salvage.
     pub written: Timestamp,
 }
 
-/// Why bytes are not the head of a record at a place.
+/// Reason why bytes are not the head of a record at a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     /// The bytes end before the head does.
@@ -100,56 +100,56 @@ pub enum RecordFault {
 }
 
 impl RecordFault {
-    /// Whether the record is intact, and for another program to read.
+    /// True if the record is intact but of a format that only another version of the program reads.
     #[must_use]
     pub const fn is_of_another_format(self) -> bool {
         matches!(self, Self::Unsupported | Self::Encoding(_))
     }
 }
 
-/// The head of an intact record. It borrows the bytes it was read from.
+/// Head of an intact record. It borrows the bytes that it was decoded from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head<'a> {
-    /// Where it stands.
+    /// Location of the record.
     pub place: Place,
     /// The bucket.
     pub bucket: BucketId,
     /// The body.
     pub body: BodyId,
-    /// The part, when the body is an upload.
+    /// The part, if the body is a multipart upload.
     pub part: Option<PartNumber>,
     /// Offset of the chunk's first byte in the body, or in the part.
     pub body_offset: u64,
-    /// When the chunk was accepted.
+    /// Time at which the chunk was accepted.
     pub written: Timestamp,
-    /// Bytes from the record's begin to its payload.
+    /// Bytes from the record's first byte to its payload.
     pub head_bytes: usize,
-    /// How the payload is encoded.
+    /// Encoding of the payload.
     pub encoding: Encoding,
     /// Length of the payload as stored.
     pub stored_bytes: usize,
-    /// Length of the payload as clients see it.
+    /// Length of the payload before encoding, as clients see it.
     pub logical_bytes: usize,
     /// The key's bytes.
     pub key: &'a [u8],
-    /// The stored length of each block, 4 bytes each, where the payload is compressed; else nothing.
+    /// Stored length of each block, 4 bytes each, if the payload is compressed; otherwise empty.
     pub extra: &'a [u8],
-    /// The floor of the catalogue's log when the record was written, where it carries one.
+    /// Floor of the catalogue's log when the record was written, if the record carries one.
     pub floor: Option<u64>,
     table: &'a [u8],
 }
 
-/// Length of the head of a chunk of this payload under a key of `key_bytes`.
+/// Returns the bytes of the head of a record of `payload` under a key of `key_bytes` bytes, without a floor.
 #[must_use]
 pub const fn head_bytes(key_bytes: usize, payload: &Payload) -> usize {
     HEAD_FIXED_BYTES + key_bytes + payload.extra.len() + CRC_BYTES * payload.logical_bytes.div_ceil(BLOCK)
 }
 
-/// Appends the head of the record of `payload` to `out` and returns the head's length. The
-/// payload itself is not copied. A head with a floor of the log is [`FLOOR_BYTES`] longer.
+/// Appends the head of the record of `payload` to `out` and returns the head's length in bytes. The payload
+/// itself is not copied. A head with a floor of the log is [`FLOOR_BYTES`] longer.
 ///
 /// # Panics
-/// When the payload is empty or longer than a chunk: callers cut chunks.
+/// Panics if the payload is empty or longer than a chunk; callers split data into chunks.
 pub fn encode_head(
     place: Place,
     owner: &Owner,
@@ -193,11 +193,11 @@ pub fn encode_head(
     head_bytes
 }
 
-/// Lengths of head and payload of the record that begins with `bytes`, when they are possible
-/// ones. Nothing is verified.
+/// Returns the lengths of head and payload of the record that begins with `bytes`, if they are possible.
+/// Nothing is verified.
 ///
 /// # Errors
-/// [`RecordFault::Short`], [`RecordFault::Magic`] or [`RecordFault::Length`].
+/// Returns [`RecordFault::Short`], [`RecordFault::Magic`] or [`RecordFault::Length`].
 pub fn peek_lengths(bytes: &[u8]) -> Result<(usize, usize), RecordFault> {
     let fixed = bytes.first_chunk::<HEAD_FIXED_BYTES>().ok_or(RecordFault::Short)?;
     Lengths::read(fixed).map(|lengths| (lengths.head, lengths.stored))
@@ -230,7 +230,7 @@ impl Lengths {
         Ok(Self { key, extra, stored, logical, head })
     }
 
-    /// Checks that the blocks, none of them empty or longer than what it stands for, are all of the payload.
+    /// Checks that no block is empty or longer than its logical length, and that the blocks fill the payload.
     fn check_blocks(&self, encoding: Encoding, extra: &[u8]) -> Result<(), RecordFault> {
         let possible = match encoding {
             Encoding::Raw => extra.is_empty() && self.stored == self.logical,
@@ -246,13 +246,13 @@ impl Lengths {
     }
 }
 
-/// The stored length of block `index`, where lengths are stored.
+/// Returns the stored length of block `index` from the extra bytes; 0 if they do not contain it.
 fn length_of(extra: &[u8], index: usize) -> usize {
     let bytes = extra.get(index * LENGTH_BYTES..).and_then(|rest| rest.first_chunk());
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
 }
 
-/// Where block `index` lies in a payload of so many stored bytes.
+/// Returns the range of block `index` in a payload of `stored` bytes.
 fn block_at(encoding: Encoding, extra: &[u8], stored: usize, index: usize) -> Range<usize> {
     match encoding {
         Encoding::Raw => index * BLOCK..stored.min((index + 1) * BLOCK),
@@ -264,11 +264,11 @@ fn block_at(encoding: Encoding, extra: &[u8], stored: usize, index: usize) -> Ra
 }
 
 impl<'a> Head<'a> {
-    /// Reads and verifies the head of the record that begins at `place` with `bytes` (which may
-    /// go on beyond the head).
+    /// Decodes and verifies the head of the record at `place`. `bytes` begins with the head and may be
+    /// longer.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// Names the first defect of the bytes.
     pub fn decode(place: Place, bytes: &'a [u8]) -> Result<Self, RecordFault> {
         let fixed = bytes.first_chunk::<HEAD_FIXED_BYTES>().ok_or(RecordFault::Short)?;
         let lengths = Lengths::read(fixed)?;
@@ -312,7 +312,7 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// Whose bytes they are; nothing when the key is none.
+    /// Returns the owner of the chunk, or `None` if the key is not a valid object key.
     #[must_use]
     pub fn owner(&self) -> Option<Owner> {
         Some(Owner {
@@ -325,19 +325,19 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// How many blocks the payload has.
+    /// Returns the number of blocks of the payload.
     #[must_use]
     pub const fn blocks(&self) -> usize {
         self.logical_bytes.div_ceil(BLOCK)
     }
 
-    /// Where block `index` lies in the stored payload.
+    /// Returns the range of block `index` in the stored payload.
     #[must_use]
     pub fn block(&self, index: usize) -> Range<usize> {
         block_at(self.encoding, self.extra, self.stored_bytes, index)
     }
 
-    /// Whether `stored` are the bytes of block `index`.
+    /// True if `stored` are exactly the bytes of block `index`.
     #[must_use]
     pub fn verifies(&self, index: usize, stored: &[u8]) -> bool {
         let Some(crc) = self.table.chunks_exact(CRC_BYTES).nth(index) else { return false };
@@ -346,7 +346,7 @@ impl<'a> Head<'a> {
         stored.len() == block.len() && identity.crc32c(stored).to_le_bytes() == *crc
     }
 
-    /// The first block of `payload` (the whole of it) that does not verify.
+    /// Returns the first block of `payload` (the whole stored payload) that does not verify.
     #[must_use]
     pub fn bad_block(&self, payload: &[u8]) -> Option<usize> {
         (0..self.blocks())

@@ -1,9 +1,9 @@
-//! Compression of chunks with zstd, block by block. Pure but for the memory that is kept for the next time.
+//! Compression of chunks with zstd, block by block. Pure, except for a pool of decompression contexts.
 //!
-//! Each block of 64 KiB is a frame of its own, so that a range is read without the blocks before it; a block
-//! that does not become smaller is stored as it came, which its length says. Decoding trusts nothing: any
-//! bytes give exactly the bytes that the block stands for or [`Undecodable`], and nothing is allocated by
-//! what they say.
+//! Each block of 64 KiB is a frame of its own, so that a range can be read without the blocks before it. A
+//! block that does not shrink is stored raw; its stored length equals its logical length then. Decoding does
+//! not trust its input: any bytes return either exactly the original block or [`Undecodable`], and no
+//! allocation depends on lengths in the input.
 
 use crate::schema::Encoding;
 use bytes::Bytes;
@@ -14,26 +14,24 @@ use zstd_safe::{CCtx, DCtx};
 use crate::segment_payload::Payload;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
-/// What every frame that we write begins with. The library would take frames of formats that came before it,
-/// too.
+/// Magic number of the frames that mlgw writes. The library would also accept frames of older zstd formats.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// The bytes of a block are not what it was compressed to.
+/// The stored bytes of a block do not decompress to its original bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the block cannot be decompressed to the bytes that it stands for")]
 pub struct Undecodable;
 
-/// `chunk` compressed with so much effort, 1 to 19; nothing when that makes it no smaller. Takes
-/// milliseconds.
+/// Compresses `chunk` at `level`, 1 to 19. Returns `None` if the result is not smaller. Takes milliseconds.
 ///
 /// # Panics
-/// When the chunk is longer than a chunk may be: callers cut chunks.
+/// Panics if the chunk is longer than [`CHUNK_BYTES_MAX`]; callers split data into chunks.
 #[must_use]
 pub fn compress(chunk: &[u8], level: u32) -> Option<Payload> {
     assert!(chunk.len() as u64 <= CHUNK_BYTES_MAX, "a chunk holds at most 1 MiB");
     let mut context = CCtx::try_create()?;
     let level = i32::try_from(level).unwrap_or(i32::MAX).clamp(1, zstd_safe::max_c_level());
-    // What a block must be smaller than is all the room that it gets.
+    // The output buffer is one byte shorter than the block: a frame that does not fit does not save space.
     let mut room = [0; BLOCK];
     let (mut stored, mut extra) = (Vec::with_capacity(chunk.len() / 2), Vec::new());
     for block in chunk.chunks(BLOCK) {
@@ -45,29 +43,29 @@ pub fn compress(chunk: &[u8], level: u32) -> Option<Payload> {
             return None;
         }
     }
-    // What is kept holds no more memory than it takes.
+    // Drops the vector's spare capacity, because the payload may be kept for long.
     let stored = Bytes::from(stored.into_boxed_slice());
     let (encoding, logical_bytes) = (Encoding::Zstd, chunk.len());
     (logical_bytes > 0).then_some(Payload { stored, encoding, extra: extra.into(), logical_bytes })
 }
 
-/// Decompresses blocks. Kept for the next who decompresses: making one takes longer than a small block.
+/// A zstd decompression context from a pool: creating one takes longer than decompressing a small block.
 pub struct Unpacker(Option<DCtx<'static>>);
 
 static KEPT: Mutex<Vec<DCtx<'static>>> = Mutex::new(Vec::new());
 
 impl Unpacker {
-    /// One that was kept, or a new one.
+    /// Takes a context from the pool, or creates one.
     #[must_use]
     pub fn take() -> Self {
         let kept = KEPT.lock().pop();
         Self(kept.or_else(DCtx::try_create))
     }
 
-    /// Fills `out`, which is as long as what the block stands for, from the block as `stored`.
+    /// Decompresses the block `stored` into `out`, whose length is the block's logical length.
     ///
     /// # Errors
-    /// When `stored` is anything else than that.
+    /// Returns [`Undecodable`] if `stored` does not decode to exactly `out.len()` bytes.
     pub fn unpack(&mut self, stored: &[u8], out: &mut [u8]) -> Result<(), Undecodable> {
         if stored.len() == out.len() {
             out.copy_from_slice(stored);
@@ -96,7 +94,7 @@ mod tests {
     use mlgw_common::limits::CHUNK_BYTES_MAX;
     use proptest::prelude::*;
 
-    /// `length` bytes that no compression makes smaller.
+    /// Returns `length` bytes that do not compress.
     fn bytes_of(body: u64, length: usize) -> Vec<u8> {
         let mut state = body.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         std::iter::repeat_with(|| {
@@ -107,7 +105,7 @@ mod tests {
         .collect()
     }
 
-    /// `length` bytes of words that differ between bodies and along the way: what compression pays for.
+    /// Returns `length` bytes of compressible text that differs between bodies and along the way.
     fn text_of(body: u64, length: usize) -> Vec<u8> {
         let words = ["epoch", "loss", "step", "shard", "sample", "batch", "gradient", "0.125", "7", "\n"];
         let chosen =
@@ -123,7 +121,7 @@ mod tests {
         lengths.iter().map(|length| u32::from_le_bytes(*length) as usize).collect()
     }
 
-    /// What a compressed chunk was.
+    /// Returns the decompressed bytes of a chunk.
     fn unpacked(payload: &Payload) -> Result<Vec<u8>, Undecodable> {
         let (mut out, mut at) = (vec![0; payload.logical_bytes()], 0);
         for (block, length) in out.chunks_mut(BLOCK).zip(lengths(payload)) {
@@ -135,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_pattern_stays_as_it_is() {
+    fn incompressible_chunks_are_left_raw() {
         for length in [0, 1, 100, BLOCK, BLOCK + 1, CHUNK_BYTES_MAX as usize] {
             assert_eq!(compress(&bytes_of(1, length), 3), None, "{length}");
         }
     }
 
     #[test]
-    fn of_a_chunk_only_those_blocks_are_compressed_that_become_smaller() {
+    fn only_blocks_that_shrink_are_compressed() {
         let chunk = [bytes_of(1, BLOCK), text_of(1, BLOCK), bytes_of(2, 100)].concat();
         let payload = compress(&chunk, 3).unwrap();
         let lengths = lengths(&payload);
@@ -151,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn more_effort_gains_more() {
+    fn higher_levels_compress_better() {
         let stored = |level| compress(&text_of(1, 1 << 20), level).unwrap().stored_bytes();
         assert!(stored(19) < stored(1), "{} {}", stored(19), stored(1));
     }
 
     #[test]
-    fn a_length_that_is_not_that_of_the_block_is_refused() {
+    fn a_wrong_block_length_is_rejected() {
         let payload = compress(&text_of(1, 10_000), 3).unwrap();
         for length in [0, 1, 9_999, 10_001, BLOCK] {
             assert_eq!(
@@ -169,7 +167,7 @@ mod tests {
         let twice = [&payload.stored[..], &payload.stored[..]].concat();
         assert_eq!(Unpacker::take().unpack(&twice, &mut [0; 20_000]), Err(Undecodable), "two frames");
         assert_eq!(Unpacker::take().unpack(&payload.stored[1..], &mut [0; 10_000]), Err(Undecodable));
-        // zstd 0.7 wrote such frames.
+        // zstd 0.7 wrote frames with this magic number.
         let older = [&[0x27, 0xb5, 0x2f, 0xfd], &payload.stored[4..]].concat();
         assert_eq!(Unpacker::take().unpack(&older, &mut [0; 10_000]), Err(Undecodable));
     }
@@ -177,7 +175,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn any_chunk_is_what_it_was(
+        fn any_chunk_round_trips(
             pieces in prop::collection::vec((any::<u64>(), 0usize..150_000, any::<bool>()), 0..8), level in 1u32..8,
         ) {
             let piece = |(seed, length, text): (u64, usize, bool)| {

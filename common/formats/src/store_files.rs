@@ -1,4 +1,5 @@
-//! Directories that last: made, renamed and removed so that power loss cannot undo it later.
+//! Durable directory operations: created, renamed and removed directories survive power loss once a call
+//! returns.
 
 use mlgw_common::regular;
 use std::fs;
@@ -6,7 +7,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
-/// Makes `dir` and its parents, for their owner only, and syncs the directory that each new one is in.
+/// Creates `dir` and its parents with mode 0700, and syncs the parent of each new directory.
 pub fn make_dir(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -21,12 +22,12 @@ pub fn make_dir(dir: &Path) -> io::Result<()> {
     sync_parent(dir)
 }
 
-/// Syncs a directory: the names in it last.
+/// Syncs a directory, so that the names in it are durable.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }
 
-/// Syncs the directory that `path` is in.
+/// Syncs the directory that contains `path`.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => sync_dir(Path::new(".")),
@@ -35,21 +36,21 @@ pub fn sync_parent(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Renames a directory whose contents are synced, and syncs where it is.
+/// Renames a directory whose contents are synced, and syncs the parent of the new name.
 pub fn rename_dir(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     sync_parent(to)
 }
 
-/// Gives two directories beside each other, whose contents are synced, each other's name: whenever
-/// power fails, one or the other is under each.
+/// Atomically exchanges the names of two sibling directories whose contents are synced. After a power loss
+/// each name refers to one or the other.
 pub fn exchange_dirs(one: &Path, other: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?;
     sync_parent(one)
 }
 
-/// Removes a directory and what is in it, if it is there.
+/// Removes a directory and its contents, if it exists.
 pub fn remove_dir(dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -57,10 +58,10 @@ pub fn remove_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Checks that everything in a store's directory that RocksDB opens is a regular file.
+/// Checks that every entry of a store's directory that RocksDB opens is a regular file.
 ///
 /// # Errors
-/// Names the first entry that is something else, or the reason why the directory cannot be read.
+/// Names the first entry that is not a regular file, or the reason why the directory cannot be read.
 pub fn only_regular(dir: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -73,7 +74,7 @@ pub fn only_regular(dir: &Path) -> io::Result<()> {
         }
         let path = entry.path();
         match regular::check(&path) {
-            // Removed since it was listed, or a dangling link: opening it reports that.
+            // Removed since it was listed, or a dangling link: opening it reports the error.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             checked => checked
                 .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?,
@@ -82,21 +83,20 @@ pub fn only_regular(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether RocksDB opens a file of this name. It renames its information log, and leaves alone what it does
-/// not know.
+/// True if RocksDB opens a file of this name. RocksDB renames its information log and ignores unknown names.
 fn is_opened(name: &str) -> bool {
     let has_end = [".sst", ".log", ".dbtmp"].iter().any(|end| name.ends_with(end));
     let has_start = ["MANIFEST-", "OPTIONS-"].iter().any(|start| name.starts_with(start));
     has_end || has_start || ["CURRENT", "IDENTITY", "LOCK"].contains(&name)
 }
 
-/// Bytes of the files directly in `dir`.
+/// Returns the total bytes of the files directly in `dir`.
 pub fn dir_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
 }
 
-/// Bytes of the file system that `dir` is on, used or not.
+/// Returns the size in bytes of the file system that holds `dir`, used and free.
 pub fn file_system_bytes(dir: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(dir)?;
     Ok(stat.f_blocks.saturating_mul(stat.f_frsize))

@@ -1,10 +1,10 @@
-//! The records of RocksDB's write-ahead log and MANIFEST, read to verify them.
+//! Reader of the records of RocksDB's write-ahead log and MANIFEST, for verification.
 //!
-//! Opening a store stops quietly at the first record of its write-ahead log that does not verify,
-//! as it must: after power loss that is the end. A check has to know whether more follows. Both
-//! kinds of file are blocks of 32 KiB with frames of `crc: u32, length: u16, type: u8, payload`
-//! (little-endian; the CRC32C, masked, covers type and payload); a record is one whole frame or a
-//! first, middle ones and a last. The format is LevelDB's
+//! RocksDB stops silently at the first record of its write-ahead log that does not verify, because after
+//! power loss that is the end of the log. Verification also detects records behind that point. Both kinds of
+//! file are blocks of 32 KiB with frames of `crc: u32, length: u16, type: u8, payload` (little-endian; the
+//! masked CRC32C covers type and payload). A record is one whole frame, or a first frame, middle frames and a
+//! last frame. The format is LevelDB's
 //! (<https://github.com/facebook/rocksdb/wiki/Write-Ahead-Log-File-Format>).
 
 use mlgw_common::checksum::crc32c;
@@ -12,38 +12,38 @@ use std::ops::Range;
 
 /// Bytes of a block of the log.
 pub const BLOCK_BYTES: usize = 32 << 10;
-/// Bytes of the head of a frame.
+/// Bytes of a frame's header.
 pub const HEAD_BYTES: usize = 7;
 
-/// A record that is one frame.
+/// Type of a frame that is a whole record.
 pub const WHOLE: u8 = 1;
-/// The first frame of a record.
+/// Type of the first frame of a record.
 pub const FIRST: u8 = 2;
-/// One between the first and the last. RocksDB knows more types; none of them occurs in these files.
+/// Type of a frame between the first and the last. RocksDB's other types do not occur in these files.
 pub const MIDDLE: u8 = 3;
-/// The last frame of a record.
+/// Type of the last frame of a record.
 pub const LAST: u8 = 4;
 
-/// What is at a place in a file of frames.
+/// Content of a frame file at one offset.
 pub(crate) enum Found<'b> {
-    /// A frame that verifies; what follows begins at its end.
+    /// A frame that verifies; the next item begins at its end.
     Frame {
-        /// Its type.
+        /// Type of the frame.
         kind: u8,
-        /// Its bytes.
+        /// Payload of the frame.
         payload: &'b [u8],
-        /// The first byte behind it.
+        /// Offset of the first byte behind the frame.
         end: usize,
     },
-    /// The end of a block, too short for a frame; what follows begins here.
+    /// The rest of a block, too short for a frame; the next item begins at this offset.
     Padding(usize),
-    /// No frame that verifies; the bytes it claims.
+    /// A frame that does not verify, with the byte range that it claims, cut at the end of the block.
     Bad(Range<usize>),
-    /// Less than the head of a frame is left.
+    /// Fewer bytes than a frame header are left.
     End,
 }
 
-/// What begins at byte `at` of a file.
+/// Returns the item that begins at byte `at` of a file.
 pub(crate) fn frame_at(bytes: &[u8], at: usize) -> Found<'_> {
     let block_end = (at / BLOCK_BYTES + 1) * BLOCK_BYTES;
     if block_end - at < HEAD_BYTES {
@@ -63,37 +63,37 @@ pub(crate) fn frame_at(bytes: &[u8], at: usize) -> Found<'_> {
     }
 }
 
-/// RocksDB's mask, which keeps the checksum of a checksum from being a special one.
+/// Applies RocksDB's mask, so that a checksum over data that contains checksums is not degenerate.
 pub fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// What a file of frames holds.
+/// Records of a frame file and the position of its first defect.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Frames {
-    /// The records that verify, each with its offset in the file.
+    /// Records that verify, each with its offset in the file.
     pub records: Vec<(usize, Vec<u8>)>,
-    /// Where the first frame begins that does not verify.
+    /// Offset of the first frame that does not verify.
     pub bad_at: Option<usize>,
 }
 
 impl Frames {
-    /// The first record behind the first frame that does not verify.
+    /// Returns the first record behind the first frame that does not verify.
     pub fn after_bad(&self) -> Option<&(usize, Vec<u8>)> {
         let bad = self.bad_at?;
         self.records.iter().find(|(at, _)| *at > bad)
     }
 }
 
-/// Reads all frames of a file and keeps the records.
+/// Reads all records of a file into memory.
 pub fn read(bytes: &[u8]) -> Frames {
     let mut records = Vec::new();
     let bad_at = each(bytes, &mut |at, record, _| records.push((at, record.to_vec())));
     Frames { records, bad_at }
 }
 
-/// Calls `each` with every record of a file that verifies: its offset, its bytes, and whether it is
-/// behind a frame that does not verify. Returns where the first such frame begins.
+/// Calls `each` for every record of a file that verifies, with its offset, its bytes, and true if it is
+/// behind a frame that does not verify. Returns the offset of the first such frame.
 pub fn each(bytes: &[u8], each: &mut dyn FnMut(usize, &[u8], bool)) -> Option<usize> {
     let mut bad_at = None;
     let mut partial: Option<(usize, Vec<u8>)> = None;
@@ -128,12 +128,12 @@ pub fn each(bytes: &[u8], each: &mut dyn FnMut(usize, &[u8], bool)) -> Option<us
                 record.extend_from_slice(payload);
                 each(from, &record, bad_at.is_some());
             }
-            // The rest of a record whose beginning did not verify, or a frame about the file itself.
+            // The rest of a record whose first frame did not verify, or a frame about the file itself.
             _ => {}
         }
         at = end;
     }
-    // Less than a head is left: a torn frame, unless it is the end of a block.
+    // Fewer bytes than a header are left: a torn frame, unless the file ends at a block boundary.
     if at < bytes.len() && !bytes.len().is_multiple_of(BLOCK_BYTES) {
         bad_at.get_or_insert(at);
     }

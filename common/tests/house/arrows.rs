@@ -1,4 +1,4 @@
-//! Which crate may use which, and what only some folders may name.
+//! Allowed dependencies between crates, and external crates that only some folders may name.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::source::Source;
 use crate::tree::{Tree, root};
 
-/// The crates of ours that each crate may use, from the lowest layer to the highest. Tests use the binary, not
-/// the crates of the engine. `mlgw-testing` is for unit tests, and `mlgw-admin` tests its handlers with the
+/// Our crates that each crate may use, from the lowest layer to the highest. Tests use the binary, not the
+/// crates of the engine. `mlgw-testing` is for unit tests, and `mlgw-admin` tests its handlers with the
 /// client of the command line.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-common", &[]),
@@ -185,7 +185,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-tests", &["mlgw-common"]),
 ];
 
-/// Crates that know no protocol: they depend on no crate of HTTP.
+/// Crates without protocol code: they depend on no HTTP crate.
 const WITHOUT_HTTP: &[&str] = &[
     "mlgw-common",
     "mlgw-formats",
@@ -217,7 +217,8 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("reqsign_core", &["tiering/remote/src/upstream"]),
 ];
 
-/// Crates use each other along the arrows only, and every target of theirs is among the files that are read.
+/// Checks that crates use each other along the arrows only, and that every target of theirs is among the
+/// files read.
 pub(crate) fn crates_use_each_other_along_the_arrows_only(tree: &Tree) -> Vec<String> {
     let out = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
@@ -252,7 +253,8 @@ pub(crate) fn crates_use_each_other_along_the_arrows_only(tree: &Tree) -> Vec<St
     found
 }
 
-/// Crates behind a seam are named only there, and every row of the tables is in use.
+/// Checks that external crates behind a seam are named only there, and that every row of the tables is in
+/// use.
 pub(crate) fn what_is_behind_a_seam_is_named_only_there(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
     for (name, folders) in NAMED_ONLY_IN {

@@ -1,6 +1,6 @@
 //! Circles of imports between files. An arrow goes from a file to each file whose items it names, by `use` or
-//! by a path in place, wherever they are re-exported on the way. Code for tests draws no arrow; nor does a
-//! module that declares a child, or re-exports from it, without using it.
+//! by a path in place, through any re-exports. Code for tests has no arrows; nor has a module that declares
+//! or re-exports a child without using it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::measures::{Kind, Measure, Offender};
 use crate::source::{Import, Source};
 use crate::tree::{Tree, submodule_file};
 
-/// Re-exports are followed so often, one of another.
+/// Maximum depth of nested re-exports that is followed.
 const REEXPORTS_MAX: usize = 16;
 
 /// Arrows from file to file, with the names behind each and the line of the first.
@@ -17,8 +17,8 @@ type Arrows<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Vec<(usize, String)>>>;
 /// A strongly connected component of more than one file.
 type Circle<'a> = Vec<&'a str>;
 
-/// Files on a circle; the same without the arrows from a module to its own parts, which are a matter of
-/// layout where the parts use what their module defines; and files on circles that reach across folders.
+/// Three measures: files on a circle; the same without the arrows from a module to its own parts, which are a
+/// matter of layout if the parts use what their module defines; and files on circles that span folders.
 pub(crate) fn measures(tree: &Tree) -> [Measure; 3] {
     let arrows = arrows(tree);
     let all = circles(&arrows);
@@ -40,7 +40,7 @@ fn files_on(name: &str, circles: &[Circle<'_>]) -> Measure {
     Measure::new(name, Kind::Count, files as f64, listed.collect())
 }
 
-/// Arrows but those from `foo.rs` to files in `foo/`, and from `lib.rs` to files beside it and below.
+/// All arrows except those from `foo.rs` to files in `foo/`, and from `lib.rs` to files beside it and below.
 fn without_own_parts<'a>(arrows: &Arrows<'a>) -> Arrows<'a> {
     let mut arrows = arrows.clone();
     for (from, targets) in &mut arrows {
@@ -50,8 +50,8 @@ fn without_own_parts<'a>(arrows: &Arrows<'a>) -> Arrows<'a> {
     arrows
 }
 
-/// Prints every circle with a small set of arrows that would break it if they were turned or removed. First
-/// come those that remain without the arrows from modules to their own parts, then all.
+/// Prints every circle with a small set of arrows whose removal or reversal would break it: first the circles
+/// that remain without the arrows from modules to their own parts, then all.
 pub(crate) fn print(tree: &Tree) {
     let arrows = arrows(tree);
     println!("\n== circles without arrows from a module to its own parts");
@@ -81,7 +81,7 @@ fn print_circles(arrows: &Arrows<'_>) {
     }
 }
 
-/// The folder that holds all files of a circle. `foo.rs` belongs to `foo/` as well as to the folder that it
+/// The folder that contains all files of a circle. `foo.rs` belongs both to `foo/` and to the folder that it
 /// is in.
 fn common_folder(circle: &[&str]) -> Option<String> {
     let parent = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
@@ -93,8 +93,8 @@ fn common_folder(circle: &[&str]) -> Option<String> {
     folders.iter().find(holds).cloned()
 }
 
-/// Arrows against the order that has few of them: sources of arrows first, sinks last, else the file whose
-/// outgoing arrows outnumber the incoming ones most (Eades, Lin and Smyth).
+/// Arrows against an order with few such arrows: sources first, sinks last, else the file whose outgoing
+/// arrows exceed its incoming ones most (Eades, Lin and Smyth).
 fn arrows_to_remove<'a>(circle: &[&'a str], arrows: &Arrows<'a>) -> Vec<(&'a str, &'a str)> {
     let mut open: BTreeSet<&str> = circle.iter().copied().collect();
     let weight = |from: &str, to: &str| {
@@ -267,7 +267,7 @@ impl<'a> Modules<'a> {
             match self.look_up(at, name, depth) {
                 Some(Meaning::Module(module)) => at = module,
                 Some(Meaning::ItemOf(module)) => return Some(module),
-                // A macro may have made it.
+                // A macro may have defined it.
                 None if is_ours => return Some(at),
                 None => return None,
             }
@@ -296,7 +296,7 @@ impl<'a> Modules<'a> {
         })
     }
 
-    /// A module where the last name of its path is its own, else an item in it.
+    /// The module, if the last name of the path is the module itself; else an item in it.
     fn meaning(&self, module: usize, last: &str) -> Meaning {
         let parent = self.all[module].parent;
         let is_module = parent.is_some_and(|parent| self.all[parent].children.get(last) == Some(&module));
@@ -321,7 +321,7 @@ fn circles<'a>(arrows: &Arrows<'a>) -> Vec<Circle<'a>> {
 
 struct Search<'a, 'b> {
     arrows: &'b Arrows<'a>,
-    /// Order of discovery, and the lowest that is reached from there.
+    /// Order of discovery, and the lowest index that is reachable.
     indices: BTreeMap<&'a str, (usize, usize)>,
     stack: Vec<&'a str>,
     circles: Vec<Circle<'a>>,

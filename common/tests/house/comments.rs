@@ -1,4 +1,4 @@
-//! Comments of a source file. The parser drops them, so a small lexer finds them: it knows strings, raw
+//! Comments of a source file. The parser drops them, so a small lexer finds them. It handles strings, raw
 //! strings, character literals and nested block comments, and nothing else of the language.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(crate) enum Kind {
     Plain,
 }
 
-/// One line of comment, or one block comment.
+/// A line of comment, or a block comment.
 #[derive(Debug)]
 pub(crate) struct Comment {
     pub(crate) line: usize,
@@ -48,8 +48,8 @@ pub(crate) fn comments(text: &str) -> Vec<Comment> {
     found
 }
 
-/// The first words of all doc comments: what stands before the first whitespace or punctuation of each block
-/// of consecutive `///` or `//!` lines, with the line of the block.
+/// First words of all doc comments, with the line of each block of consecutive `///` or `//!` lines: the text
+/// before the first whitespace or punctuation.
 pub(crate) fn first_words(comments: &[Comment]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut last: Option<(usize, Kind)> = None;

@@ -1,9 +1,9 @@
-//! The rules of the house and its measures. Rules hold always: which crate may use which, what only some
-//! folders may name, how long a file and a function may be. Measures have a goal, and may only come nearer to
+//! Rules and measures of the code base. Rules always hold: allowed dependencies between crates, crates that
+//! only some folders may name, sizes of files and functions. Measures have a goal and may only come nearer to
 //! it (`measures.toml`).
 //!
-//! Every file is parsed once in a process; the facts of [`source::Source`] are all that rules and measures
-//! see. Each measure has a test on a literal snippet, so that none can count nothing unnoticed.
+//! Every file is parsed once per process; rules and measures use only the facts of [`source::Source`]. Each
+//! measure has a test on a literal snippet, so that a broken measure does not go unnoticed.
 
 mod arrows;
 mod circles;
@@ -34,8 +34,8 @@ const RULES: &[(&str, Rule)] = &[
     ("fuzz targets have small corpora", rules::fuzz_targets_have_small_corpora_and_link_no_rocksdb),
 ];
 
-/// One test for all rules and measures: some runners start a process for each test, and each would parse all
-/// files.
+/// Single test for all rules and measures: some runners start a process for each test, and each process would
+/// parse all files.
 #[test]
 fn every_rule_and_measure_holds() {
     let tree = Tree::get();

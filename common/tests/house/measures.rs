@@ -1,6 +1,6 @@
-//! The ratchet: every measure has a goal and the value that it has reached, both in `measures.toml`. The test
-//! fails when a measure is worse than that, and also when it is clearly better, so that what was reached gets
-//! written down.
+//! The ratchet: every measure has a goal and a reached value, both in `measures.toml`. The test fails if a
+//! measure is worse than the reached value, and also if it is clearly better, so that improvements are
+//! recorded.
 //!
 //! `HOUSE=print` prints every measure with its worst places, `HOUSE=write` writes improved values into the
 //! file: `HOUSE=print cargo nextest run -p mlgw-common --no-capture -E 'test(every_rule)'`.
@@ -16,10 +16,10 @@ use crate::{circles, prose, sizes, types, words};
 /// Number of the worst places that are printed.
 const PLACES_PRINTED: usize = 20;
 
-/// A rate may be worse by this share: it moves when anything else is added or removed.
+/// Share by which a rate may be worse: it moves whenever other code is added or removed.
 const RATE_TOLERANCE: f64 = 0.01;
 
-/// A measure that is better by this share has to be written down.
+/// Share of improvement from which a better value must be recorded.
 const CLEARLY: f64 = 0.1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Measure {
         Measure::new(name, Kind::Count, offenders.len() as f64, offenders)
     }
 
-    /// `part` of `whole`, times `scale`.
+    /// The ratio of `part` to `whole`, times `scale`.
     pub(crate) fn rate(name: &str, part: usize, whole: usize, scale: f64, offenders: Vec<Offender>) -> Self {
         Measure::new(name, Kind::Rate, part as f64 / whole.max(1) as f64 * scale, offenders)
     }
@@ -77,12 +77,12 @@ impl Measure {
         Measure { name: name.to_owned(), kind, value: (value * 100.0).round() / 100.0, offenders }
     }
 
-    /// True where the value is better than what is written down, however little.
+    /// True if the value is better than the recorded one, however little.
     fn is_nearer(&self, bound: Bound) -> bool {
         if self.kind == Kind::RateOfMore { self.value > bound.now } else { self.value < bound.now }
     }
 
-    /// Compares with what is written down.
+    /// Compares the value with the recorded one.
     fn judge(&self, bound: Bound) -> Verdict {
         let less_is_better = if self.kind == Kind::RateOfMore { -1.0 } else { 1.0 };
         let worse_by = (self.value - bound.now) * less_is_better;
@@ -143,7 +143,7 @@ fn all(tree: &Tree) -> Vec<Measure> {
     found
 }
 
-/// Measures that are worse than what is written down, or clearly better.
+/// Measures that are worse than recorded, or clearly better.
 pub(crate) fn failures(tree: &Tree) -> Vec<String> {
     let (mode, file) = (std::env::var("HOUSE").unwrap_or_default(), "common/tests/house/measures.toml");
     let mut text = tree.texts[file].clone();

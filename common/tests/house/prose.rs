@@ -6,8 +6,8 @@ use crate::tree::Tree;
 const COLUMNS_MAX: usize = 110;
 const PARAGRAPH_WORDS_MAX: usize = 90;
 
-/// Lines of more than 110 columns in Rust files, scripts of the shell and of Python, TOML files and prose in
-/// Markdown. Tables and code in Markdown are not counted, and addresses nowhere.
+/// Lines of more than 110 columns in Rust files, shell and Python scripts, TOML files and prose in Markdown.
+/// Tables and code in Markdown are not counted, and URLs are not counted anywhere.
 pub(crate) fn long_lines(tree: &Tree) -> Measure {
     let mut found = Vec::new();
     for (path, text) in texts(tree) {
@@ -64,7 +64,7 @@ fn numbered_prose<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     lines.filter(is_prose).collect()
 }
 
-/// Columns of a line without the addresses in it: `https://…` and the target of `[text](target)`.
+/// Columns of a line without its URLs: `https://…` and the target of `[text](target)`.
 fn columns(line: &str) -> usize {
     let mut rest = line;
     let mut columns = 0;
@@ -78,7 +78,7 @@ fn columns(line: &str) -> usize {
     columns + rest.chars().count()
 }
 
-/// The paragraphs of a Markdown text: first line and number of words. Each item of a list is one of its own.
+/// Paragraphs of a Markdown text: first line and number of words. Each item of a list is a paragraph.
 fn paragraphs(text: &str) -> Vec<(usize, usize)> {
     let mut found: Vec<(usize, usize)> = Vec::new();
     let mut last = 0;
@@ -98,7 +98,7 @@ fn paragraphs(text: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// True for the first line of an item of a list: `- `, `* `, `+ `, `1. `.
+/// True for the first line of a list item: `- `, `* `, `+ `, `1. `.
 fn is_item(line: &str) -> bool {
     let after_number = line.trim_start_matches(|c: char| c.is_ascii_digit());
     ["- ", "* ", "+ "].iter().any(|mark| line.starts_with(mark))

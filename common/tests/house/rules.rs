@@ -1,12 +1,12 @@
-//! Rules that hold everywhere: no unsafe code, no marks for later, no `.unwrap()` outside tests, small
-//! corpora, and a test behind each promise of the documents.
+//! Rules that hold everywhere: no unsafe code, no marks of unfinished work, no `.unwrap()` outside tests,
+//! small corpora, and an existing test behind each promise of the documents.
 
 use crate::tree::{Tree, root};
 
-/// Largest corpus that is kept for one fuzz target.
+/// Largest size of the corpus of one fuzz target.
 const CORPUS_BYTES_MAX: u64 = 100 << 10;
 
-/// Fuzz targets have small corpora, and their workspace compiles no RocksDB.
+/// Checks that fuzz targets have small corpora, and that their workspace compiles no RocksDB.
 pub(crate) fn fuzz_targets_have_small_corpora_and_link_no_rocksdb(_: &Tree) -> Vec<String> {
     let mut found = Vec::new();
     let lock = std::fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
@@ -25,10 +25,10 @@ pub(crate) fn fuzz_targets_have_small_corpora_and_link_no_rocksdb(_: &Tree) -> V
     found
 }
 
-/// Files that may hold unsafe code. Each of them has to run under valgrind or a sanitizer too.
+/// Files that may contain unsafe code. Each of them must also run under valgrind or a sanitizer.
 const UNSAFE_IN: &[&str] = &[];
 
-/// Unsafe code, in tests too, is in listed files only.
+/// Checks that unsafe code, in tests too, is in listed files only.
 pub(crate) fn unsafe_code_is_in_listed_files_only(tree: &Tree) -> Vec<String> {
     let lints = &tree.texts["Cargo.toml"];
     assert!(lints.contains("unsafe_code = \"deny\""), "the compiler looks too");
@@ -37,13 +37,13 @@ pub(crate) fn unsafe_code_is_in_listed_files_only(tree: &Tree) -> Vec<String> {
     lines.map(|(path, line)| format!("{path}:{line} is unsafe")).collect()
 }
 
-/// Every file opens with `//!` and its purpose.
+/// Checks that every file opens with `//!` and its purpose.
 pub(crate) fn every_file_opens_with_its_purpose(tree: &Tree) -> Vec<String> {
     let without = tree.sources.iter().filter(|(_, source)| !source.text.starts_with("//!"));
     without.map(|(path, _)| format!("{path} does not open with //!")).collect()
 }
 
-/// No marks of unfinished work, in tests, strings and comments either.
+/// Checks that there are no marks of unfinished work, including in tests, strings and comments.
 pub(crate) fn nothing_is_left_for_later(tree: &Tree) -> Vec<String> {
     let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("todo", "!("), concat!("dbg", "!(")];
     let mut found = Vec::new();
@@ -54,7 +54,7 @@ pub(crate) fn nothing_is_left_for_later(tree: &Tree) -> Vec<String> {
     found
 }
 
-/// No `.unwrap()` outside tests.
+/// Checks that there is no `.unwrap()` outside tests.
 pub(crate) fn nothing_unwraps_outside_tests(tree: &Tree) -> Vec<String> {
     let lines =
         tree.outside_tests().flat_map(|(path, source)| source.unwraps.iter().map(move |line| (path, line)));
@@ -71,7 +71,7 @@ const PROOFS: &[(&str, &str)] = &[
     ("g", "gateway/"),
 ];
 
-/// Every test that a table of promises names is there, in the folder that it names.
+/// Checks that every test that a table of promises names exists in the folder that it names.
 pub(crate) fn every_test_behind_a_promise_is_there(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
     for (document, least) in [("docs/FAULTS.md", 40), ("docs/POLICIES.md", 60)] {

@@ -11,12 +11,12 @@ const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_P90_MAX: usize = 400;
 const FUNCTION_LINES_P90_MAX: usize = 25;
 
-/// Files of tests count whole; others without their items for tests.
+/// Number of lines of a file. Files of tests count completely, others without their items for tests.
 fn file_lines(path: &str, source: &Source, tree: &Tree) -> usize {
     if tree.test_files.contains(path) { source.text.lines().count() } else { source.lines }
 }
 
-/// Files have at most 700 lines, nine of ten at most 400, and nine of ten functions at most 25.
+/// Checks that files have at most 700 lines, nine of ten at most 400, and nine of ten functions at most 25.
 pub(crate) fn files_and_functions_stay_readable(tree: &Tree) -> Vec<String> {
     let files = tree.sources.iter().map(|(path, source)| (path, file_lines(path, source, tree)));
     let long = files.filter(|(_, lines)| *lines > FILE_LINES_MAX);
@@ -32,8 +32,8 @@ pub(crate) fn files_and_functions_stay_readable(tree: &Tree) -> Vec<String> {
     found
 }
 
-/// Functions of more than 70 lines, with their signature and without their comments: free ones, methods,
-/// those of traits, nested ones; in files of tests too, but not in modules of tests.
+/// Functions of more than 70 lines, including their signature but not their comments: free functions,
+/// methods, trait methods and nested ones; also in files of tests, but not in modules of tests.
 pub(crate) fn long_functions(tree: &Tree) -> Measure {
     let functions = tree.sources.iter().flat_map(|(path, source)| {
         let long = source.functions.iter().filter(|function| function.lines > FUNCTION_LINES_MAX);

@@ -1,4 +1,4 @@
-//! One Rust file, parsed: the facts that the rules and measures need. The syntax tree itself cannot leave its
+//! Parsed facts of one Rust file for the rules and measures. The syntax tree itself cannot be sent to another
 //! thread.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,8 @@ use syn::{Attribute, Expr, ImplItem, Item, Meta, Stmt, TraitItem, Type, UseTree,
 
 use crate::comments::{Comment, comments};
 
-/// The facts of one file. Unless a field says otherwise, items that are compiled only for tests are left out.
+/// Facts of one file. Except where a field states otherwise, items that are compiled only for tests are
+/// omitted.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     pub(crate) text: String,
@@ -20,7 +21,7 @@ pub(crate) struct Source {
     pub(crate) functions: Vec<Function>,
     /// Structs, enums, unions, traits and type aliases, with their lines.
     pub(crate) types: Vec<(String, usize)>,
-    /// Everything that a module defines by name: the module inside the file, the name.
+    /// Names that a module defines: the module inside the file, and the name.
     pub(crate) items: Vec<(String, String)>,
     pub(crate) imports: Vec<Import>,
     /// Paths of more than one segment, in tests too, with the first line of each.
@@ -32,7 +33,7 @@ pub(crate) struct Source {
     pub(crate) unwraps: Vec<usize>,
     /// Lines with the keyword `unsafe`, in tests too.
     pub(crate) unsafe_lines: Vec<usize>,
-    /// Identifiers, in tests too: how often, and the first line.
+    /// Identifiers, in tests too: number of occurrences, and the first line.
     pub(crate) identifiers: BTreeMap<String, (usize, usize)>,
     /// Comments, in tests too.
     pub(crate) comments: Vec<Comment>,
@@ -42,9 +43,9 @@ pub(crate) struct Source {
 #[derive(Debug)]
 pub(crate) struct Submodule {
     pub(crate) name: String,
-    /// Modules written in place around it, `a::b`.
+    /// Inline modules around it, `a::b`.
     pub(crate) inside: String,
-    /// From `#[path = "…"]`.
+    /// Value of `#[path = "…"]`.
     pub(crate) path: Option<String>,
     pub(crate) for_tests: bool,
 }
@@ -53,7 +54,7 @@ pub(crate) struct Submodule {
 pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) line: usize,
-    /// From `fn` to the closing brace; 0 without a body.
+    /// Lines from `fn` to the closing brace; 0 without a body.
     pub(crate) lines: usize,
     /// Parameters that are tuples of two or more types. 0 where a trait gives the signature.
     pub(crate) tuples: usize,
@@ -61,21 +62,21 @@ pub(crate) struct Function {
     pub(crate) bools: usize,
 }
 
-/// One name that a `use` brings into a module, in tests too.
+/// A name that a `use` brings into a module, in tests too.
 #[derive(Debug)]
 pub(crate) struct Import {
     /// Module inside the file.
     pub(crate) inside: String,
     pub(crate) path: Vec<String>,
-    /// The name that it has here; none for `*`.
+    /// Name under which it is imported; `None` for `*`.
     pub(crate) name: Option<String>,
-    /// A re-export: it has a visibility of its own.
+    /// True for a re-export, which has a visibility of its own.
     pub(crate) is_public: bool,
     pub(crate) for_tests: bool,
     pub(crate) line: usize,
 }
 
-/// A path as it is written, and where.
+/// A path as it is written, and its module.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mention {
     /// Module inside the file.
@@ -110,18 +111,18 @@ impl Source {
     }
 }
 
-/// Fills a [`Source`] while it walks the syntax tree.
+/// Fills a [`Source`] while it visits the syntax tree.
 struct Reader {
     source: Source,
     inside: String,
-    /// Depth of items that are compiled only for tests.
+    /// Nesting depth of items that are compiled only for tests.
     for_tests: usize,
     trait_gives_signature: bool,
     test_lines: Vec<bool>,
 }
 
 impl Reader {
-    /// Visits a part of the tree, which its attributes may give to tests.
+    /// Visits a part of the tree, which its attributes may restrict to tests.
     fn guarded(
         &mut self,
         attributes: &[Attribute],
@@ -164,8 +165,7 @@ impl Reader {
         }
     }
 
-    /// Reads the inside of a macro call, which is no syntax tree: paths, asserts and `.unwrap()` by their
-    /// tokens.
+    /// Reads the tokens of a macro call, which has no syntax tree, for paths, asserts and `.unwrap()`.
     fn scan(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let is = |at: usize, c: char| matches!(tokens.get(at), Some(TokenTree::Punct(p)) if p.as_char() == c);
@@ -419,7 +419,7 @@ impl<'ast> Visit<'ast> for Reader {
         self.visit_path(attribute.path());
     }
 
-    /// `pub(in path)` names no dependency.
+    /// Skips `pub(in path)`, which names no dependency.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 }
 
@@ -427,13 +427,13 @@ fn line_of(span: Span) -> usize {
     span.start().line
 }
 
-/// An identifier without the mark of a raw one.
+/// An identifier without the `r#` of a raw one.
 fn name_of(ident: &proc_macro2::Ident) -> String {
     let name = ident.to_string();
     name.strip_prefix("r#").map(str::to_owned).unwrap_or(name)
 }
 
-/// `#[cfg(test)]`, `#[cfg(all(test, …))]`, `#[test]` and `#[tokio::test]`.
+/// True for `#[cfg(test)]`, `#[cfg(all(test, …))]`, `#[test]` and `#[tokio::test]`.
 fn is_for_tests(attribute: &Attribute) -> bool {
     let path = attribute.path();
     if path.is_ident("cfg") {
@@ -458,7 +458,7 @@ fn parameter_type(input: &syn::FnArg) -> Option<&Type> {
     }
 }
 
-/// A type without references and parentheses around it.
+/// A type without surrounding references and parentheses.
 fn bare(ty: &Type) -> &Type {
     match ty {
         Type::Reference(reference) => bare(&reference.elem),
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_found_wherever_they_stand() {
+    fn functions_are_found_in_every_position() {
         let text = "//! S.\nfn a() {\n    async fn b() {}\n}\n\
             impl A {\n    pub(in crate::x) const fn c(\n        x: u8,\n    ) {\n    }\n}\n\
             trait T {\n    fn d();\n    fn e() {}\n}\n#[cfg(test)]\nmod tests {\n    fn f() {}\n}\n\

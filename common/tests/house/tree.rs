@@ -1,4 +1,4 @@
-//! The files of the repository: Rust files parsed, others as text.
+//! Files of the repository: Rust files parsed, others as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::sync::OnceLock;
 
 use crate::source::Source;
 
-/// Folders at the top that hold files of ours.
+/// Top-level folders with files of ours.
 const FOLDERS: &[&str] =
     &[".ci", "common", "deploy", "docs", "fuzz", "gateway", "metadata", "policies", "tests", "tiering"];
 
-/// Folders anywhere that hold none.
+/// Folders at any depth that are skipped.
 const SKIPPED: &[&str] = &["__pycache__", "corpus", "node_modules", "target"];
 
-/// Stack of a thread that parses: expressions nest deeply.
+/// Stack size of a parsing thread: expressions nest deeply.
 const STACK_BYTES: usize = 32 << 20;
 
 /// Every file of the repository by its path from the root.
@@ -27,7 +27,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// The repository, read once in a process.
+    /// The files of the repository, read once per process.
     pub(crate) fn get() -> &'static Tree {
         static TREE: OnceLock<Tree> = OnceLock::new();
         TREE.get_or_init(Tree::read)
@@ -38,13 +38,13 @@ impl Tree {
         Tree::new(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect())
     }
 
-    /// Rust files that are not for tests, fuzz targets included.
+    /// Rust files that are not for tests, including fuzz targets.
     pub(crate) fn outside_tests(&self) -> impl Iterator<Item = (&str, &Source)> {
         let outside = self.sources.iter().filter(|(path, _)| !self.test_files.contains(*path));
         outside.map(|(path, source)| (&**path, source))
     }
 
-    /// Rust files of what is shipped: neither for tests nor fuzz targets. Most measures are of these.
+    /// Rust files that are shipped: neither for tests nor fuzz targets. Most measures use these.
     pub(crate) fn shipped(&self) -> impl Iterator<Item = (&str, &Source)> {
         self.outside_tests().filter(|(path, _)| !path.starts_with("fuzz/"))
     }
@@ -89,13 +89,13 @@ impl Tree {
     }
 }
 
-/// The root of the repository. As it is now: a test compiled in another clone may be run in this one.
+/// Root of the repository at run time: a test compiled in one clone may run in another.
 pub(crate) fn root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&package).parent().unwrap().to_owned()
 }
 
-/// The kinds of files that are read. Scripts of the steps have no extension.
+/// True for the kinds of files that are read. Scripts of the steps have no extension.
 fn is_ours(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     match name.rsplit_once('.') {
@@ -104,7 +104,7 @@ fn is_ours(path: &str) -> bool {
     }
 }
 
-/// Parses all files, with every processor.
+/// Parses all files, on every processor.
 fn parse(files: Vec<(String, String)>) -> BTreeMap<String, Source> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(files.len().max(1));
     let mut shares: Vec<Vec<(String, String)>> = (0..workers).map(|_| Vec::new()).collect();
@@ -116,7 +116,7 @@ fn parse(files: Vec<(String, String)>) -> BTreeMap<String, Source> {
             let parsed = Source::parse(text).unwrap_or_else(|error| {
                 panic!("{path}:{}: {error}", error.span().start().line);
             });
-            // Positions are kept for each thread until they are dropped so.
+            // Spans are kept for each thread until they are invalidated.
             proc_macro2::extra::invalidate_current_thread_spans();
             (path, parsed)
         };
@@ -132,7 +132,7 @@ fn parse(files: Vec<(String, String)>) -> BTreeMap<String, Source> {
     })
 }
 
-/// The file of a submodule that is declared in another file, if it is there.
+/// File of a submodule that is declared in another file, if it exists.
 pub(crate) fn submodule_file(
     sources: &BTreeMap<String, Source>,
     declared_in: &str,
@@ -144,7 +144,7 @@ pub(crate) fn submodule_file(
         return (submodule.inside.is_empty() && sources.contains_key(&file)).then_some(file);
     }
     let own_folder = declared_in.trim_end_matches(".rs");
-    // A root file (`lib.rs`, `main.rs`, a program or test of its own) has its modules beside it.
+    // A root file (`lib.rs`, `main.rs`, a binary or an integration test) has its modules beside it.
     let bases = match file_name {
         "lib.rs" | "main.rs" | "mod.rs" => vec![folder],
         _ => vec![own_folder, folder],
@@ -158,7 +158,7 @@ pub(crate) fn submodule_file(
     files.into_iter().find(|file| file != declared_in && sources.contains_key(file))
 }
 
-/// Files of the folders for tests, and files that a module for tests declares, however deep.
+/// Files in folders for tests, and files that a module for tests declares, at any depth.
 fn test_files(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
     let in_folder = |path: &&String| path.starts_with("tests/") || path.contains("/tests/");
     let mut found: BTreeSet<String> = sources.keys().filter(in_folder).cloned().collect();

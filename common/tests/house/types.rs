@@ -6,10 +6,10 @@ use crate::measures::{Kind, Measure, Offender};
 use crate::sizes::shipped_functions;
 use crate::tree::Tree;
 
-/// Names that several files may give to a type of theirs.
+/// Names that types in several files may share.
 const SHARED_BY_CUSTOM: &[&str] = &["Config", "Error", "Options"];
 
-/// Where each name of a type is defined outside tests, one place a file.
+/// Files that define each type name outside tests, with one line per file.
 fn definitions(tree: &Tree) -> BTreeMap<&str, BTreeMap<&str, usize>> {
     let mut found: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for (path, source) in tree.shipped() {
@@ -43,13 +43,13 @@ pub(crate) fn shared_names(tree: &Tree) -> Measure {
     Measure::rate("shared_type_names_percent", shared, all, 100.0, defined_in_more_than(1, tree))
 }
 
-/// Names that types of three or more files have.
+/// Type names that three or more files define.
 pub(crate) fn names_in_a_third_file(tree: &Tree) -> Measure {
     Measure::count("type_names_in_a_third_file", defined_in_more_than(2, tree))
 }
 
 /// Functions outside tests with a parameter that is a tuple of two or more types, which hides a struct.
-/// References are looked through. Methods of an implementation of a trait are not counted: the trait gives
+/// References are looked through. Methods of trait implementations are not counted, because the trait gives
 /// their signature.
 pub(crate) fn tuple_parameters(tree: &Tree) -> Measure {
     let functions = shipped_functions(tree).filter(|(_, function)| function.tuples > 0);
@@ -57,7 +57,7 @@ pub(crate) fn tuple_parameters(tree: &Tree) -> Measure {
     Measure::count("functions_with_tuple_parameters", offenders.collect())
 }
 
-/// Parameters of type `bool` of functions outside tests, counted as tuples are.
+/// Parameters of type `bool` of functions outside tests, with the same exceptions as for tuples.
 pub(crate) fn bool_parameters(tree: &Tree) -> Measure {
     let functions = shipped_functions(tree).filter(|(_, function)| function.bools > 0);
     let offenders = functions.map(|(path, f)| Offender::new(f.bools, path, f.line, f.name.clone()));
@@ -66,7 +66,7 @@ pub(crate) fn bool_parameters(tree: &Tree) -> Measure {
 }
 
 /// Calls of `assert!`, `assert_eq!`, `assert_ne!` and their `debug_` forms outside tests, per 1,000 lines
-/// outside tests. Listed are folders with none.
+/// outside tests. Folders without any are listed.
 pub(crate) fn asserts(tree: &Tree) -> Measure {
     let lines = tree.shipped().map(|(_, source)| source.lines).sum::<usize>();
     let asserts = tree.shipped().map(|(_, source)| source.asserts).sum::<usize>();

@@ -1,5 +1,5 @@
-//! Measures of language: summaries that begin without a subject, programs that speak, and words of a dialect
-//! in identifiers.
+//! Measures of language: summaries that begin without a subject, programs that speak, and dialect words in
+//! identifiers.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use crate::comments::first_words;
 use crate::measures::{Kind, Measure, Offender};
 use crate::tree::Tree;
 
-/// A summary that begins with one of these has no subject.
+/// First words of summaries that have no subject.
 const VAGUE: &[&str] = &["How", "Of", "That", "What", "Who", "Whether"];
 
-/// Programs read, write and notify; they do not speak.
+/// Verbs of speech: programs read, write and notify; they do not speak.
 const SPEAKING: &[&str] = &["heard", "hears", "said", "says", "tells", "told"];
 
-/// Names too general for a type: counted where an identifier is this word and no more.
+/// Names too general for a type: counted where an identifier is exactly this word.
 const BARE_TYPES: &[&str] = &[
     "Acting", "Asked", "Claim", "Decider", "Found", "Given", "Held", "Later", "Note", "Order", "Place",
     "Said", "Standing", "Step", "Walk", "Wanted",
 ];
 
-/// Words for which the field has terms: counted wherever they are whole words of an identifier.
+/// Words for which the field has standard terms: counted wherever they are whole words of an identifier.
 const DIALECT: &[&str] = &[
     "Deeds",
     "Doomed",
@@ -49,7 +49,7 @@ const DIALECT: &[&str] = &[
     "told",
 ];
 
-/// Standard terms with one of these words in them.
+/// Standard terms that contain one of these words.
 const STANDARD: &[&str] = &["so_far", "spare_capacity"];
 
 /// Doc comments (`///` and `//!`), tests included, whose first word is in [`VAGUE`], as a percentage of all.
@@ -93,8 +93,7 @@ pub(crate) fn speaking_programs(tree: &Tree) -> Measure {
     Measure::rate("speaking_words_per_1000", speaking, all, 1000.0, files)
 }
 
-/// Identifiers of Rust files, tests included, in which a word of the dialect stands: one measure for each
-/// word.
+/// Identifiers of Rust files, tests included, that contain a dialect word: one measure per word.
 pub(crate) fn dialect(tree: &Tree) -> Vec<Measure> {
     let mut identifiers: BTreeMap<&str, (usize, &str, usize)> = BTreeMap::new();
     for (path, source) in &tree.sources {
@@ -120,10 +119,10 @@ pub(crate) fn dialect(tree: &Tree) -> Vec<Measure> {
     found.into_iter().map(measure).collect()
 }
 
-/// A row of the word lists, prepared for comparison.
+/// Row of the word lists, prepared for comparison.
 enum Entry {
     Bare(&'static str),
-    /// The words, and the standard terms that have them.
+    /// The words, and the standard terms that contain them.
     Words(Vec<String>, Vec<Vec<String>>),
 }
 
@@ -152,7 +151,7 @@ fn contains(parts: &[String], words: &[String]) -> bool {
     parts.windows(words.len()).any(|window| window == words)
 }
 
-/// The words of an identifier in lower case: `HotTier`, `hot_tier` and `HOT_TIER` have two.
+/// Words of an identifier in lower case: `HotTier`, `hot_tier` and `HOT_TIER` have two.
 fn words_of(name: &str) -> Vec<String> {
     let (mut words, mut after_lower) = (vec![String::new()], false);
     for c in name.chars() {

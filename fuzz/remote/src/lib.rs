@@ -1,5 +1,5 @@
-//! The decoders of what other object stores answer, and the settings of upstreams, compiled from their own files
-//! without the clients around them.
+//! The decoders of responses of other object stores, and the settings of upstreams, compiled from their own
+//! files without the clients around them.
 #![allow(dead_code, unused_imports, reason = "decoders without their users")]
 
 #[path = "../../../tiering/remote/src/upstream"]
@@ -24,7 +24,7 @@ pub mod origin {
         mod results;
         mod xml;
 
-        /// What the client of an S3 origin makes of its answers, by the operation.
+        /// Decoders of the S3 origin client, by operation.
         pub mod answers {
             use super::{chunked, head, refusal, results, xml};
             use crate::origin::{
@@ -39,76 +39,76 @@ pub mod origin {
 
             type Result<T> = std::result::Result<T, OriginError>;
 
-            /// A page of keys.
+            /// Decodes a page of keys.
             pub fn list(document: &[u8], query: &ListQuery) -> Result<ListPage> {
                 xml::page(document)?.within(query)
             }
 
-            /// Takes a prefix off a line of it.
+            /// Removes a prefix from the name of a line.
             pub fn strip(line: &mut ListLine, prefix: &str) -> Result<()> {
                 line.strip(prefix)
             }
 
-            /// A page of parts.
+            /// Decodes a page of parts.
             pub fn parts(document: &[u8], after: u32, max: usize) -> Result<PartPage> {
                 results::parts(document)?.within(after, max)
             }
 
-            /// A page of uploads.
+            /// Decodes a page of uploads.
             pub fn uploads(document: &[u8], query: &UploadsQuery) -> Result<UploadPage> {
                 results::uploads(document)?.within(query)
             }
 
-            /// A copy, or an upload that was completed.
+            /// Decodes the result of a copy or of a completed upload.
             pub fn made(document: &[u8]) -> Result<Made> {
                 results::made(document)
             }
 
-            /// An upload that was begun.
+            /// Decodes the id of a created upload.
             pub fn upload_id(document: &[u8]) -> Result<String> {
                 results::upload_id(document)
             }
 
-            /// Tags.
+            /// Decodes tags.
             pub fn tags(document: &[u8]) -> Result<Vec<Pair>> {
                 results::tags(document)
             }
 
-            /// The document of tags.
+            /// Encodes a document of tags.
             pub fn tagging(tags: &[Pair]) -> Result<String> {
                 results::tagging(tags)
             }
 
-            /// What an object is like, and which bytes of it follow.
+            /// Decodes the description of an object, and the range of the bytes that follow.
             pub fn described(status: StatusCode, headers: &HeaderMap) -> Result<(ObjectVersion, Range<u64>)> {
                 head::described(status, headers, EtagTrust::Auto)
             }
 
-            /// An ETag without its quotes.
+            /// Returns an ETag without its quotes.
             #[must_use]
             pub fn unquoted(etag: &str) -> String {
                 head::unquoted(etag)
             }
 
-            /// What clients know of a head.
+            /// Returns the headers of a response that are passed on to clients.
             #[must_use]
             pub fn known(headers: &HeaderMap) -> HeaderMap {
                 head::known(headers)
             }
 
-            /// What an answer means that is no success.
+            /// Returns the error that an unsuccessful response means.
             #[must_use]
             pub fn refusal(status: StatusCode, headers: &HeaderMap, document: &[u8]) -> OriginError {
                 refusal::refusal(status, headers, document)
             }
 
-            /// How long to wait after it.
+            /// Returns the time to wait before the next attempt, if there is to be one.
             #[must_use]
             pub fn wait(error: &OriginError, failures: u32) -> Option<Duration> {
                 retry::wait(error, failures, 1.0)
             }
 
-            /// The length of a framed body, and the body.
+            /// Returns the length of a framed body, and the body.
             #[must_use]
             pub fn framed(bytes: u64, pieces: Body, trailer: Trailer) -> (u64, Body) {
                 (chunked::length(bytes, &trailer), chunked::framed(bytes, pieces, trailer))

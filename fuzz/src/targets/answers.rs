@@ -1,6 +1,6 @@
-//! What an S3 origin answers, and where a listing of one goes on. A page lies within what was asked for. What
-//! is read of a document or a head and written again is read as the same. A body that is framed for an origin
-//! is one that we read.
+//! Responses of an S3 origin, and the continuation tokens of its listings. Properties: a page is within the
+//! limits of its query; a document or head that was decoded decodes to the same value after encoding; a
+//! body that is framed for an origin can be decoded here.
 
 use crate::input::{Input, run as wait};
 use crate::onward as bound;
@@ -23,7 +23,7 @@ use mlgw_wire::xml::Xml;
 use std::convert::Infallible;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The first byte says what is answered.
+/// The first byte selects the decoder.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     match input.byte() % 6 {
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A query, then the page that answers it.
+/// Decodes a query, then the page that answers it.
 fn keys(mut input: Input<'_>) {
     let (kind, max_keys) = (input.byte(), usize::from(input.byte()));
     let (prefix, start_after, token) = (input.text(), input.text(), input.text());
@@ -57,7 +57,7 @@ fn keys(mut input: Input<'_>) {
     }
     let next = page.next.as_deref();
     assert_ne!(next, Some(""));
-    // A gateway that fronts this one reads the same.
+    // A gateway whose origin is this one decodes the same page.
     if page.lines.iter().all(|line| is_text(line)) && next.is_none_or(is_printable) {
         assert_eq!(
             answers::list(written(&page).as_bytes(), &query).as_ref(),
@@ -68,7 +68,7 @@ fn keys(mut input: Input<'_>) {
     }
 }
 
-/// Whether all of a line can be written without loss.
+/// True if all fields of a line can be encoded without loss.
 fn is_text(line: &ListLine) -> bool {
     match line {
         ListLine::Object(_, object) => is_printable(&object.etag) && is_printable(&object.storage_class),
@@ -76,12 +76,12 @@ fn is_text(line: &ListLine) -> bool {
     }
 }
 
-/// Whether XML can hold it.
+/// True if XML can represent the text.
 fn is_printable(text: &str) -> bool {
     text.chars().all(|c| matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{fffd}' | '\u{10000}'..))
 }
 
-/// A page as we answer it.
+/// Encodes a page as this server does.
 fn written(page: &ListPage) -> String {
     let encoded = |name: &str| {
         percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC).to_string()
@@ -104,7 +104,7 @@ fn written(page: &ListPage) -> String {
     out.finish("ListBucketResult")
 }
 
-/// A query, then a page of uploads that answers it, or of parts.
+/// Decodes a query, then a page of uploads or of parts that answers it.
 fn uploads_and_parts(mut input: Input<'_>) {
     let (after, max) = (u32::from(input.byte()), usize::from(input.byte()));
     let (prefix, start_after, id_marker) = (input.text(), input.text(), input.text());
@@ -127,7 +127,7 @@ fn uploads_and_parts(mut input: Input<'_>) {
     }
 }
 
-/// Small documents.
+/// Decodes small documents.
 fn results(document: &[u8]) {
     match answers::made(document) {
         Ok(made) => copied(&made),
@@ -151,7 +151,7 @@ fn results(document: &[u8]) {
     }
 }
 
-/// What a copy is like is told on.
+/// Checks that the result of a copy is passed on without loss.
 fn copied(made: &Made) {
     quotes(&made.etag);
     if is_printable(&made.etag) && made.checksums.iter().all(|checksum| is_printable(&checksum.value)) {
@@ -163,19 +163,19 @@ fn copied(made: &Made) {
     }
 }
 
-/// An ETag goes out in quotes and comes in again as it was.
+/// Checks that an ETag survives quoting and unquoting.
 fn quotes(etag: &str) {
     assert_eq!(answers::unquoted(&format!("\"{etag}\"")), etag);
 }
 
-/// Nobody waits long, whatever an origin asks for.
+/// Checks that the delay before a retry is bounded, whatever the origin requests.
 fn retried(error: &OriginError) {
     for failures in [1, 4, u32::MAX] {
         assert!(answers::wait(error, failures).is_none_or(|wait| wait <= Duration::from_secs(7)));
     }
 }
 
-/// A status and headers, then a document that says why not.
+/// Decodes a status and headers, then the document of an error.
 fn heads(mut input: Input<'_>) {
     let Ok(status) = StatusCode::from_u16(input.u16()) else { return };
     let Some(headers) = input.headers() else { return };
@@ -194,7 +194,7 @@ fn heads(mut input: Input<'_>) {
     }
 }
 
-/// The headers that say what an object is like.
+/// Returns the headers that describe an object.
 fn head_of(object: &ObjectVersion) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut line = |name: &str, value: &str| {
@@ -228,7 +228,7 @@ fn head_of(object: &ObjectVersion) -> HeaderMap {
     headers
 }
 
-/// A body of so many bytes more than come, or fewer, and how it is cut.
+/// Frames a body that has more or fewer bytes than stated, cut into pieces.
 fn framing(mut input: Input<'_>) {
     let (kind, by, step) = (input.byte(), usize::from(input.byte()), input.byte());
     let came = input.0;
@@ -271,7 +271,7 @@ fn unframed(bytes: usize, framed: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// What an origin said, with what else a token says; then any token.
+/// Checks tokens with an origin's token and a position, then an arbitrary token.
 fn tokens(mut input: Input<'_>) {
     let kind = input.byte();
     let at = |input: &mut Input<'_>| Binding {

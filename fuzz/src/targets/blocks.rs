@@ -1,5 +1,5 @@
-//! Compressed blocks of segments. Any bytes give the bytes that the block stands for or an error, and nothing
-//! else is written; what is compressed here is read back.
+//! Compressed blocks of segments. Properties: any bytes decode to a block of the expected length or to an
+//! error, and no other memory is written; data that is compressed here decodes to the original.
 
 use mlgw_common::ids::{BodyId, BucketId, Generation, SegmentId, SegmentSeed};
 use mlgw_common::{ObjectKey, Timestamp};
@@ -7,11 +7,11 @@ use mlgw_formats::segment_record::{Head, Owner, Place, encode_head};
 use mlgw_formats::segment_zstd::{Unpacker, compress};
 
 const PLACE: Place = Place { segment: SegmentId(3), seed: SegmentSeed::unstamped(Generation(1)), offset: 64 };
-/// What stands behind a block in memory.
+/// Guard bytes after the block in memory.
 const BEHIND: [u8; 8] = [0xa5; 8];
 
-/// The first two bytes say how much the rest is to stand for; with the highest bit set the rest is compressed
-/// first.
+/// The first two bytes are the decoded length of the rest. If the highest bit is set, the rest is
+/// compressed first.
 pub fn run(data: &[u8]) {
     let Some((length, rest)) = data.split_first_chunk() else { return };
     let length = u16::from_le_bytes(*length);

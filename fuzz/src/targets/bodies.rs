@@ -1,5 +1,5 @@
-//! Whole bodies, with whatever their heads promise. A body that comes out has the length, the MD5 and
-//! the checksum that its head declares.
+//! Whole bodies, with arbitrary heads. Property: a body that decodes has the length, the MD5 and the
+//! checksum that its head declares.
 
 use crate::input::{Input, run as wait};
 use bytes::Bytes;
@@ -9,13 +9,13 @@ use mlgw_auth::Payload;
 use mlgw_body::{Body, Terms};
 use std::convert::Infallible;
 
-/// How the body is cut and what it is for, then the head, then the body.
+/// The input: the size of the pieces and the terms, then the head, then the body.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let (kind, step) = (input.byte(), input.byte());
     let Some(mut head) = input.head() else { return };
     if kind & 4 == 0 {
-        // There a body needs no length.
+        // HTTP/2 requires no Content-Length.
         head.version = http::Version::HTTP_2;
     }
     let (terms, payload) = match kind % 4 {

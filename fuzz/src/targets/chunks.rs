@@ -1,5 +1,5 @@
-//! The aws-chunked framing. A body is the same however it is cut; a well-formed one comes out as it
-//! went in; a signed one with any byte changed comes out the same or not at all.
+//! The aws-chunked framing. Properties: a body decodes to the same bytes however it is cut; a well-formed
+//! body decodes to the original; a signed body with one changed byte decodes to the original or not at all.
 
 use crate::input::{Input, run as wait};
 use crate::signing::{chunk_signature, signed, trailer_signature, verify};
@@ -14,7 +14,7 @@ use std::convert::Infallible;
 
 const CHECKSUM: &str = "x-amz-checksum-crc32";
 
-/// The first byte says which of them, the second how the body is cut.
+/// The first byte selects the kind of body, the second the size of the pieces.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let (kind, step) = (input.byte(), input.byte());
@@ -44,7 +44,7 @@ fn read(head: &Parts, payload: Payload, pieces: &[&[u8]]) -> Result<Vec<u8>, S3E
     })
 }
 
-/// Any bytes as an unsigned body.
+/// Decodes arbitrary bytes as an unsigned body.
 fn any_bytes(kind: u8, step: u8, mut input: Input<'_>) {
     let length = usize::from(input.u16());
     let head = head(length, kind & 2 != 0);
@@ -56,7 +56,7 @@ fn any_bytes(kind: u8, step: u8, mut input: Input<'_>) {
     }
 }
 
-/// A signed body of what the input says, as it is and with one byte changed.
+/// Decodes a signed body of the input's chunks, unchanged and with one byte changed.
 fn signed_bytes(kind: u8, step: u8, mut input: Input<'_>) {
     let trailer = kind & 2 != 0;
     let (at, to) = (usize::from(input.u16()), input.byte());

@@ -1,12 +1,12 @@
-//! The list of what is in a copy. One that decodes is encoded to the same list, and names nothing
-//! outside of the copy. Its checksum is made right first.
+//! The contents file of a backup. Properties: a file that decodes is encoded to an equal list, and every
+//! path in it is inside of the backup. The checksum is corrected first.
 
 use std::path::{Component, Path};
 
 use mlgw_common::checksum::crc32c;
 use mlgw_formats::backup_contents::Contents;
 
-/// The text of the list, as it is and with its last line made right.
+/// Decodes the text unchanged, and with its last line corrected.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     check(text);

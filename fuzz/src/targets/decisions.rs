@@ -1,5 +1,5 @@
-//! The log of decisions, read from a file that may hold anything. What is read is written and read as the
-//! same, and goes on counting.
+//! The decision log, read from a file with arbitrary content. Property: entries that were read decode to
+//! the same entries after encoding, and can be counted further.
 
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{BucketId, SegmentId};
@@ -8,19 +8,20 @@ use mlgw_formats::decision_entry::{Decided, Entry, What, Why};
 use mlgw_formats::decision_lines;
 use std::collections::BTreeMap;
 
-/// The entries of a file, and why lines of it are passed over.
+/// Returns the entries of a file, and the reason why lines were skipped, if any.
 fn read(text: &[u8]) -> Result<(BTreeMap<u64, Entry>, Option<String>), u32> {
     let mut found = BTreeMap::new();
     let passed_over = decision_lines::read(text, &mut found)?;
     Ok((found, passed_over))
 }
 
-/// The lines of entries.
+/// Encodes entries as lines.
 fn write(entries: &[Entry]) -> Vec<u8> {
     decision_lines::of(entries).expect("numbers and text")
 }
 
-/// Whether the entry counts a decision of now as one more of the same; then it has counted it.
+/// Counts a decision made at `now` in the entry and returns true, if the entry is of the same kind of
+/// decision.
 fn count_on(entry: &mut Entry, now: Timestamp, decided: &Decided<'_>, error: &str) -> bool {
     let is_alike = entry.is_alike(now, decided);
     if is_alike {
@@ -29,7 +30,7 @@ fn count_on(entry: &mut Entry, now: Timestamp, decided: &Decided<'_>, error: &st
     is_alike
 }
 
-/// The file.
+/// Reads the file.
 pub fn run(data: &[u8]) {
     let Ok((found, _)) = read(data) else { return };
     assert!(found.len() <= DECISIONS_MAX && found.iter().all(|(seq, entry)| *seq == entry.seq));
@@ -40,7 +41,7 @@ pub fn run(data: &[u8]) {
     let mut entries: Vec<Entry> = found.values().cloned().collect();
     let written = write(&entries);
     assert_eq!(read(&written), Ok((found, None)));
-    // The last line of a number holds, and what is torn off is passed over.
+    // The last line of each number is valid, and a torn line is skipped.
     if !written.is_empty() {
         let (torn, why) = read(&[&written, &written[..written.len() - 2]].concat()).expect("our own format");
         assert!(torn.values().eq(&entries) && why.is_some());
@@ -50,7 +51,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// One more of the same, at any time.
+/// Counts the same decision once more, at several times.
 fn more_of(entry: &mut Entry) {
     let key = entry.key.clone();
     let what = match (entry.segment, entry.bucket) {

@@ -1,9 +1,9 @@
-//! XML: documents that requests carry, and text on its way out. Escaped text is read as it was.
+//! XML: documents of requests, and text in responses. Property: escaped text decodes to the original.
 
 use mlgw_wire::elements::{CompleteDocument, CreateDocument, DeleteDocument, TaggingDocument};
 use mlgw_wire::xml::{Unprintable, Xml, element_into, parse};
 
-/// All kinds of documents look at the same bytes; as text, they go out and come in again.
+/// Decodes the bytes as every kind of document, then encodes them as text and decodes that.
 pub fn run(data: &[u8]) {
     let _ = parse::<CreateDocument>(data);
     let _ = parse::<DeleteDocument>(data);

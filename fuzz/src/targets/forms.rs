@@ -1,4 +1,4 @@
-//! Forms of PostObject. However a form is cut, its fields are the same, and so is its file.
+//! Forms of PostObject. Property: however a form is cut, its fields and its file are the same.
 
 use crate::input::{Input, run as wait};
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use std::convert::Infallible;
 
 type Read = Result<(Vec<(String, String)>, Vec<u8>), ()>;
 
-/// How the form is cut, then the form; its boundary is `x`.
+/// The input: the size of the pieces, then the form; its boundary is `x`.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let step = input.byte();

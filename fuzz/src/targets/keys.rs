@@ -1,10 +1,10 @@
-//! Keys of rows. A key has one form: what is read from it writes it again.
+//! Keys of rows. Property: a key has one form, so encoding the decoded key yields the same bytes.
 
 use mlgw_formats::schema::{
     bucket, extent, object, part, partition, release, segment, upload, usage, version,
 };
 
-/// Every family looks at the same bytes.
+/// Decodes the bytes as a key of every family.
 pub fn run(data: &[u8]) {
     let rows = [
         bucket::mirror_key_of(data).map(bucket::mirror_row).ok(),

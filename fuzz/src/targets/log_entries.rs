@@ -1,9 +1,9 @@
-//! What the log keeps: entries, the commands in them, votes, memberships. What decodes is encoded to
-//! bytes that decode to the same.
+//! Data of the Raft log: entries, the commands in them, votes, memberships. Property: data that decodes is
+//! encoded to bytes that decode to the same value.
 
 use crate::log as inner;
 
-/// The first byte says what.
+/// The first byte selects the kind of data.
 pub fn run(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     let _ = match kind % 3 {

@@ -1,13 +1,13 @@
-//! The walk over a MANIFEST that looks for a torn end, and the one over a log that looks for damage. The
-//! first never asks to keep more than there is, and what it keeps is not torn; records that the second
-//! finds are before the damage or behind it, as it says. Checksums of whole frames are made right first.
+//! The scan of a MANIFEST for a torn end, and the scan of a write-ahead log for damage. Properties: the
+//! first never keeps more bytes than there are, and the kept prefix is not torn; the second reports
+//! correctly if a record is before or after the damage. Checksums of whole frames are corrected first.
 
 use crate::log::{frames, torn_from};
 use mlgw_common::checksum::crc32c;
 
 const HEADER_BYTES: usize = 7;
 
-/// The bytes of the file, as they are and with right checksums from the front as far as they go.
+/// Scans the bytes of the file unchanged, and with corrected checksums for as many frames as are whole.
 pub fn run(data: &[u8]) {
     check(data);
     let mut bytes = data.to_vec();

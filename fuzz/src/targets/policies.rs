@@ -1,5 +1,5 @@
-//! POST policies, rightly signed. A form gets no more than its policy grants, and nothing when the
-//! signature is of another policy.
+//! POST policies with valid signatures. Property: a form gets no more than its policy grants, and nothing
+//! if the signature is that of another policy.
 
 use crate::input::Input;
 use crate::signing::{ACCESS_KEY, DATE, Keys, NOW, RULES, SCOPE, sign};
@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use mlgw_auth::post::{Fields, verify};
 
-/// Lines `name:value` of further fields, a blank line, the policy's JSON.
+/// The input: lines `name:value` of further fields, a blank line, the JSON of the policy.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let mut fields = vec![

@@ -1,4 +1,5 @@
-//! Records of the catalogue. What decodes is encoded and decoded to the same.
+//! Records of the catalogue. Property: a record that decodes is encoded to bytes that decode to an equal
+//! record.
 
 use mlgw_formats::schema::{
     self, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, Mirror, Node, ObjectSummary,
@@ -6,7 +7,7 @@ use mlgw_formats::schema::{
     Upload,
 };
 
-/// The first byte says of which family.
+/// The first byte selects the family.
 pub fn run(data: &[u8]) {
     let Some((family, bytes)) = data.split_first() else { return };
     match family % 20 {
@@ -36,6 +37,6 @@ pub fn run(data: &[u8]) {
 fn same<M: prost::Message + Default + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     let Ok(record) = schema::decode::<M>(bytes) else { return };
     assert!(schema::decode::<M>(&schema::encode(&record)).is_ok_and(|again| again == record));
-    // What a listing or the hot tier makes of it.
+    // Formatting must not panic either.
     drop(format!("{record:?}"));
 }

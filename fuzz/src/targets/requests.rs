@@ -1,6 +1,6 @@
-//! Heads of requests: target, query, operation, headers, ranges, sources of copies. A range lies
-//! within its object, a key that was read is one, and a query whose operation changes an object or a bucket
-//! names no sub-resource.
+//! Heads of requests: target, query, operation, headers, ranges, sources of copies. Properties: a range is
+//! inside of its object; a decoded key is valid; a query whose operation writes an object or a bucket
+//! contains no sub-resource.
 
 use crate::input::Input;
 use http::request::Parts;
@@ -12,7 +12,7 @@ use mlgw_wire::query::Query;
 use mlgw_wire::range;
 use mlgw_wire::target::Target;
 
-/// What decides the operation.
+/// The parts of a request that determine its operation.
 struct Seen<'a>(&'a Parts, &'a Query<'a>);
 
 impl Shape for Seen<'_> {
@@ -25,13 +25,13 @@ impl Shape for Seen<'_> {
     }
 }
 
-/// Whether an operation replaces or deletes what its path names.
+/// True if an operation replaces or deletes the target of its path.
 fn is_plain_write(operation: Operation) -> bool {
     use Operation as O;
     matches!(operation, O::PutObject | O::CopyObject | O::DeleteObject | O::CreateBucket | O::DeleteBucket)
 }
 
-/// The size of an object, then a head.
+/// The input: the size of an object, then a head.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let size = u64::from(input.u16());

@@ -1,12 +1,13 @@
-//! Placement policies and plugins of frameworks, as people write them: any text gives a policy or messages
-//! with places in it. What compiles prints itself as a policy that compiles to the same.
+//! Placement policies and framework plugins, as users write them. Properties: any text compiles to a
+//! policy, or to errors with positions in the text; a compiled policy is printed as a policy that compiles
+//! to the same.
 
 use mlgw_policies::language::{BuiltIn, Framework, Layers, NoFacts, PolicyFile, Program};
 use std::sync::LazyLock;
 
 static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| BuiltIn::load().expect("what is built in is right"));
 
-/// The text of a file.
+/// The input: the text of a file.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let lines = text.lines().count() + 1;
@@ -16,7 +17,7 @@ pub fn run(data: &[u8]) {
     let Some(program) = compiled(text, lines) else { return };
     let printed = program.to_yaml();
     let again = compiled(&printed, usize::MAX).expect("what was printed is right");
-    // Where things come from is another file then.
+    // Only `policy` is compared: the positions refer to another file now.
     assert!(program.to_json()["policy"] == again.to_json()["policy"], "{printed}");
     assert_eq!(program.due(&NoFacts).count(), again.due(&NoFacts).count());
 }

@@ -1,6 +1,6 @@
-//! Headers and records of segments. Their checksums are made right first, or nothing would get past
-//! them. A head that decodes has the lengths that a peek at it tells, its blocks cover the payload
-//! without gaps, and a byte changed in it or in its payload never verifies.
+//! Headers and records of segments. Their checksums are corrected first, as otherwise every input would be
+//! rejected. Properties: a head that decodes has the lengths that `peek_lengths` returns; its blocks cover
+//! the payload without gaps; a head with a changed byte never decodes.
 
 use mlgw_common::checksum::{BlockIdentity, crc32c};
 use mlgw_common::ids::{BodyId, Generation, SegmentId, SegmentSeed, SegmentStamp};
@@ -10,7 +10,7 @@ use mlgw_formats::segment_record::{HEAD_FIXED_BYTES, Head, Place, peek_lengths};
 const SEED: SegmentSeed = SegmentSeed { generation: Generation(1), stamp: SegmentStamp(9) };
 const PLACE: Place = Place { segment: SegmentId(3), seed: SEED, offset: 64 };
 
-/// The first byte says which.
+/// The first byte selects header or record.
 pub fn run(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     if kind % 2 == 0 { header(bytes) } else { record(bytes) }

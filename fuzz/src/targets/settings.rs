@@ -1,5 +1,5 @@
-//! Settings out of TOML and out of the environment. What is taken shows itself as TOML that is taken
-//! again.
+//! Settings from TOML and from the environment. Property: settings that load can be shown without a panic;
+//! the error of settings that do not load has a message.
 
 use crate::config::{Loaded, Machine, Sources, show};
 use std::fs::File;
@@ -16,7 +16,7 @@ static FILE: LazyLock<Mutex<File>> = LazyLock::new(|| {
 
 const MACHINE: Machine = Machine { memory_bytes: 1 << 30, disk_bytes: Some(1 << 40) };
 
-/// The first byte says whence: a file, or lines `NAME=value`.
+/// The first byte selects the source: a file, or lines `NAME=value`.
 pub fn run(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     let sources = if kind % 2 == 0 { file(bytes) } else { environment(bytes) };

@@ -1,12 +1,12 @@
-//! Recorded accesses, and the logs that are imported as such: any bytes give accesses within bounds or a
-//! message. What was read is written and read again as it was.
+//! Traces of accesses, and logs that are imported as traces. Properties: any bytes decode to accesses
+//! within bounds or to an error; accesses that were read are read again after writing.
 
 use crate::input::Input;
 use mlgw_policies::Access;
 use mlgw_policies::trace::import::{Log, LogImport};
 use mlgw_policies::trace::{TraceReader, TraceWriter};
 
-/// A line that says how: `trace`, `s3` or else our own log; then that.
+/// The input: a line with the format (`trace`, `s3`, anything else for mlgw's own log), then the data.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     match input.line() {

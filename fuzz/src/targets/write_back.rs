@@ -1,5 +1,5 @@
-//! What is kept of writes that an origin has not, and the marks that its objects carry. What is put is taken
-//! as it was, and nothing else of an object is touched.
+//! Records of writes that an origin does not have yet, and the marks on objects at an origin. Property:
+//! what is put into headers or metadata is taken out unchanged, and no other header is touched.
 
 use crate::input::Input;
 use crate::write_back_record::{
@@ -9,7 +9,7 @@ use http::HeaderMap;
 use mlgw_common::{BodyId, Incarnation, ObjectKey};
 use mlgw_formats::schema::{Bucket, ObjectVersion, Pair};
 
-/// The first byte says which of them.
+/// The first byte selects the decoder.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     match input.byte() % 3 {
@@ -23,7 +23,7 @@ fn number(input: &mut Input<'_>) -> u64 {
     (0..8).fold(0, |number, _| number << 8 | u64::from(input.byte()))
 }
 
-/// Lines `name=value`.
+/// Reads lines `name=value`.
 fn pairs(input: &mut Input<'_>) -> Vec<Pair> {
     let mut pairs = Vec::new();
     while !input.0.is_empty() {
@@ -34,13 +34,13 @@ fn pairs(input: &mut Input<'_>) -> Vec<Pair> {
     pairs
 }
 
-/// Facts, then headers that are none.
+/// Reads facts, then headers that are not facts.
 fn facts(mut input: Input<'_>) {
     let (kind, after, one, other) =
         (input.byte(), number(&mut input), number(&mut input), number(&mut input));
     let Ok(key) = ObjectKey::new(&input.text()) else { return };
     let id = input.text();
-    // An origin whose upload has no id is not believed.
+    // An upload without an id is never recorded.
     let upload = (kind & 4 != 0 && !id.is_empty()).then_some(UploadThere { id, number: other });
     let facts = Facts {
         key: key.clone(),
@@ -62,7 +62,7 @@ fn facts(mut input: Input<'_>) {
     assert_eq!(u64::from_str_radix(name.as_str(), 16), Ok(after));
 }
 
-/// Any headers. What they say can be said again.
+/// Reads arbitrary headers. Facts that are taken from them can be put into headers again.
 fn taken(mut input: Input<'_>) {
     let mut headers = pairs(&mut input);
     let key = Facts::key_of(&headers);
@@ -76,7 +76,7 @@ fn taken(mut input: Input<'_>) {
     }
 }
 
-/// A bucket and a write, then an object's ETag and metadata.
+/// Reads a bucket and a write, then the ETag and metadata of an object.
 fn marks(mut input: Input<'_>) {
     let (id, created_ms, write) =
         (number(&mut input), number(&mut input).cast_signed(), BodyId(number(&mut input)));

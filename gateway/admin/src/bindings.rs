@@ -1,4 +1,5 @@
-//! `/v1/buckets/{bucket}/binding` and `…/refresh`: buckets that front a bucket of somebody else's.
+//! `/v1/buckets/{bucket}/binding` and `…/refresh`: remote-backed buckets, which front a bucket of another
+//! object store.
 
 use super::buckets::{bucket_name, find, info};
 use super::change::{Asked, Changed, json, parse};
@@ -23,7 +24,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns a binding as the admin API tells it.
+/// Converts a binding to its API type.
 pub(super) fn tell_binding(binding: &Binding) -> BindingInfo {
     BindingInfo {
         upstream: binding.upstream.clone(),
@@ -41,7 +42,7 @@ fn mode_name(mode: BindMode) -> &'static str {
     }
 }
 
-/// Returns the binding that `request` asks for.
+/// Parses the binding that `request` specifies.
 fn parse_binding(request: &BindRequest) -> Result<Binding, ApiError> {
     let mode = match request.mode.as_deref() {
         None | Some("read-through") => BindMode::ReadThrough,
@@ -109,10 +110,10 @@ pub(super) async fn unbind(
             error => S3Error::from(error),
         })?;
         id.inspect(|id| unbinding.writeback.forget(*id));
-        // There is one only if the bucket was moved once.
+        // The dataset exists only if the bucket was migrated before.
         drop(unbinding.stored.catalogue.delete_dataset(&dataset_of_bucket(&name)).await);
-        // An upstream that is configured no more has left copies that nobody can find: they go as others
-        // come.
+        // If the upstream is no longer configured, its copies remain unreachable until they are evicted to
+        // make room for others.
         if let Ok(bound) = bound {
             tokio::task::spawn_blocking(move || bound.forget());
         }
@@ -149,7 +150,7 @@ impl Admin {
         self.stored.bound.bucket(&bucket, binding).ok_or_else(|| self.no_such_upstream(&binding.upstream))
     }
 
-    /// Asks the origin for a key, so that a binding that cannot work is refused.
+    /// Lists one key of the origin, so that a binding that cannot work is refused.
     async fn try_origin(&self, binding: &Binding) -> Result<(), ApiError> {
         let bound = self.stored.bound.bucket(&Bucket::default(), binding);
         let bound = bound.ok_or_else(|| self.no_such_upstream(&binding.upstream))?;
@@ -163,7 +164,7 @@ impl Admin {
         })
     }
 
-    /// An origin did not answer as it should.
+    /// Returns the error for a failed request to an origin.
     pub(super) fn upstream_failed(&self, upstream: &str, error: &OriginError) -> ApiError {
         let why = format!("The upstream {upstream:?}: {error}.");
         ApiError::new(StatusCode::BAD_GATEWAY, "UpstreamFailed", why)

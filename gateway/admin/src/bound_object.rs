@@ -1,4 +1,4 @@
-//! An object of a bound bucket: what is at its origin, and what of it is here.
+//! Objects of remote-backed buckets: their state at the origin and their clean copies here.
 
 use super::objects::{encoding_of, find, object_key, sums};
 use super::{Admin, ApiError};
@@ -11,15 +11,15 @@ use mlgw_remote::origin::OriginError;
 use mlgw_wire::error::{Code, S3Error};
 use std::sync::Arc;
 
-/// Blocks of one object that are looked for: of 80 GiB.
+/// Maximum number of blocks visited per object: those of 80 GiB.
 const BLOCKS_MAX: u64 = 10_000;
 
 impl Admin {
-    /// An object of a bucket, if that is bound. An origin is asked for what is not known here, or not any
-    /// more.
+    /// Returns an object of a remote-backed bucket; `None` if the bucket does not exist or is not
+    /// remote-backed. Metadata that is unknown or expired here is requested from the origin.
     ///
     /// # Errors
-    /// `NoSuchKey`; those of the origin.
+    /// `NoSuchKey`; errors of the origin.
     pub(super) async fn find_bound(&self, name: &str, key: &str) -> Result<Option<ObjectInfo>, ApiError> {
         let Some(bucket) = self.stored.catalogue.bucket(name) else { return Ok(None) };
         let Some(binding) = &bucket.binding else { return Ok(None) };
@@ -95,7 +95,7 @@ impl Admin {
         })
     }
 
-    /// What of an object is kept in clean copies.
+    /// Collects the clean copies of an object.
     fn kept(&self, bucket: BucketId, key: &ObjectKey, object: &ObjectVersion) -> Kept {
         let mut kept = Kept::default();
         let Some(copies) = self.stored.bound.copies() else { return kept };
@@ -112,7 +112,7 @@ impl Admin {
     }
 }
 
-/// What of an object is here.
+/// Clean copies of an object, and the time of its last read.
 #[derive(Default)]
 struct Kept {
     extents: Vec<ExtentInfo>,

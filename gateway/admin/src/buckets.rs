@@ -1,4 +1,4 @@
-//! `/v1/buckets`: the buckets and what they hold.
+//! `/v1/buckets`: buckets and their contents.
 
 use super::bindings::tell_binding;
 use super::change::{Asked, Changed, json, parse};
@@ -21,10 +21,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Buckets on one page, at most; each costs a read of its counters.
+/// Maximum number of buckets on a page; each costs a read of its counters.
 const PAGE_BUCKETS_MAX: usize = 1000;
 
-/// Which page.
+/// Query parameters: page of the listing.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PageQuery {

@@ -1,4 +1,5 @@
-//! A change: done to its end, whoever listens, and written into the audit log.
+//! Changes of state: each runs to completion even if the caller disconnects, and is recorded in the audit
+//! log.
 
 use super::signed::Caller;
 use super::{Admin, ApiError};
@@ -13,30 +14,30 @@ use serde_json::Value;
 use std::future::Future;
 use std::sync::Arc;
 
-/// What a change did.
+/// Result of a change.
 pub(super) struct Changed {
-    /// What it did it to.
+    /// Resource that was changed.
     pub(super) resource: String,
-    /// What that was.
+    /// State of the resource before the change.
     pub(super) before: Value,
-    /// What it is.
+    /// State of the resource after the change.
     pub(super) after: Value,
-    /// What the caller is told, when that is more than `after` (or `before`, of what is gone).
+    /// Answer to the caller, if it differs from `after` (or from `before`, for deleted resources).
     pub(super) answer: Option<Value>,
 }
 
-/// What is asked of a change's line before it is made.
+/// Audit log fields known before a change runs, and the status of its success.
 pub(super) struct Asked {
     pub(super) action: &'static str,
-    /// What it is to be done to, if the caller said.
+    /// Resource to be changed, if the caller named it.
     pub(super) resource: String,
-    /// The status of success.
+    /// HTTP status of success.
     pub(super) status: StatusCode,
 }
 
 impl Admin {
-    /// Makes a change and writes its line. The work goes on when the caller is gone: a change
-    /// without its line must not be.
+    /// Runs a change and appends its audit log line. The work continues if the caller disconnects: no change
+    /// may remain without its line.
     pub(super) async fn change<F>(
         self: &Arc<Self>,
         caller: Caller,
@@ -93,13 +94,13 @@ impl Admin {
     }
 }
 
-/// A value as JSON.
+/// Serializes a value as JSON.
 pub(super) fn json(value: &impl Serialize) -> Result<Value, ApiError> {
     serde_json::to_value(value)
         .map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", e.to_string()))
 }
 
-/// A body as what it should be.
+/// Deserializes a request body.
 pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::invalid(format!("The body: {error}.")))
 }

@@ -1,7 +1,7 @@
-//! The figures of datasets and jobs, as metrics.
+//! Metrics of datasets and jobs.
 //!
-//! Where bytes are, is told as it was counted last. The largest datasets are shown by name; what is left is
-//! added up as `other`.
+//! The bytes by tier are those of the last count. The largest datasets have their own series; the others are
+//! summed up as `other`.
 
 use super::Admin;
 use mlgw_background::jobs::residency::{Readiness, Residency};
@@ -16,7 +16,7 @@ use mlgw_telemetry::table::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What stands for the datasets that have no name of their own here.
+/// Label of the sum of all datasets without a series of their own.
 const OTHER: &str = "other";
 const ENDS: [JobState; 3] = [JobState::Done, JobState::Failed, JobState::Cancelled];
 

@@ -1,5 +1,4 @@
-//! `/v1/datasets`: names for some of a bucket, where their bytes are, and what is done with them by the
-//! clock.
+//! `/v1/datasets`: named subsets of a bucket, the tiers of their bytes, and their scheduled jobs.
 
 use super::change::{Asked, Changed, json, parse};
 use super::extract::Path;
@@ -150,7 +149,7 @@ pub(super) async fn unschedule(
 }
 
 impl Admin {
-    /// Changes a dataset by compare and set.
+    /// Changes a dataset by compare-and-set.
     async fn change_dataset(
         self: &Arc<Self>,
         caller: Caller,
@@ -180,7 +179,7 @@ impl Admin {
         })
     }
 
-    /// A dataset with its bytes as they were counted last; counting them may take long.
+    /// Returns a dataset with the bytes of the last count; a new count may take long.
     fn counted_info(&self, dataset: &Dataset) -> DatasetInfo {
         let known = self.jobs.residencies().remove(&dataset.name).unwrap_or_default();
         self.dataset_info(dataset, &known)
@@ -218,7 +217,7 @@ impl Admin {
         }
     }
 
-    /// Checks a new dataset.
+    /// Validates a new dataset.
     fn new_dataset(&self, new: NewDataset) -> Result<Dataset, ApiError> {
         check_name(&new.name)?;
         let bucket = self.stored.catalogue.bucket(&new.bucket).ok_or_else(|| {
@@ -275,7 +274,7 @@ impl Admin {
         Ok(checked)
     }
 
-    /// How many bytes a pin may keep.
+    /// Returns the maximum number of bytes that a pin may keep.
     fn pin_bytes(&self, dataset: &Dataset, request: &PinRequest) -> Result<u64, ApiError> {
         let bucket = self.stored.catalogue.bucket(&dataset.bucket);
         let copies =
@@ -334,7 +333,7 @@ fn check_name(name: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Slices in order, none within another.
+/// Sorts slices and refuses those that contain each other.
 fn checked_slices(mut slices: Vec<String>) -> Result<Vec<String>, ApiError> {
     if slices.len() > SLICES_MAX {
         return Err(ApiError::invalid(format!("A dataset has at most {SLICES_MAX} slices.")));
@@ -344,7 +343,7 @@ fn checked_slices(mut slices: Vec<String>) -> Result<Vec<String>, ApiError> {
         let why = format!("{long:?} is no slice: what keys begin with has 1 to {KEY_LEN_MAX} bytes.");
         return Err(ApiError::invalid(why));
     }
-    // In order, one that is within another comes right behind it or behind another such.
+    // After sorting, a slice that is within another one directly follows it, or follows another such slice.
     if let Some(pair) = slices.windows(2).find(|pair| pair[1].starts_with(&pair[0])) {
         let why = format!("The slice {:?} is within the slice {:?}.", pair[1], pair[0]);
         return Err(ApiError::invalid(why));

@@ -1,4 +1,4 @@
-//! `/v1/decisions`: what was moved, kept and let go of lately, and why.
+//! `/v1/decisions`: recent moves, retentions and evictions, with their reasons.
 
 use super::extract::Query;
 use super::{Admin, ApiError};
@@ -15,10 +15,10 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Decisions that are shown when nobody says how many.
+/// Number of decisions listed by default.
 const SHOWN: usize = 100;
 
-/// Which decisions.
+/// Query parameters: filter of decisions.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DecisionQuery {

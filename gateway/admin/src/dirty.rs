@@ -1,4 +1,5 @@
-//! `/v1/buckets/{bucket}/dirty` and `…/discard`: what was written back and is not at its origin yet.
+//! `/v1/buckets/{bucket}/dirty` and `…/discard`: writes of write-back buckets that have not reached their
+//! origin yet.
 
 use super::change::{Asked, Changed, json};
 use super::extract::Path;

@@ -1,4 +1,5 @@
-//! `/v1/tiers/{tier}/drain`: everything out of a tier, and how far moving segments between tiers is.
+//! `/v1/tiers/{tier}/drain`: moves all segments out of a tier, and reports the progress of moves between
+//! tiers.
 
 use super::change::{Asked, Changed, json};
 use super::extract::Path;
@@ -65,12 +66,12 @@ impl Admin {
         }
     }
 
-    /// Whether there is a cold tier.
+    /// Returns true if a cold tier is configured.
     pub(super) fn has_cold_tier(&self) -> bool {
         !self.loaded.load().config.cold.dirs.is_empty()
     }
 
-    /// Whether there are upstreams.
+    /// Returns true if upstreams are configured.
     pub(super) fn has_upstreams(&self) -> bool {
         !self.upstreams.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Refusals of the admin API: a status, a code for programs, a sentence for people.
+//! Errors of the admin API: a status, a code for programs and a message for people.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -7,25 +7,25 @@ use mlgw_api::ErrorDocument;
 use mlgw_credentials::ChangeKeyError;
 use mlgw_wire::error::S3Error;
 
-/// A refusal.
+/// A refused or failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
-    /// The status of the answer.
+    /// HTTP status of the answer.
     pub status: StatusCode,
-    /// What programs tell it by.
+    /// Error code, stable for programs.
     pub code: &'static str,
-    /// What people read.
+    /// Message for people.
     pub message: String,
 }
 
 impl ApiError {
-    /// A refusal.
+    /// Creates an error.
     #[must_use]
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, code, message: message.into() }
     }
 
-    /// A request that cannot be what was meant.
+    /// Creates the error for a malformed request (400 `InvalidRequest`).
     #[must_use]
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "InvalidRequest", message)
@@ -43,10 +43,10 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// What S3 refuses is refused here under the same code.
+/// Maps S3 errors to admin errors with the same code.
 impl From<S3Error> for ApiError {
     fn from(error: S3Error) -> Self {
-        // A client's own mistakes are not logged: a client must not be able to fill the log.
+        // Client errors are not logged: a client must not be able to fill the log.
         if let Some(cause) = error.cause().filter(|_| error.status().is_server_error()) {
             tracing::error!(%error, cause, "an admin request failed");
         }
@@ -71,7 +71,7 @@ impl From<ChangeKeyError> for ApiError {
     }
 }
 
-/// The answer to anything but a probe in a place for probes.
+/// Returns the error for a request other than a probe on a connection reserved for probes.
 pub(super) fn only_probes() -> ApiError {
     let message = "This listener has as many connections as it may; only probes are answered.";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", message)

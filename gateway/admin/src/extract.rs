@@ -1,12 +1,12 @@
-//! What a request says in its path and after its question mark. Always: what does not fit is refused as all
-//! else is, by an [`ApiError`] in JSON.
+//! Extractors for path segments and query parameters. Malformed input is refused with an [`ApiError`] in
+//! JSON, as elsewhere in the API.
 
 use super::ApiError;
 use axum::extract::{self, FromRequestParts};
 use http::request::Parts;
 use serde::de::DeserializeOwned;
 
-/// The parts of the path that its route leaves open.
+/// Variable segments of the path.
 pub(super) struct Path<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
@@ -18,7 +18,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     }
 }
 
-/// What follows the question mark.
+/// Query parameters.
 pub(super) struct Query<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {

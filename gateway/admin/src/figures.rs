@@ -1,7 +1,7 @@
-//! The figures of catalogue, tiers and process, as metrics.
+//! Metrics of catalogue, tiers and process.
 //!
-//! They are read where they are kept when somebody scrapes. What buckets hold costs a read of the
-//! catalogue per bucket; so many are shown by name as are the largest, the rest is added up.
+//! Values are read from their owners at each scrape. The contents of buckets cost one catalogue read per
+//! bucket; the largest [`METRIC_BUCKETS_MAX`] buckets have their own series, the others are summed up.
 
 use super::Admin;
 use mlgw_cache::bound::CacheState;
@@ -24,10 +24,10 @@ use mlgw_telemetry::table::{
 };
 
 impl Admin {
-    /// All metrics.
+    /// Returns all metrics.
     ///
     /// # Errors
-    /// When the catalogue cannot be read.
+    /// If the catalogue cannot be read.
     pub(super) fn families(&self) -> Result<Vec<Family>, ReadError> {
         let mut families = self.metrics.families();
         families.push(Family::single(CONNECTIONS_LIMIT, level(self.connections_max)));
@@ -46,7 +46,7 @@ impl Admin {
         Ok(families)
     }
 
-    /// Syncs and waits, of catalogue and tiers alike.
+    /// Returns syncs and queue waits of catalogue and tiers.
     fn io_families(&self) -> Vec<Family> {
         let (catalogue, hot) = (self.stored.catalogue.metrics(), self.stored.tiers.hot.metrics());
         let (mut syncs, mut durations) = (Family::new(SYNC), Family::new(SYNC_DURATION));
@@ -108,7 +108,7 @@ impl Admin {
         ])
     }
 
-    /// The lanes of the disks; their waits are added to those of other queues.
+    /// Returns the lanes of the disks; their waits are added to those of other queues.
     fn lane_families(&self, mut waits: Family) -> [Family; 3] {
         let queues = self.stored.tiers.hot.queues();
         let (hot, cold) = (queues.hot.metrics(), queues.cold.metrics());
@@ -138,7 +138,7 @@ impl Admin {
             .with(&["no_memory"], Value::Count(compressed.no_memory))
     }
 
-    /// What was written to flash, and why.
+    /// Returns the bytes written to flash, by cause.
     fn flash_family(&self) -> Family {
         let mut written = Family::new(FLASH_WRITTEN);
         for (cause, bytes) in self.stored.tiers.hot.flash().written() {
@@ -154,7 +154,7 @@ impl Admin {
         }
     }
 
-    /// What was moved, from where the reasons are recorded.
+    /// Returns the moved bytes, by the reasons in the decision log.
     fn moved_family(&self) -> Family {
         let mut moved = Family::new(MOVED_BYTES);
         for ((from, to, reason), bytes) in self.decisions.moved() {
@@ -163,7 +163,7 @@ impl Admin {
         moved
     }
 
-    /// The upstreams whose marks were compared.
+    /// Returns the upstreams whose marks were compared.
     fn not_owned_family(&self) -> Family {
         let mut family = Family::new(UPSTREAM_NOT_OWNED);
         for (name, upstream) in &*self.upstreams {
@@ -175,7 +175,7 @@ impl Admin {
         family
     }
 
-    /// What was asked of upstreams.
+    /// Returns the requests to upstreams, with their durations and bytes.
     fn upstream_families(&self) -> [Family; 3] {
         let (mut requests, mut bytes) = (Family::new(UPSTREAM_REQUESTS), Family::new(UPSTREAM_BYTES));
         let mut seconds = Family::new(UPSTREAM_SECONDS);
@@ -203,7 +203,7 @@ impl Admin {
         [requests, seconds, bytes]
     }
 
-    /// Bound buckets.
+    /// Returns the metrics of remote-backed buckets.
     fn bound_families(&self) -> Vec<Family> {
         let copies = self.stored.bound.copies().map(Copies::metrics).unwrap_or_default();
         let mut answers = Family::new(COPY_ANSWERS);
@@ -251,7 +251,7 @@ impl Admin {
         ])
     }
 
-    /// What buckets may hold that have quotas, and what of it they hold.
+    /// Returns limits and usage of the buckets with quotas.
     fn quota_families(&self) -> Result<Vec<Family>, ReadError> {
         let mut limited = Vec::new();
         for bucket in self.stored.catalogue.buckets(None, None, usize::MAX) {
@@ -309,7 +309,7 @@ impl Admin {
         ]
     }
 
-    /// What each bucket holds.
+    /// Returns the usage of each bucket.
     pub(super) fn bucket_usages(&self) -> Result<Vec<(String, BucketUsage)>, ReadError> {
         let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
         let usage = |bucket: &std::sync::Arc<mlgw_formats::schema::Bucket>| {
@@ -318,7 +318,7 @@ impl Admin {
         buckets.iter().map(usage).collect()
     }
 
-    /// Bytes of segments that nothing refers to.
+    /// Returns the bytes of segments that nothing refers to.
     pub(super) fn garbage_bytes(&self) -> Result<u64, ReadError> {
         Ok(self
             .stored
@@ -334,14 +334,14 @@ fn level(value: u64) -> Value {
     Value::Level(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// What buckets are called together that have no metrics of their own.
+/// Label of the sum of all buckets without a series of their own.
 const OTHER: &str = "other";
 
-/// The largest buckets by name, and all others as `other`.
+/// Returns the largest buckets by name, and the sum of all others as `other`.
 fn largest(mut usages: Vec<(String, BucketUsage)>) -> Vec<(String, BucketUsage)> {
     usages.sort_by(|(a, left), (b, right)| right.bytes.cmp(&left.bytes).then_with(|| a.cmp(b)));
     let mut rest = usages.split_off(usages.len().min(METRIC_BUCKETS_MAX));
-    // A bucket may be called `other`; two series of one name are not to be.
+    // A bucket may be named `other`; it is added to the sum, as two series must not have the same name.
     rest.extend(usages.extract_if(.., |(name, _)| name == OTHER));
     if !rest.is_empty() {
         let mut other = BucketUsage::default();

@@ -1,7 +1,7 @@
-//! What is wrong with a server, and what to do about it: rules over its own figures.
+//! Findings about the server's health, with advice: rules over the figures of its status.
 //!
 //! Pure: the same status gives the same findings. Each rule has an alert of the same meaning in
-//! deploy/prometheus/alerts.yml; a status looks at the last minute, an alert at longer.
+//! deploy/prometheus/alerts.yml; a status covers the last minute, an alert a longer period.
 
 use mlgw_api::{Finding, Health, Status, TierStatus};
 use mlgw_common::ByteSize;
@@ -10,23 +10,23 @@ use mlgw_remote::upstream::Ownership;
 use mlgw_segments::hot::Upstreams;
 use std::time::Duration;
 
-/// Less room than this is none: a body of a few chunks does not fit.
+/// Free bytes below which a tier counts as full: a body of a few chunks does not fit.
 const ROOM_BYTES_MIN: u64 = 2 * CHUNK_BYTES_MAX;
-/// The share of its room that a tier may have left before that is said.
+/// Free share of a tier below which a warning is reported.
 const ROOM_SHARE_MIN: f64 = 0.1;
-/// The share of a tier that garbage may take before that is said, from [`GARBAGE_BYTES_MIN`] on.
+/// Share of garbage in a tier above which a warning is reported, if there are at least [`GARBAGE_BYTES_MIN`].
 const GARBAGE_SHARE_MAX: f64 = 0.5;
 const GARBAGE_BYTES_MIN: u64 = GIB;
-/// The share of connections that may be open before that is said.
+/// Share of open connections above which a warning is reported.
 const CONNECTIONS_SHARE_MAX: f64 = 0.9;
-/// One sync in a hundred may take this long: ten times a slow disk's.
+/// Limit of the 99th percentile of sync durations: ten times that of a slow disk.
 const SYNC_P99_MAX: Duration = Duration::from_millis(250);
 
 fn finding(severity: Health, what: String, advice: &str) -> Finding {
     Finding { severity, what, advice: advice.to_owned() }
 }
 
-/// Everything that is wrong, the worst first.
+/// Returns all findings, worst first.
 #[must_use]
 pub(super) fn findings(status: &Status) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -69,7 +69,7 @@ fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
     }
 }
 
-/// The upstreams whose marks are not this server's.
+/// Returns a finding for each upstream whose mark is not this server's.
 pub(super) fn of_upstreams(upstreams: &Upstreams) -> Vec<Finding> {
     let found = upstreams
         .iter()
@@ -77,7 +77,8 @@ pub(super) fn of_upstreams(upstreams: &Upstreams) -> Vec<Finding> {
     found.collect()
 }
 
-/// One that nothing is spilled to is never compared.
+/// Returns the finding for an upstream. The mark of an upstream without spilled segments is never compared,
+/// which is no finding.
 fn of_upstream(name: &str, ownership: &Ownership, advice: Option<String>) -> Option<Finding> {
     let advice = advice.filter(|_| *ownership != Ownership::Unchecked { why: None })?;
     let what = format!("Nothing is deleted in upstream {name}: its mark is {}.", ownership.name());

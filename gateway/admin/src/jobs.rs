@@ -1,4 +1,4 @@
-//! `/v1/jobs` and `/v1/datasets/{dataset}/jobs`: what is being done with datasets, and what was.
+//! `/v1/jobs` and `/v1/datasets/{dataset}/jobs`: current and past jobs on datasets.
 
 use super::change::{Asked, Changed, json, parse};
 use super::extract::{Path, Query};
@@ -24,15 +24,15 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Jobs on one page: the newest.
+/// Maximum number of jobs listed: the newest.
 const SHOWN_MAX: usize = 1000;
 
-/// Which jobs.
+/// Query parameters: filter of jobs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobQuery {
     dataset: Option<String>,
-    /// Only those that have not ended.
+    /// True to list only jobs that have not ended.
     #[serde(default)]
     active: bool,
 }
@@ -126,7 +126,7 @@ impl Admin {
         })
     }
 
-    /// A job as it is told.
+    /// Converts a job to its API type.
     pub(super) fn job_info(&self, job: &Job) -> JobInfo {
         let (job, pace) = self.jobs.look_at(job);
         let time = |ms: i64| (ms != 0).then(|| Timestamp(ms).to_string());
@@ -163,7 +163,7 @@ impl Admin {
         }
     }
 
-    /// The words for a job that is refused: which other one is at work.
+    /// Returns the error for a refused job, which names the job that is running.
     pub(super) fn busy(&self, error: ProposeError, dataset: &str) -> ApiError {
         let ProposeError::Rejected(Reject::DatasetBusy { job }) = error else {
             return refused(error, dataset);
@@ -177,7 +177,7 @@ impl Admin {
     }
 }
 
-/// A kind, and what it is done with, as far as that makes sense for the dataset.
+/// Validates a job request for a dataset. Returns its kind and parameters.
 pub(super) fn params_of(
     request: &JobRequest,
     dataset: &Dataset,
@@ -237,7 +237,7 @@ pub(super) fn params_of(
     Ok((kind, JobParams { older_than_ms, delete: request.delete, prefix, order: order as i32, to: None }))
 }
 
-/// The words for what the catalogue refuses of `name`.
+/// Converts a refusal by the catalogue to an API error; `name` is the dataset or job concerned.
 pub(super) fn refused(error: ProposeError, name: &str) -> ApiError {
     let ProposeError::Rejected(reject) = &error else { return S3Error::from(error).into() };
     let conflict = |code, why: String| ApiError::new(StatusCode::CONFLICT, code, why);

@@ -1,4 +1,4 @@
-//! `/v1/access/keys`: who may sign requests, and for what.
+//! `/v1/access/keys`: access keys with their roles and scopes.
 
 use super::change::{Asked, Changed, json, parse};
 use super::extract::Path;

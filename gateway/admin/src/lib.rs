@@ -1,10 +1,9 @@
-//! The admin API: what a person or a script administers the server with.
+//! Admin API: the HTTP interface through which operators and scripts administer the server.
 //!
-//! Everything under `/v1` needs a SigV4 signature (service `mlgw`) by a key that may administer the
-//! whole server; probes and metrics need none. Each call that changes something runs to its end
-//! even when its client goes away, and leaves one line in the audit log, synced before the answer.
-//! docs/openapi.json describes it all, is served at `/v1/openapi.json`, and is held to the code by
-//! tests.
+//! Everything under `/v1` needs a SigV4 signature (service `mlgw`) by an unrestricted key with the role
+//! admin; probes and metrics need none. Each call that changes something runs to completion even if its
+//! client disconnects, and appends one line to the audit log, synced before the answer. docs/openapi.json
+//! describes the whole API and is served at `/v1/openapi.json`; tests compare it with the code.
 
 mod bindings;
 mod bound_object;
@@ -75,68 +74,68 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Mutex;
 use tower::ServiceExt as _;
 
-/// Everything the admin API may use.
+/// Shared state of the admin API handlers.
 pub struct Admin {
-    /// Objects and where their bytes are.
+    /// Objects and the location of their bytes.
     pub stored: StoredObjects,
-    /// What of them is not at its origin yet.
+    /// Dirty writes of write-back buckets, which have not reached their origin yet.
     pub writeback: WriteBack,
-    /// The object stores of others, by name.
+    /// Upstreams by name.
     pub upstreams: Upstreams,
-    /// What was moved, kept and let go of, and why.
+    /// Log of moves, retentions and evictions, with their reasons.
     pub decisions: Decisions,
     /// The running policy.
     pub policies: Arc<Policies>,
-    /// Who compresses what is stored, where rules want it.
+    /// Compressor of stored objects, where rules demand it.
     pub compressor: Arc<Compressor>,
-    /// What is done with datasets in the background.
+    /// Background jobs on datasets.
     pub jobs: Arc<Jobs>,
-    /// Who may ask.
+    /// Access keys.
     pub keyring: Keyring,
-    /// Most S3 connections at a time.
+    /// Maximum number of open S3 connections.
     pub connections_max: u64,
-    /// What happened.
+    /// Metrics of the server.
     pub metrics: Arc<Metrics>,
-    /// What happened in the last minute.
+    /// Metrics of the last minute.
     pub recent: Recent,
-    /// Who changed what.
+    /// Audit log of all changes.
     pub audit: Arc<AuditLog>,
-    /// What time it is.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// The configuration and where it came from.
+    /// Configuration and the source of each setting.
     pub loaded: ArcSwap<Loaded>,
-    /// What the machine has.
+    /// Resources of the machine.
     pub machine: Machine,
-    /// This node's name.
+    /// Name of this node.
     pub node: String,
-    /// Where S3 is served, as a URL.
+    /// URL of the S3 endpoint.
     pub endpoint: String,
-    /// When the server started.
+    /// Start time of the server.
     pub started: Timestamp,
-    /// How signatures are checked.
+    /// Rules of signature verification.
     pub rules: AuthRules,
-    /// Whether the server takes requests; `/readyz` says so.
+    /// True while the server accepts requests; reported by `/readyz`.
     pub ready: AtomicBool,
-    /// The newest backup.
+    /// State of the newest backup.
     pub backups: Backups,
-    /// Verifies what is stored.
+    /// Scrub, which verifies stored data.
     pub scrub: Arc<Scrub>,
-    /// What rules did with objects at rest, and what waits to be deleted.
+    /// Pending deletions, and the actions of rules on objects at rest.
     pub standing: Arc<Standing>,
-    /// Plans of what other policies would do, while they are made.
+    /// Dry runs of other policies that are in progress.
     pub policy_plans: PolicyPlans,
-    /// The policy engine.
+    /// Driver of the policy engine.
     pub keeper: Keeper,
-    /// What it hears, recorded.
+    /// Recorder of the accesses that the policy engine receives.
     pub traces: AccessTraces,
-    /// What clients tell it that they will read.
+    /// Access plans: reads that clients announce in advance.
     pub plans: AccessPlans,
-    /// One simulation at a time.
+    /// Held while a simulation runs: at most one runs at a time.
     pub simulating: Mutex<()>,
 }
 
 impl Admin {
-    /// The rules for signatures of the admin API.
+    /// Returns the rules of signature verification for the admin API.
     #[must_use]
     pub fn rules() -> AuthRules {
         let mut rules = AuthRules::new(SERVICE);
@@ -144,7 +143,7 @@ impl Admin {
         rules
     }
 
-    /// Whether the server takes requests.
+    /// Returns true if the server accepts requests.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready.load(Relaxed)
@@ -153,7 +152,7 @@ impl Admin {
 
 macro_rules! routes {
     ($($method:ident $path:literal => $handler:path;)*) => {
-        /// Every route under `/v1`: method and path.
+        /// All routes under `/v1`: method and path.
         pub const ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
 
         fn api() -> Router<Arc<Admin>> {
@@ -236,24 +235,24 @@ routes! {
     post "/v1/jobs/{job}/cancel" => jobs::cancel;
 }
 
-/// The routes that need no signature.
+/// Routes that need no signature.
 pub const PROBES: &[&str] = &["/healthz", "/readyz", "/metrics"];
 
-/// What a listener of the admin side serves.
+/// Routes that a listener of the admin API serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     /// `/v1` and the probes.
     All,
-    /// `/v1`; the probes are elsewhere.
+    /// `/v1` alone; another listener serves the probes.
     Api,
-    /// The probes and metrics.
+    /// Probes and metrics alone.
     Probes,
 }
 
-/// The routes of a listener.
+/// Returns the router of a listener.
 pub fn router(admin: &Arc<Admin>, served: Served) -> Router {
     let signed = axum::middleware::from_fn_with_state(Arc::clone(admin), signed::require);
-    // How long a body may be depends on what it is for, and is looked at before it is read.
+    // The maximum length of a body depends on the route, and is checked before the body is read.
     let api = api().layer(axum::extract::DefaultBodyLimit::disable()).layer(signed);
     let routes = match served {
         Served::All => api.merge(probes::routes()),
@@ -266,7 +265,7 @@ pub fn router(admin: &Arc<Admin>, served: Served) -> Router {
         .with_state(Arc::clone(admin))
 }
 
-/// Answers one request.
+/// Handles one request. A connection beyond the limit may send probes only and is closed after the answer.
 pub async fn handle(router: Router, request: Request<Incoming>, peer: Peer) -> Response {
     let (is_spare, version) = (peer.is_spare, request.version());
     if is_spare && !PROBES.contains(&request.uri().path()) {
@@ -278,8 +277,8 @@ pub async fn handle(router: Router, request: Request<Incoming>, peer: Peer) -> R
     if is_spare { last(answer, version) } else { answer }
 }
 
-/// The last answer of its connection: places for probes are for others next. (HTTP/2 has no such header;
-/// there the connection ends soon without a request.)
+/// Marks an answer as the last one of its connection, so that the connections reserved for probes become free
+/// again. HTTP/2 has no such header; there the connection is closed soon after it becomes idle.
 fn last(mut answer: Response, version: Version) -> Response {
     if version <= Version::HTTP_11 {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

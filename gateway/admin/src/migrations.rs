@@ -1,4 +1,4 @@
-//! `/v1/buckets/{bucket}/migration`: moves a bound bucket to another upstream, as a job.
+//! `/v1/buckets/{bucket}/migration`: moves a remote-backed bucket to another upstream, as a job.
 
 use super::change::{Asked, Changed, json, parse};
 use super::extract::Path;
@@ -62,7 +62,7 @@ pub(super) async fn begin(
 }
 
 impl Admin {
-    /// Checks that a bucket can be moved there.
+    /// Checks that the bucket can be moved to `to`.
     async fn check_migration(&self, bucket: &Arc<Bucket>, to: &MigrateTo) -> Result<(), ApiError> {
         let name = &bucket.name;
         let conflict = |code, why: String| Err(ApiError::new(StatusCode::CONFLICT, code, why));
@@ -97,7 +97,8 @@ impl Admin {
         }
     }
 
-    /// Whether a move there was begun before and did not come to its end: what is there is of that.
+    /// Returns true if the last migration of the bucket had the same target and is not done: objects at the
+    /// target are then leftovers of it.
     fn was_begun(&self, bucket: &str, to: &MigrateTo) -> bool {
         let dataset = dataset_of_bucket(bucket);
         let is_one = |job: &&Arc<Job>| job.dataset == dataset && job.kind() == JobKind::Migrate;
@@ -106,7 +107,7 @@ impl Admin {
         last.is_some_and(|job| job.params.to.as_ref() == Some(to) && job.state() != JobState::Done)
     }
 
-    /// Refuses what cannot be done with a bucket that is being moved.
+    /// Refuses operations that are impossible while a bucket is being migrated.
     pub(super) fn check_not_migrating(&self, bucket: &str) -> Result<(), ApiError> {
         let job =
             self.stored.catalogue.dataset(&dataset_of_bucket(bucket)).map_or(0, |dataset| dataset.active_job);
@@ -120,7 +121,7 @@ impl Admin {
     }
 }
 
-/// Checks that the one place is not within the other.
+/// Checks that neither prefix contains the other at the same upstream.
 fn check_apart(bucket: &str, from: &Binding, to: &MigrateTo) -> Result<(), ApiError> {
     let (here, there) = (&from.prefix, &to.prefix);
     if from.upstream != to.upstream || !(here.starts_with(there) || there.starts_with(here)) {

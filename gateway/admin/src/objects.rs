@@ -1,4 +1,4 @@
-//! `/v1/buckets/{bucket}/object?key=…`: one object and where its bytes are.
+//! `/v1/buckets/{bucket}/object?key=…`: one object and the location of its bytes.
 
 use super::extract::{Path, Query};
 use super::{Admin, ApiError};
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which object.
+/// Query parameters: key of the object.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeyQuery {
@@ -30,7 +30,7 @@ pub(super) async fn show(
     if let Some(found) = admin.find_bound(&bucket, &query.key).await? {
         return Ok(Json(found));
     }
-    // A large object's map is many reads, too long for a thread that answers others.
+    // The extent map of a large object takes many reads, which would block an async worker thread too long.
     let found = tokio::task::spawn_blocking(move || find(&admin.stored.catalogue, &bucket, &query.key)).await;
     Ok(Json(found.map_err(S3Error::internal)??))
 }
@@ -58,13 +58,13 @@ pub(super) fn find(catalogue: &Catalogue, bucket: &str, key: &str) -> Result<Obj
     })
 }
 
-/// The key that a request names.
+/// Parses the key of a request.
 pub(super) fn object_key(key: &str) -> Result<ObjectKey, S3Error> {
     ObjectKey::from_bytes(key.as_bytes())
         .map_err(|why| S3Error::new(Code::InvalidArgument).message(why.to_string()))
 }
 
-/// How a chunk is encoded, in a word.
+/// Returns the name of a chunk's encoding.
 pub(super) fn encoding_of(extent: &Extent) -> String {
     let known = Encoding::try_from(extent.encoding);
     known.map_or_else(|_| format!("unknown ({})", extent.encoding), |known| known.name().to_owned())

@@ -1,4 +1,4 @@
-//! `/v1/openapi.json`: the description of the API, held to the code by tests.
+//! `/v1/openapi.json`: the description of the API, which tests compare with the code.
 
 use axum::response::IntoResponse;
 use http::header;

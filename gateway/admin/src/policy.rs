@@ -1,4 +1,4 @@
-//! `/v1/policy…`: the running policy: shown, applied, gone back from, frozen.
+//! `/v1/policy…`: shows, applies, rolls back and freezes the running policy.
 
 use super::change::{Asked, Changed, json, parse};
 use super::extract::Query;
@@ -22,17 +22,17 @@ use mlgw_wire::error::S3Error;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Versions that are shown when nobody says how many.
+/// Number of versions listed by default.
 const SHOWN: usize = 100;
 
-/// How many versions.
+/// Query parameters: maximum number of versions.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HistoryQuery {
     limit: Option<usize>,
 }
 
-/// Returns a version of the policy as the admin API tells it.
+/// Converts a version of the policy to its API type.
 fn tell_version(version: &PolicyVersion) -> PolicyVersionInfo {
     let kind = PolicyKind::try_from(version.kind).unwrap_or(PolicyKind::Apply);
     PolicyVersionInfo {
@@ -177,7 +177,7 @@ fn by(caller: &Caller, if_version: Option<u64>, message: String) -> Result<By, A
     Ok(By { who: caller.access_key.clone(), message, if_version })
 }
 
-/// The files of a request, as many and as large as are kept.
+/// Converts the files of a request and checks their limits.
 pub(super) fn files(
     custom: Option<Vec<PolicyText>>,
     frameworks: Option<Vec<PolicyText>>,
@@ -218,7 +218,7 @@ fn changed(done: &Done) -> Result<Changed, ApiError> {
     })
 }
 
-/// A refusal as the API tells it.
+/// Converts a policy error to an API error.
 pub(super) fn refused(error: PolicyError) -> ApiError {
     let message = error.to_string();
     let said = |status, code| ApiError::new(status, code, message.clone());

@@ -1,4 +1,4 @@
-//! `/v1/policy/explain?bucket=…&key=…`: what the running policy makes of one object, and why.
+//! `/v1/policy/explain?bucket=…&key=…`: the verdicts of the running policy on one object, with their reasons.
 
 use super::extract::Query;
 use super::objects::{find, object_key};
@@ -24,15 +24,15 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Blocks of one object that are looked for: of 80 GiB.
+/// Maximum number of blocks visited per object: those of 80 GiB.
 const KEPT_BLOCKS_MAX: u32 = 10_000;
 
-/// Returns what of an object is kept as the admin API tells it.
+/// Converts the number of kept blocks to its API type.
 fn tell_kept(KeptBlocks { blocks, kept, pinned, planned }: KeptBlocks) -> KeptInfo {
     KeptInfo { blocks, kept, pinned, planned }
 }
 
-/// Which object.
+/// Query parameters: bucket and key of the object.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ObjectQuery {
@@ -50,7 +50,7 @@ pub(super) async fn explain(
 }
 
 impl Admin {
-    /// Explains an object; `found` of it, if its bucket is bound.
+    /// Explains an object; `found` is the object if its bucket is remote-backed.
     fn explain(&self, found: Option<ObjectInfo>, query: &ObjectQuery) -> Result<Explanation, S3Error> {
         let bucket =
             self.stored.catalogue.bucket(&query.bucket).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
@@ -95,7 +95,8 @@ impl Admin {
         Ok(Explanation { kept, belonging, deletion, ..told })
     }
 
-    /// An object of a bound bucket as it is described here: as its copy was, or else as far as it is shown.
+    /// Returns the record of an object of a remote-backed bucket: that of its clean copy, or else as much as
+    /// `shown` contains.
     fn described(
         &self,
         shown: &ObjectInfo,
@@ -108,7 +109,7 @@ impl Admin {
     }
 }
 
-/// What says whether something that is due is done now.
+/// State of an object that determines if a due action is carried out now.
 struct AtRest<'a> {
     bucket: u64,
     key: &'a str,
@@ -123,7 +124,7 @@ impl AtRest<'_> {
         is_unheld(self.unheld, self.bucket, self.key, due)
     }
 
-    /// Whether copies are kept from a later read on.
+    /// Returns the number of reads from which a copy is kept, if the object has not reached it.
     fn waits_for_reads(&self, due: &Due<'_>) -> Option<u32> {
         match due.wish {
             Wish::Copy { min_reads, keep: true, .. } if self.reads + 1.0 < f64::from(*min_reads) => {
@@ -133,7 +134,7 @@ impl AtRest<'_> {
         }
     }
 
-    /// Why nothing is done now; nothing where it is.
+    /// Returns the reason why an action is not carried out now, or an empty string.
     fn note(&self, due: &Due<'_>) -> String {
         let after = match due.wish {
             Wish::Spill { after, .. } | Wish::Evict { after } => *after,
@@ -164,7 +165,7 @@ fn explained(
     at_rest: &AtRest<'_>,
 ) -> Explanation {
     let verdict = program.evaluate(facts);
-    // As a round asks: a pin that does not hold keeps nothing weaker from being done.
+    // As in the reconciler's pass: an inactive pin does not override weaker actions.
     let (unheld, due): (Vec<_>, Vec<_>) = verdict.due.iter().copied().partition(|due| at_rest.is_unheld(due));
     let resolved = resolve(due.into_iter());
     let action = |due: &Due<'_>| action(due, at_rest.note(due));

@@ -1,8 +1,7 @@
-//! `/v1/policy/outcomes`: what became of what was decided, by rule and by dataset, beside what other caches
-//! would have got.
+//! `/v1/policy/outcomes`: outcomes of cache decisions by rule and by dataset, compared with other caches.
 //!
-//! Counted since the server started, the part about other caches lately and on a sample; what bounds have
-//! been learnt from it is in the history.
+//! Counters start with the server; the comparison with other caches covers recent accesses, on a sample.
+//! Bounds that were learned from the outcomes are in the policy history.
 
 use super::Admin;
 use axum::Json;
@@ -17,9 +16,9 @@ use mlgw_telemetry::table::{
 };
 use std::sync::Arc;
 
-/// What the engine's decisions count as that no rule spoke of.
+/// Name under which decisions count that no rule requested.
 const ENGINE: &str = "engine";
-/// Datasets that are shown: those of which most was read.
+/// Maximum number of datasets shown: those with the most bytes read.
 const DATASETS_SHOWN: usize = 100;
 
 pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<PolicyOutcomes> {
@@ -64,7 +63,7 @@ fn bytes(tally: &Tally) -> [u64; 5] {
 }
 
 impl Admin {
-    /// What the engine hears, says and holds.
+    /// Returns the metrics of the policy engine: accesses, decisions, outcomes and cached bytes.
     pub(super) fn engine_families(&self) -> Vec<Family> {
         let said = self.keeper.metrics();
         let (sums, shadows) = self.keeper.ask(|decider, _| {

@@ -1,9 +1,9 @@
-//! `/v1/policy/plan`: what other files would do with what is stored, some thousands of objects with each
+//! `/v1/policy/plan`: dry runs of other policy files on stored objects, some thousands of objects per
 //! request.
 //!
-//! The server remembers a plan from one request to the next ([`PolicyPlans`]): what a rule says of a whole
-//! dataset, checkpoint or prefix has to be heard of all objects before the first is looked at. Nothing is
-//! changed, and what is forgotten is begun anew by whoever asks.
+//! The server keeps the state of a dry run between requests ([`PolicyPlans`]): rules that apply to a whole
+//! dataset, checkpoint or prefix must be evaluated on all objects before the first object is compared.
+//! Nothing is changed. A client whose dry run was dropped starts it again.
 
 use super::change::parse;
 use super::policy::{files, refused};
@@ -36,10 +36,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// A plan that nobody goes on with for so long is forgotten.
+/// Time without a request after which a dry run is dropped.
 const REMEMBERED: Duration = Duration::from_mins(10);
 
-/// Plans that are being made: some, the latest that were asked for.
+/// Dry runs in progress: at most [`PLANS_MAX`], the oldest is dropped for a new one.
 #[derive(Default)]
 pub struct PolicyPlans(Mutex<Held>);
 
@@ -49,25 +49,26 @@ struct Held {
     runs: VecDeque<(u64, Instant, Arc<Mutex<Run>>)>,
 }
 
-/// A plan, and how far it is.
+/// A dry run and its progress.
 struct Run {
     plan: Plan,
     version: u64,
-    /// The checkpoints of our own buckets while they are looked for, which is first; and all of them then.
-    /// They are found in the catalogue, as a
-    /// round finds them: what would be deleted rests on nothing else.
+    /// Scan for the checkpoints of own buckets, which is the first pass; `None` once complete. Checkpoints
+    /// are found in the catalogue, exactly as a pass of the reconciler finds them: deletions are based on
+    /// nothing else.
     finding: Option<Finding>,
     own: Checkpoints,
-    /// When that began: what was not quiet then is not.
+    /// Start of the scan: a checkpoint that was not quiet at this time does not count as quiet.
     began: Timestamp,
-    /// Whether rules are still heard, and about how many objects they were.
+    /// True in the second pass, which evaluates rules that apply to more than one object. The next field
+    /// counts the objects of that pass.
     hearing: bool,
     heard: u64,
     from: Option<Behind>,
 }
 
 impl PolicyPlans {
-    /// Remembers one, which is gone on with by this number.
+    /// Stores a dry run. Returns the number by which it is continued.
     fn put(&self, run: Run) -> u64 {
         let mut held = self.0.lock();
         held.runs.retain(|(_, used, _)| used.elapsed() < REMEMBERED);
@@ -148,7 +149,8 @@ impl Admin {
         Ok(Run { plan, version, finding, own, began, hearing: true, heard: 0, from: None })
     }
 
-    /// Hears about so many objects more, or looks at them. Returns what is known then: all of it, or so far.
+    /// Visits at most `limit` more objects. Returns `Ok` with the complete result, or `Err` with the result
+    /// so far.
     fn go_on(&self, run: &mut Run, limit: usize) -> Result<Result<PlanPage, PlanPage>, ApiError> {
         let (system, now, asked) = (self.policies.system(), self.clock.now(), run.plan.asked());
         let (from, mut reached) = (run.from.take(), None);
@@ -160,7 +162,7 @@ impl Admin {
             reached = Some((looked.bucket.name.clone(), looked.key.clone()));
             Ok(())
         });
-        // After an error it goes on where it came to: no object counts twice.
+        // After an error the dry run resumes behind the last visited object, so that no object counts twice.
         let reached = reached.map(|(bucket, key)| Behind { bucket, key: Some(key) });
         run.from = match &next {
             Ok(next) => next.clone(),
@@ -189,7 +191,7 @@ impl Admin {
         }))
     }
 
-    /// All checkpoints of our own buckets are found.
+    /// Finishes the first pass: all checkpoints of own buckets are known.
     fn found(&self, run: &mut Run, finding: Finding) {
         run.own = finding.end(run.began.as_millis());
         run.own.recall(&self.standing.spacings());
@@ -201,7 +203,7 @@ impl Admin {
         });
     }
 
-    /// Hears about an object, or looks at it.
+    /// Evaluates one object: in the second pass rules for more than one object, in the last pass all rules.
     fn plan_for(
         &self,
         run: &mut Run,
@@ -211,7 +213,7 @@ impl Admin {
         let (bucket, key) = (looked.bucket.id, looked.key.as_str());
         let object = &self.stored.known(looked.bucket, looked.key, looked.object)?;
         let unread = Unread { bucket, key, size: object.size, number: 0 };
-        // Rules are asked when the engine is free again for whoever reads.
+        // The policy engine is released before rules are evaluated, so that reads and writes do not wait.
         let is_own = looked.bucket.binding.is_none();
         let known = |of: &Checkpoints| {
             (of.group_of(bucket, key).as_ref().map(Member::from), of.standing(bucket, key))
@@ -235,7 +237,7 @@ impl Admin {
     }
 }
 
-/// Notes an object that may be of a checkpoint of our own buckets.
+/// Records an object that may belong to a checkpoint of an own bucket.
 fn find(finding: &mut Finding, looked: &Looked<'_>) {
     if looked.bucket.binding.is_none() {
         finding.look(looked.bucket.id, looked.key.as_str(), moment_of(looked.object), looked.object.size);
@@ -243,7 +245,7 @@ fn find(finding: &mut Finding, looked: &Looked<'_>) {
 }
 
 impl Run {
-    /// What is known so far.
+    /// Returns the result so far.
     fn page(&self) -> PlanPage {
         let asks = |(rule, asks)| NotJudged { rule, asks };
         let (running, other) = self.plan.programs();
@@ -261,7 +263,8 @@ impl Run {
 }
 
 impl Admin {
-    /// The checkpoints that the other policy would let go, and the running one does not in this way.
+    /// Returns the checkpoints that the other policy would expire and the running one does not expire in the
+    /// same way.
     fn superfluous(&self, run: &Run, running: Vec<Spare>, other: Vec<Spare>) -> Vec<SuperfluousInfo> {
         let names = self.bucket_names();
         let told = |Spare { is_deleted, of, .. }: Spare| SuperfluousInfo {
@@ -287,7 +290,7 @@ impl Admin {
         new.map(|(one, named)| SuperfluousInfo { stays: both(one.stays, named), ..one }).collect()
     }
 
-    /// The checkpoints to be deleted that small files name.
+    /// Returns the checkpoints to be deleted that small files refer to.
     fn named(&self, own: &Checkpoints, spare: &[Spare]) -> Named {
         let deleted = || spare.iter().filter(|one| one.is_deleted);
         let ids: Vec<GroupId> = deleted().map(|one| one.id).collect();
@@ -297,7 +300,7 @@ impl Admin {
             .block_on(named(&self.stored, &Endangered::of(own, &ids, |one| goes.contains(&one.id))))
     }
 
-    /// What rules ask for that no server can do that is set up so.
+    /// Returns the requests of rules that a server with this configuration cannot carry out.
     fn impossible(&self, other: &Program) -> Vec<String> {
         let (has_cold, has_upstream) = self.stored.tiers.hot.has_below();
         let mut impossible = Vec::new();
@@ -310,8 +313,9 @@ impl Admin {
         impossible
     }
 
-    /// Those that wait, of rules that the running policy has, whatever the engine knows of them: the round
-    /// looks at what is stored, and calls off what it does not say any more.
+    /// Returns the pending deletions by rules of the running policy, no matter whether the engine knows their
+    /// checkpoints: the reconciler's next pass visits all stored objects and cancels deletions that no rule
+    /// demands any more.
     fn deletions(&self, run: &Run, running: &[Spare]) -> Vec<DeletionInfo> {
         let rules: BTreeSet<&str> = deleting(run.plan.programs().0).collect();
         let doubted = running.iter().filter(|one| one.is_deleted && !one.of.stays.is_empty());
@@ -328,7 +332,7 @@ impl Admin {
         notes.map(told).collect()
     }
 
-    /// When the checkpoint that an object is of is to be deleted, if that was noted.
+    /// Returns the pending deletion of the checkpoint that contains an object, if any.
     pub(super) fn deletion_of(&self, bucket: u64, key: &str) -> Option<DeletionInfo> {
         let prefix = Checkpoints::prefix_of(key)?;
         let notes = self.standing.notes();
@@ -345,7 +349,7 @@ impl Admin {
         Some(self.deletion(self.bucket_names().get(&bucket).map_or("", String::as_str), note, now))
     }
 
-    /// A deletion that waits; `now` is why it would not be done now.
+    /// Converts a pending deletion to its API type; `now` is the guard that would prevent it now.
     fn deletion(&self, bucket: &str, note: Note, now: Option<String>) -> DeletionInfo {
         DeletionInfo {
             objects: format!("s3://{bucket}/{}", note.prefix),

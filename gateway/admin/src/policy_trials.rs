@@ -1,5 +1,5 @@
-//! `/v1/policy/schema`, `validate`, `test` and `simulate`: policies tried before they run. Nothing changes by
-//! any of them.
+//! `/v1/policy/schema`, `validate`, `test` and `simulate`: trials of policies before they run. All are
+//! read-only.
 
 use super::change::parse;
 use super::extract::Query;
@@ -30,12 +30,12 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Keys of which a trial tells when nobody says how many.
+/// Number of keys reported by default.
 const KEYS_SHOWN: usize = 100;
-/// Bytes of a block that is simulated, when nobody says so.
+/// Default bytes of a simulated block.
 const BLOCK: &str = "8MiB";
 
-/// Which schema.
+/// Query parameters: kind of the schema.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SchemaQuery {
@@ -85,7 +85,7 @@ pub(super) async fn simulate(
     away(move || admin.simulate(request, &is_over)).await
 }
 
-/// Says, when it goes, that nobody waits any more.
+/// Sets a flag when dropped, so that the simulation stops once its client has disconnected.
 #[derive(Default)]
 struct Waiting(Arc<AtomicBool>);
 
@@ -95,7 +95,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Has something be done that takes a while.
+/// Runs blocking work on another thread and returns its result as JSON.
 async fn away<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<Json<T>, ApiError> {
@@ -112,7 +112,7 @@ fn environment(word: Option<&str>) -> Result<Option<Environment>, ApiError> {
     word.map(|word| Environment::of(word).ok_or_else(|| unknown(word))).transpose()
 }
 
-/// A field that is not what it should be.
+/// Returns the error for an invalid value of a field.
 fn wrong(field: &str, value: &str, why: impl std::fmt::Display) -> ApiError {
     ApiError::invalid(format!("{field} is {value:?}: {why}."))
 }
@@ -132,7 +132,7 @@ impl Admin {
         Ok(told)
     }
 
-    /// What files come to as if the server ran in `environment`, or where it does.
+    /// Compiles files for `environment`, or else for the server's own environment.
     fn program(&self, files: Files, environment: Option<Environment>) -> Result<Program, ApiError> {
         let environment = environment.or(self.policies.place().environment);
         let compiled = self.policies.compile_in(environment, files);
@@ -196,7 +196,8 @@ impl Admin {
         })
     }
 
-    /// The rules that are heeded: what is given above what runs; what runs, of a trace; none, of a profile.
+    /// Returns the rules for a simulation: those of the request's files, merged above the running ones; if
+    /// the request has none, the running rules for a trace and no rules for a profile.
     fn heeded(&self, request: SimulateRequest) -> Result<Option<Arc<Program>>, ApiError> {
         let environment = environment(request.environment.as_deref())?;
         if request.files.is_none() && request.frameworks.is_none() && environment.is_none() {

@@ -1,7 +1,7 @@
-//! `/healthz`, `/readyz`, `/metrics`: what orchestrators and Prometheus read, without a signature.
+//! `/healthz`, `/readyz` and `/metrics`, for orchestrators and Prometheus, without a signature.
 //!
-//! `/healthz` says that the process answers at all; `/readyz` that requests should be sent here,
-//! which ends when the server begins to drain.
+//! `/healthz` succeeds if the process responds at all. `/readyz` succeeds while requests should be routed
+//! here, which ends when the server begins to drain.
 
 use super::{Admin, ApiError};
 use axum::Router;
@@ -30,7 +30,8 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> 
     let failed = |error: &dyn std::fmt::Display| {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", error.to_string())
     };
-    // Counting what buckets hold reads the catalogue, too long for a thread that answers others.
+    // Counting the contents of buckets reads the catalogue, which would block an async worker thread too
+    // long.
     let families = tokio::task::spawn_blocking(move || admin.families()).await.map_err(|e| failed(&e))?;
     let text = text(families.map_err(|e| failed(&e))?).map_err(|e| failed(&e))?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())

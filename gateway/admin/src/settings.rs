@@ -1,4 +1,4 @@
-//! `/v1/config`: every setting in force and where it was set.
+//! `/v1/config`: all settings in force and their sources.
 
 use super::Admin;
 use axum::Json;

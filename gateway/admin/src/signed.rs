@@ -1,4 +1,4 @@
-//! Lets a request through when a key that may administer the server signed it, body included.
+//! Middleware that accepts a request only if an unrestricted admin key signed it, body included.
 
 use super::{Admin, ApiError};
 use axum::body::{Body, Bytes, to_bytes};
@@ -17,19 +17,19 @@ use std::sync::Arc;
 
 /// Longest body of a request.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Of one with files of policies, which JSON may make longer.
+/// Longest body of a request with policy files, whose text JSON escapes may lengthen.
 const POLICY_BODY_BYTES_MAX: usize = 2 * POLICY_BYTES_MAX;
-/// Of one with an access plan, in which JSON makes ends of lines longer.
+/// Longest body of a request with an access plan, whose line ends JSON escapes lengthen.
 const PLAN_BODY_BYTES_MAX: usize = PLAN_TEXT_BYTES_MAX + PLAN_TEXT_BYTES_MAX / 8;
 
-/// Who sent a request, and from where; for the audit log.
+/// Access key and address of the sender of a request, for the audit log.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) access_key: String,
     pub(super) from: String,
 }
 
-/// Refuses what is not signed as it has to be; puts the [`Caller`] into the rest.
+/// Refuses requests without a valid signature; adds the [`Caller`] to the others.
 pub(super) async fn require(
     State(admin): State<Arc<Admin>>,
     request: Request,
@@ -51,7 +51,7 @@ pub(super) async fn require(
         _ if path.starts_with("/v1/workload-plans") && is_put => PLAN_BODY_BYTES_MAX,
         _ => BODY_BYTES_MAX,
     };
-    // Of bodies so long there is one at a time.
+    // Bodies of this size are processed one at a time.
     let _turn = if bytes_max == PLAN_BODY_BYTES_MAX { Some(admin.plans.turn().await) } else { None };
     let body = to_bytes(body, bytes_max).await.map_err(|_| {
         let message = format!("The body could not be read, or has more than {bytes_max} bytes.");

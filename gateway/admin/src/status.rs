@@ -1,4 +1,4 @@
-//! `/v1/status`: how the server is, in one document.
+//! `/v1/status`: the status of the server in one document.
 
 use super::Admin;
 use super::health::{findings, of_upstreams};
@@ -18,7 +18,7 @@ use mlgw_wire::error::S3Error;
 use mlgw_wire::operation::Operation;
 use std::sync::Arc;
 
-/// Returns what was done of an operation, as the admin API tells it.
+/// Converts the totals of an operation to their API type.
 fn tell_operation(operation: Operation, done: &Done) -> OperationStatus {
     OperationStatus {
         operation: operation.name().to_owned(),
@@ -37,7 +37,7 @@ fn quantile(durations: &Durations, quantile: f64) -> Option<f64> {
     durations.quantile(quantile).map(|duration| duration.as_secs_f64())
 }
 
-/// Returns what happened lately, as the admin API tells it.
+/// Converts the activity of the last minute to its API type.
 fn tell_recent(growth: &Growth) -> RecentStatus {
     let operations = growth.done.iter().map(|(operation, done)| tell_operation(*operation, done));
     let throttled = Kind::ALL.iter().zip(growth.shortages);
@@ -57,14 +57,15 @@ fn process_status(process: Process) -> ProcessStatus {
 }
 
 pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Result<Json<Status>, super::ApiError> {
-    // Counting what buckets hold reads the catalogue, too long for a thread that answers others.
+    // Counting the contents of buckets reads the catalogue, which would block an async worker thread too
+    // long.
     let status = tokio::task::spawn_blocking(move || admin.status()).await;
     let status = status.map_err(S3Error::internal)?;
     Ok(Json(status.map_err(S3Error::from)?))
 }
 
 impl Admin {
-    /// The counters of now.
+    /// Returns the current counters.
     #[must_use]
     pub fn sample(&self) -> Sample {
         let mut syncs = self.stored.catalogue.metrics().log_syncs;
@@ -154,7 +155,7 @@ impl Admin {
         })
     }
 
-    /// Bytes of segments in upstreams.
+    /// Returns the bytes of segments in upstreams.
     pub(super) fn upstream_bytes(&self) -> Result<u64, mlgw_metadata::ReadError> {
         let segments = self.stored.catalogue.segments()?;
         let there =

@@ -1,7 +1,7 @@
-//! `/v1/store/backup`: a copy of the data directory while it is in use.
+//! `/v1/store/backup`: a backup of the data directory while it is in use.
 //!
-//! One at a time. It goes on when its caller is gone, and is asked after; what it made before the
-//! server was killed has no list and is no copy.
+//! At most one backup runs at a time. It continues if its caller disconnects; its state can be requested at
+//! any time. A backup that is interrupted by the end of the server has no file list and is not valid.
 
 use super::change::{Asked, Changed, json, parse};
 use super::signed::Caller;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The newest backup, shared with the task that makes it.
+/// State of the newest backup, shared with the task that makes it.
 pub type Backups = Arc<Mutex<BackupStatus>>;
 
 pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<BackupStatus> {

@@ -1,4 +1,4 @@
-//! The admin API: its document against the code, and its calls over a real engine.
+//! Tests of the admin API: its OpenAPI document against the code, and its calls over a real engine.
 
 mod calls;
 mod document;

@@ -1,5 +1,4 @@
-//! `/v1/tiers`: the tiers; what scrubbing them found, and beginning to; how far compaction is, and a
-//! round of it now.
+//! `/v1/tiers`: the tiers, results and start of scrubs, progress and start of compaction.
 
 use super::change::{Asked, Changed, json, parse};
 use super::extract::Path;
@@ -92,7 +91,7 @@ pub(super) async fn compact(
     admin.change(caller, asked, work).await
 }
 
-/// Whether it is a tier of segments, which can be scrubbed, compacted and drained.
+/// Checks that a tier exists and consists of segments, so that it can be scrubbed, compacted and drained.
 pub(super) fn known(admin: &Admin, tier: &str) -> Result<(), ApiError> {
     match tier {
         HOT => Ok(()),
@@ -126,7 +125,7 @@ impl Admin {
         }
     }
 
-    /// A tier of segments.
+    /// Returns the details of a tier of segments.
     fn segment_tier(&self, tier: &str) -> Result<TierDetail, ApiError> {
         let hot = self.stored.tiers.hot.metrics();
         let status = self.scrub.status();

@@ -1,4 +1,4 @@
-//! `/v1/traces`: accesses that are recorded to rehearse policies with.
+//! `/v1/traces`: access traces, recorded to rehearse policies on them.
 
 use super::change::{Asked, Changed, json, parse};
 use super::extract::Path;
@@ -69,7 +69,7 @@ pub(super) async fn stop(
     admin.change(caller, asked, work).await
 }
 
-/// Has something be done that waits for the disk.
+/// Runs work that waits for the disk on a blocking thread.
 async fn away<T: Send + 'static>(
     admin: &Arc<Admin>,
     work: impl FnOnce(&Admin) -> Result<T, TraceError> + Send + 'static,

@@ -1,5 +1,4 @@
-//! `/v1/upstreams`: the object stores of others that are configured, and whether they can do what is asked of
-//! them.
+//! `/v1/upstreams`: the configured upstreams and checks of their capabilities.
 
 use super::change::{Asked, Changed, json};
 use super::extract::Path;
@@ -17,7 +16,7 @@ use mlgw_remote::upstream::{CheckStep, Ownership, Upstream, UpstreamError, Upstr
 use mlgw_segments::hot::UPSTREAM_TIER;
 use std::sync::Arc;
 
-/// Returns a step of a check as the admin API tells it.
+/// Converts a step of a check to its API type.
 fn tell_step(step: CheckStep) -> CheckInfo {
     CheckInfo {
         step: step.verb.name().to_owned(),
@@ -39,8 +38,8 @@ pub(super) async fn show(
     Ok(Json(admin.upstream_by_name(&name)?))
 }
 
-/// Gives the prefix to this server. Its objects may be deleted from then on, and every other server that used
-/// it stops deleting.
+/// Takes ownership of the prefix for this server. From then on this server may delete objects under the
+/// prefix, and every other server that used the prefix stops deleting there.
 pub(super) async fn adopt(
     State(admin): State<Arc<Admin>>,
     Extension(caller): Extension<Caller>,
@@ -66,8 +65,8 @@ fn not_adopted(error: &UpstreamError) -> ApiError {
     ApiError::new(status, code, error.to_string())
 }
 
-/// A check reads and writes there, and leaves nothing: nothing here changes, so no line of the audit log says
-/// so.
+/// Checks an upstream. The check reads and writes there and removes what it wrote; no state of this server
+/// changes, so the audit log gets no line.
 pub(super) async fn check(
     State(admin): State<Arc<Admin>>,
     Path(name): Path<String>,
@@ -122,7 +121,7 @@ impl Admin {
     }
 }
 
-/// Whether a segment is in an upstream, and in this one.
+/// Returns true if a replica of the segment is in the given upstream.
 fn is_in(segment: &SegmentRecord, upstream: &str) -> bool {
     segment.replicas.iter().any(|at| at.tier == UPSTREAM_TIER && at.location == upstream)
 }

@@ -1,7 +1,7 @@
-//! `/v1/workload-plans`: what workloads tell that they will read.
+//! `/v1/workload-plans`: access plans, by which workloads announce their reads.
 //!
-//! A plan that names a prefix is of the keys that begin so when it is put: they are listed here, in the
-//! catalogue or at the origin.
+//! The prefix in a plan is expanded to its keys when the plan is stored: they are listed in the catalogue or
+//! at the origin.
 
 use super::change::{Asked, Changed, json, parse};
 use super::extract::Path;
@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 
 /// Keys of a page.
 const PAGE_KEYS: usize = 1000;
-/// How long the keys of a prefix may be listed: two million at an origin that takes a quarter of a second for
-/// a thousand.
+/// Time limit for listing the keys of a prefix: enough for two million keys at an origin that needs 250 ms
+/// per thousand.
 pub(crate) const LISTING_MAX: Duration = Duration::from_secs(540);
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<AccessPlanList>, ApiError> {
@@ -79,7 +79,7 @@ pub(super) async fn delete(
     admin.change(caller, asked, work).await
 }
 
-/// Has something be done that waits for the disk.
+/// Runs work that waits for the disk on a blocking thread.
 async fn away<T: Send + 'static>(
     admin: &Arc<Admin>,
     work: impl FnOnce(&Admin) -> Result<T, AccessPlanError> + Send + 'static,
@@ -131,7 +131,7 @@ fn wrong(message: String) -> ApiError {
 }
 
 impl Admin {
-    /// Whose plan a document is, and the plan itself, with the keys that its prefix stands for.
+    /// Parses a plan document and expands its prefix. Returns the plan and its owner.
     async fn planned(self: &Arc<Self>, new: NewAccessPlan) -> Result<(About, Plan), ApiError> {
         let NewAccessPlan { workload, name, text } = new;
         let file = name.clone();
@@ -152,7 +152,7 @@ impl Admin {
         Ok((about, plan.map_err(|why| wrong(format!("{name} is wrong: {why}")))?))
     }
 
-    /// The keys of a bucket that begin so, in their order.
+    /// Lists the keys of a bucket with a prefix, in byte order.
     async fn keys_of(
         self: &Arc<Self>,
         bucket: &Arc<Bucket>,
@@ -214,7 +214,7 @@ impl Admin {
     }
 }
 
-/// Keys that were listed.
+/// Keys listed so far, with their limits.
 struct Found {
     keys: Vec<Box<str>>,
     bytes: usize,

@@ -1,6 +1,6 @@
-//! `/v1/workloads`: who trains, evaluates or serves, in which phase and why, with what, and how far.
+//! `/v1/workloads`: workloads with their phase and its evidence, their datasets and their progress.
 //!
-//! What the policy engine has found out from requests since the server started, and nothing else.
+//! The data is what the policy engine has inferred from requests since the server started, and nothing else.
 
 use super::extract::{Path, Query};
 use super::{Admin, ApiError};
@@ -19,25 +19,25 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Workloads that are shown when nobody says how many.
+/// Number of workloads listed by default.
 const SHOWN: usize = 100;
-/// The phase of workloads of which none is known yet.
+/// Phase of workloads whose phase is not known yet.
 const NO_PHASE: &str = "unknown";
 
-/// How many.
+/// Query parameters: maximum number of workloads.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WorkloadQuery {
     limit: Option<usize>,
 }
 
-/// What is taken of a workload while all reads wait.
+/// Data about a workload, copied while the policy engine is locked and accesses wait.
 struct Taken {
     workload: Workload,
     now_us: u64,
     is_active: bool,
     workers: usize,
-    /// Bucket and keys of each dataset.
+    /// Bucket and key pattern of each dataset.
     sets: Vec<(u64, String)>,
     checkpoint: Option<(u64, String)>,
     frameworks: Vec<String>,
@@ -79,7 +79,7 @@ pub(super) async fn show(
     Ok(Json(admin.told(taken.ok_or_else(none)?, &names)))
 }
 
-/// Workloads that are so, the one that asked for something last first.
+/// Returns the workloads that match a predicate, the most recently active first.
 fn newest(decider: &Decider, is_so: impl Fn(&Workload) -> bool) -> Vec<&Workload> {
     let mut found: Vec<&Workload> = decider.workloads.iter().filter(|it| is_so(it)).collect();
     found.sort_by(|a, b| b.last_us.cmp(&a.last_us).then_with(|| a.id.cmp(&b.id)));
@@ -90,7 +90,7 @@ fn take(decider: &Decider, workload: &Workload, now_us: u64) -> Taken {
     let set = |set: &Set| {
         let name = decider.engine.dataset_name(set.dataset);
         name.map_or_else(
-            // What was silent for long is told from others here alone.
+            // The engine has forgotten a dataset without recent reads; the workload still has its name.
             || (set.bucket, set.name.to_string()),
             |name| (name.bucket, format!("{}{}", name.folder, name.pattern)),
         )
@@ -108,13 +108,13 @@ fn take(decider: &Decider, workload: &Workload, now_us: u64) -> Taken {
 }
 
 impl Admin {
-    /// Buckets by id.
+    /// Returns the names of buckets by id.
     pub(super) fn bucket_names(&self) -> BTreeMap<u64, String> {
         let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
         buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
     }
 
-    /// A time of the engine.
+    /// Converts a time of the engine to text.
     fn time(&self, us: u64) -> String {
         let ms = self.keeper.began_ms().saturating_add(us / 1000);
         Timestamp(i64::try_from(ms).unwrap_or(i64::MAX)).to_string()

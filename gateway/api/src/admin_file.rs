@@ -1,17 +1,18 @@
-//! `admin.json`, the file by which commands on a host find its server. Pure.
+//! `admin.json`, the file through which commands on a host find its server. Pure: no I/O.
 
 use serde::{Deserialize, Serialize};
 
 /// Name of the file in the data directory.
 pub const ADMIN_FILE: &str = "admin.json";
 
-/// `admin.json`: how commands on this host reach the server. Its key dies with the server.
+/// Contents of `admin.json`: address and credentials of the server on this host. The key is valid only while
+/// this server process runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AdminFile {
     /// URL of the admin API.
     pub endpoint: String,
     /// Access key id.
     pub access_key_id: String,
-    /// Its secret.
+    /// Secret access key.
     pub secret_access_key: String,
 }

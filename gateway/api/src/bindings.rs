@@ -1,52 +1,52 @@
-//! Bindings of buckets to buckets of others.
+//! Bindings of buckets to buckets of other object stores.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// What a bucket fronts.
+/// Binding of a bucket to its origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingInfo {
-    /// The upstream's name.
+    /// Name of the upstream.
     pub upstream: String,
-    /// What keys there begin with that are shown here without it.
+    /// Prefix of the origin's keys, which is stripped from the keys shown here.
     pub prefix: String,
     /// `read-through`, `write-through` or `write-back`.
     pub mode: String,
-    /// How long an answer of the origin holds; without one, as `bound.ttl` says.
+    /// Duration for which an answer of the origin is valid; if absent, the setting `bound.ttl` applies.
     pub ttl: Option<String>,
 }
 
-/// A bucket to bind.
+/// Request to bind a bucket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BindRequest {
-    /// The upstream's name.
+    /// Name of the upstream.
     pub upstream: String,
-    /// What keys there begin with that are shown here without it.
+    /// Prefix of the origin's keys, which is stripped from the keys shown here.
     #[serde(default)]
     pub prefix: String,
     /// `read-through`, the default, `write-through` or `write-back`.
     #[serde(default)]
     pub mode: Option<String>,
-    /// How long an answer of the origin holds, as `30s` or `1h`.
+    /// Duration for which an answer of the origin is valid, such as `30s` or `1h`.
     #[serde(default)]
     pub ttl: Option<String>,
 }
 
-/// Which copies are not to be trusted any more.
+/// Request to stop trusting clean copies and metadata of an origin's objects.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RefreshRequest {
-    /// Of keys that begin so.
+    /// Prefix of the keys concerned; empty for all.
     #[serde(default)]
     pub prefix: String,
 }
 
-/// How many there were.
+/// Result of a refresh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refreshed {
-    /// Objects of which something was known.
+    /// Objects about which anything was cached.
     pub objects: u64,
 }

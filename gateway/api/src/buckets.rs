@@ -1,21 +1,21 @@
-//! Buckets and what they hold.
+//! Buckets and their contents.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use crate::{BindingInfo, QuotaInfo, UsedInfo};
 use serde::{Deserialize, Serialize};
 
-/// A bucket and what it holds.
+/// A bucket and the totals of its contents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketInfo {
-    /// Its name.
+    /// Name of the bucket.
     pub name: String,
-    /// Its owner's id.
+    /// Id of the owner.
     pub owner: String,
-    /// When it was created.
+    /// Time of creation.
     pub created: String,
-    /// Its region.
+    /// Region of the bucket.
     pub region: String,
     /// Keys with a current version.
     pub objects: u64,
@@ -25,32 +25,32 @@ pub struct BucketInfo {
     pub bytes: u64,
     /// Uploads in progress.
     pub uploads: u64,
-    /// Bytes of their parts.
+    /// Bytes of the parts of uploads in progress.
     pub upload_bytes: u64,
-    /// What it fronts, if it is bound.
+    /// Binding to an origin, if the bucket is remote-backed.
     pub binding: Option<BindingInfo>,
-    /// What it may hold.
+    /// Quota of the bucket.
     pub quota: QuotaInfo,
-    /// What of it is held.
+    /// Usage counted against the quota.
     pub used: UsedInfo,
 }
 
-/// Some buckets, by name.
+/// A page of buckets, sorted by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketPage {
-    /// The buckets.
+    /// Buckets of this page.
     pub buckets: Vec<BucketInfo>,
-    /// What to ask for as `after` to get the next ones; nothing when these are the last.
+    /// Value of `after` in the request for the next page; absent on the last page.
     pub next: Option<String>,
 }
 
-/// A bucket to create.
+/// Request to create a bucket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewBucketRequest {
-    /// Its name.
+    /// Name of the bucket.
     pub name: String,
-    /// Its region; the server's when not given.
+    /// Region of the bucket; the server's region if absent.
     #[serde(default)]
     pub region: Option<String>,
 }

@@ -1,132 +1,132 @@
-//! Datasets: names for some of a bucket, where their bytes are, and what is done with them by the clock.
+//! Datasets: named subsets of a bucket, the tiers of their bytes, and their scheduled jobs.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use crate::JobInfo;
 use serde::{Deserialize, Serialize};
 
-/// A dataset, where it is, and what is done with it.
+/// A dataset, its residency and its jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatasetInfo {
-    /// Its name.
+    /// Name of the dataset.
     pub name: String,
-    /// The bucket that it is of.
+    /// Bucket that contains the dataset.
     pub bucket: String,
-    /// What its keys begin with; empty is the whole bucket.
+    /// Prefixes of the dataset's keys; empty means the whole bucket.
     pub slices: Vec<String>,
-    /// Where a sync imports it from.
+    /// Sources from which a sync imports objects.
     pub sources: Vec<SourceInfo>,
-    /// When it was created.
+    /// Time of creation.
     pub created: String,
-    /// `ready`, `partial`, `cold`, `unknown` (nothing looked at all of it yet) or `broken`.
+    /// `ready`, `partial`, `cold`, `unknown` (no complete count yet) or `broken`.
     pub readiness: String,
-    /// Why it is broken.
+    /// Cause, if the dataset is broken.
     pub fault: Option<String>,
-    /// Objects there are, as far as that is known.
+    /// Number of objects, if known.
     pub objects: Option<u64>,
-    /// Their bytes.
+    /// Bytes of these objects, if known.
     pub bytes: Option<u64>,
-    /// Bytes that can be read without asking an origin and without a slow disk.
+    /// Bytes that can be read without a request to an origin and without a slow disk.
     pub cached_bytes: u64,
-    /// Bytes that there is room for besides.
+    /// Further bytes for which there is room.
     pub space_left_bytes: u64,
-    /// Bytes of its copies that are not evicted, if it is pinned.
+    /// Limit of bytes of clean copies that are exempt from eviction, if the dataset is pinned.
     pub pinned_bytes_max: Option<u64>,
-    /// Where its bytes are.
+    /// Bytes of the dataset by node and tier.
     pub residency: Vec<ResidencyInfo>,
-    /// When they were counted.
+    /// Time of the count.
     pub counted: Option<String>,
-    /// What is done by the clock.
+    /// Scheduled jobs.
     pub schedules: Vec<ScheduleInfo>,
-    /// The job that is queued or runs.
+    /// Job that is queued or running.
     pub job: Option<JobInfo>,
 }
 
-/// What of a dataset a node has in a tier.
+/// Bytes of a dataset on one node in one tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResidencyInfo {
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// `hot`, `cold`, or `copies` of a bound bucket.
+    /// `hot`, `cold`, or `copies` (clean copies) of a remote-backed bucket.
     pub tier: String,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// A bucket elsewhere, or some of it.
+/// A source bucket at an upstream, or a part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceInfo {
-    /// The upstream's name.
+    /// Name of the upstream.
     pub upstream: String,
-    /// What keys there begin with that are imported.
+    /// Prefix of the source keys to import.
     #[serde(default)]
     pub prefix: String,
-    /// What they begin with here, instead.
+    /// Prefix that replaces the source prefix in the keys of this bucket.
     #[serde(default)]
     pub into: String,
 }
 
-/// What is done by the clock.
+/// A scheduled job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleInfo {
     /// `warm`, `sync`, `evict` or `clear`.
     pub kind: String,
-    /// When, as a cron expression in UTC.
+    /// Schedule, as a cron expression in UTC.
     pub cron: String,
-    /// The next time.
+    /// Time of the next run.
     pub next: Option<String>,
 }
 
 /// All datasets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatasetList {
-    /// By name, with bytes as they were counted last.
+    /// Datasets sorted by name, with the byte counts of the last count.
     pub datasets: Vec<DatasetInfo>,
 }
 
-/// A dataset to create.
+/// Request to create a dataset.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewDataset {
-    /// Its name.
+    /// Name of the dataset.
     pub name: String,
-    /// The bucket that it is of.
+    /// Bucket that contains the dataset.
     pub bucket: String,
-    /// What its keys begin with; empty is the whole bucket.
+    /// Prefixes of the dataset's keys; empty means the whole bucket.
     #[serde(default)]
     pub slices: Vec<String>,
-    /// Where a sync imports it from.
+    /// Sources from which a sync imports objects.
     #[serde(default)]
     pub sources: Vec<SourceInfo>,
 }
 
-/// How much is pinned.
+/// Request to pin a dataset.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PinRequest {
-    /// Bytes at most, as `100GiB`; without it, as much as the dataset is known to have.
+    /// Maximum number of pinned bytes, such as `100GiB`; if absent, the known size of the dataset.
     #[serde(default)]
     pub bytes_max: Option<String>,
 }
 
-/// When something is done, and with what.
+/// Schedule of a job and the job's parameters.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleRequest {
-    /// A cron expression in UTC.
+    /// Cron expression in UTC.
     pub cron: String,
-    /// As of a job: of an eviction, how long nobody read what goes.
+    /// Eviction only, as in a job request: minimum time since the last read.
     #[serde(default)]
     pub older_than: Option<String>,
-    /// As of a job: of a sync, whether what is gone at its source goes.
+    /// Sync only, as in a job request: true to delete objects that are gone at their source.
     #[serde(default)]
     pub delete: bool,
-    /// As of a job: only keys that begin so.
+    /// Prefix of the keys concerned, as in a job request.
     #[serde(default)]
     pub prefix: String,
-    /// As of a job: of a warm, in which order.
+    /// Warm only, as in a job request: order of the keys.
     #[serde(default)]
     pub order: Option<String>,
 }

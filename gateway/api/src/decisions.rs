@@ -1,52 +1,52 @@
-//! Decisions: what was moved, kept and let go of, and why.
+//! Decisions: moves, retentions and evictions, with their reasons.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// A decision that was made, or several that are alike and followed shortly.
+/// A decision, or several similar ones in quick succession merged into one entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionInfo {
-    /// Its number; a later one has a greater number.
+    /// Sequence number; later decisions have greater numbers.
     pub seq: u64,
-    /// When it was made, the first of several.
+    /// Time of the first merged decision.
     pub time: String,
-    /// When the last of them was.
+    /// Time of the last merged decision.
     pub until: String,
-    /// What was to be done: `spill`, `promote`, `relocate`, `release`, `keep`, `evict`, `clear`, `delete`,
-    /// `import`, `persist` or `migrate`.
+    /// Action: `spill`, `promote`, `relocate`, `release`, `keep`, `evict`, `clear`, `delete`, `import`,
+    /// `persist` or `migrate`.
     pub kind: String,
-    /// The segment, when it is about one.
+    /// Segment, if the decision is about one.
     pub segment: Option<u64>,
-    /// The bucket, when it is about objects; its id after `#`, when it is gone.
+    /// Bucket, if the decision is about objects; its id after `#` if the bucket is gone.
     pub bucket: Option<String>,
-    /// The object's key, or the first of several; or what all their keys begin with.
+    /// Key of the object, key of the first of several objects, or their common prefix.
     pub key: Option<String>,
-    /// How many it was, each as often as it was tried.
+    /// Number of merged decisions; repeated attempts are counted each.
     pub count: u64,
-    /// Where it was.
+    /// Location before the action.
     pub from: String,
-    /// Where it was to go.
+    /// Destination of the action.
     pub to: String,
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: u64,
-    /// Why: `watermark`, `drain`, `compaction`, `asked`, `pressure`, `dead`, `heat`, `pin`, `read`, `job`,
+    /// Reason: `watermark`, `drain`, `compaction`, `asked`, `pressure`, `dead`, `heat`, `pin`, `read`, `job`,
     /// `write_back`, `policy` or `rule`.
     pub reason: String,
-    /// The job, when one did it.
+    /// Job that carried out the action, if any.
     pub job: Option<u64>,
-    /// The rule, when one said it.
+    /// Rule that demanded the action, if any.
     pub rule: Option<String>,
-    /// What came of it: `done`, `no_room`, `over_budget`, `damaged`, `foreign` or `failed`.
+    /// Outcome: `done`, `no_room`, `over_budget`, `damaged`, `foreign` or `failed`.
     pub outcome: String,
-    /// What went wrong, the last time.
+    /// Error of the last failed attempt.
     pub error: Option<String>,
 }
 
-/// Decisions.
+/// A list of decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionList {
-    /// The newest first.
+    /// Decisions, newest first.
     pub decisions: Vec<DecisionInfo>,
 }

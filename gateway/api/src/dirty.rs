@@ -1,35 +1,36 @@
-//! What was written back and is not at its origin yet.
+//! Writes of write-back buckets that have not reached their origin yet.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// What of a bucket is not at its origin yet.
+/// Dirty state of a bucket: writes that have not reached its origin yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirtyInfo {
-    /// Writes.
+    /// Number of dirty writes.
     pub writes: u64,
     /// Bytes of their objects.
     pub bytes: u64,
-    /// When the oldest was made.
+    /// Time of the oldest dirty write.
     pub oldest: Option<String>,
-    /// Writes to keys that somebody else has written at the origin since; they wait for a decision.
+    /// Dirty writes to keys that another client has written at the origin since; they wait for an operator's
+    /// decision.
     pub foreign_writes: u64,
-    /// The first of these keys.
+    /// First keys of these.
     pub foreign: Vec<String>,
-    /// Why the last try failed, if it did.
+    /// Error of the last attempt, if it failed.
     pub trouble: Option<String>,
-    /// The first keys that the origin claimed to have at the last try and did not show.
+    /// First keys that the origin acknowledged at the last attempt and did not show afterwards.
     pub unconfirmed: Vec<String>,
-    /// Whether there is no progress: everything that can be sent was sent, and the origin does not confirm
+    /// True if there is no progress: everything that can be sent was sent, and the origin does not confirm
     /// it.
     pub stuck: bool,
 }
 
-/// What was given up.
+/// Result of discarding dirty writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Discarded {
-    /// Writes.
+    /// Number of discarded writes.
     pub writes: u64,
 }

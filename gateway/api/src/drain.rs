@@ -1,27 +1,27 @@
-//! How far moving segments between tiers is.
+//! Progress of segment moves between tiers.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// How far moving segments between the tiers is.
+/// Progress of segment moves between tiers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovesInfo {
-    /// Bytes of segments that were moved down, since the start.
+    /// Bytes of segments moved to a lower tier since the start.
     pub spilled_bytes: u64,
-    /// Bytes of segments that were moved up, since the start.
+    /// Bytes of segments moved to a higher tier since the start.
     pub promoted_bytes: u64,
-    /// Bytes that are chosen to be moved and are not yet.
+    /// Bytes selected for a move that are not moved yet.
     pub waiting_bytes: u64,
-    /// Segments that were moved and whose old files go when a backup under way is done with them.
+    /// Moved segments whose old files are removed when a running backup no longer needs them.
     pub draining_segments: u64,
-    /// Moves that failed and will be tried again, since the start; the log says why.
+    /// Failed moves since the start; each is retried, and the log has the cause.
     pub failed: u64,
-    /// Objects in upstreams that nothing names and that could not be removed yet.
+    /// Objects in upstreams that no metadata refers to and that could not be removed yet.
     pub leftover_objects: u64,
-    /// Orders that were carried out as far as they could be, since the start.
+    /// Orders since the start that were carried out as far as possible.
     pub orders_done: u64,
-    /// In the answer to an order: how many are done when it is.
+    /// In the answer to an order only: value of `orders_done` at which the order is complete.
     pub until_orders: Option<u64>,
 }

@@ -1,15 +1,15 @@
-//! Refusals as programs and people read them.
+//! Error documents for programs and people.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// How a refusal is written.
+/// JSON body of a refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDocument {
-    /// What programs tell it by.
+    /// Error code, stable for programs.
     pub code: String,
-    /// What people read.
+    /// Message for people.
     pub message: String,
 }

@@ -1,24 +1,24 @@
-//! What is wrong with a server, and what to do about it.
+//! Findings about a server's health, with advice.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// How bad something is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
-    /// Nothing is wrong.
+    /// No problem.
     Ok,
-    /// Somebody should look at it today.
+    /// A problem that an operator should look at today.
     Warning,
     /// Requests fail or data is at risk.
     Critical,
 }
 
 impl Health {
-    /// As documents spell it.
+    /// Returns the severity as spelled in documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,13 +29,13 @@ impl Health {
     }
 }
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity of the problem.
     pub severity: Health,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// What to do next.
+    /// Advice: the next step for the operator.
     pub advice: String,
 }

@@ -1,93 +1,93 @@
-//! Jobs: what is being done with datasets, and what was.
+//! Jobs on datasets, current and past.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use crate::MigrateRequest;
 use serde::{Deserialize, Serialize};
 
-/// A job, and how far it is.
+/// A job and its progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobInfo {
-    /// Its number.
+    /// Number of the job.
     pub id: u64,
-    /// The dataset.
+    /// Dataset that the job works on.
     pub dataset: String,
     /// `warm`, `sync`, `evict`, `clear` or `migrate`.
     pub kind: String,
     /// `queued`, `running`, `done`, `failed` or `cancelled`.
     pub state: String,
-    /// Who asked for it: an access key, or `schedule`.
+    /// Requester: an access key, or `schedule`.
     pub requested_by: String,
-    /// When it was asked for.
+    /// Time of the request.
     pub created: String,
-    /// When it was begun first.
+    /// Time of the first start.
     pub started: Option<String>,
-    /// When it ended.
+    /// Time of the end.
     pub ended: Option<String>,
-    /// How often it was begun: more than once after a restart.
+    /// Number of starts: more than one after a restart of the server.
     pub starts: u64,
-    /// Whether somebody wants it to end.
+    /// True if cancellation was requested.
     pub cancel_asked: bool,
-    /// Of an eviction: how long nobody read what goes.
+    /// Eviction only: minimum time since the last read.
     pub older_than: Option<String>,
-    /// Of a sync: whether what is gone at its source goes.
+    /// Sync only: true to delete objects that are gone at their source.
     pub delete: bool,
-    /// Only keys that begin so.
+    /// Prefix of the keys concerned.
     pub prefix: String,
-    /// Of a warm: `sequential`, `shuffled` or `shard-shuffled`.
+    /// Warm only: `sequential`, `shuffled` or `shard-shuffled`.
     pub order: Option<String>,
-    /// Of a migration: the upstream that the bucket is moved to, and what its keys there begin with.
+    /// Migration only: new upstream of the bucket and prefix of the keys there.
     pub to: Option<MigrateRequest>,
-    /// Objects that are seen to.
+    /// Objects processed.
     pub objects_done: u64,
-    /// Objects there are, as far as they are counted.
+    /// Objects in total, as far as counted.
     pub objects_total: u64,
-    /// Bytes that are seen to.
+    /// Bytes processed.
     pub bytes_done: u64,
-    /// Bytes there are, as far as they are counted.
+    /// Bytes in total, as far as counted.
     pub bytes_total: u64,
-    /// Whether all are counted.
+    /// True if the totals are complete.
     pub counted: bool,
-    /// Objects of which something was fetched, imported, promoted or let go of.
+    /// Objects that were wholly or partly fetched, imported, promoted or evicted.
     pub moved_objects: u64,
-    /// Bytes of that.
+    /// Bytes of these.
     pub moved_bytes: u64,
     /// Objects that failed.
     pub failed_objects: u64,
     /// Objects that were deleted.
     pub deleted_objects: u64,
-    /// Bytes that are seen to in a second, while it runs.
+    /// Bytes processed per second, while the job runs.
     pub bytes_per_second: Option<u64>,
-    /// Seconds until it is done, while that can be said.
+    /// Estimated seconds until the end, while an estimate exists.
     pub eta_seconds: Option<u64>,
-    /// Why it failed.
+    /// Cause of the failure.
     pub error: Option<String>,
 }
 
-/// Jobs.
+/// A list of jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobList {
-    /// The newest first, 1,000 at most.
+    /// Jobs, newest first, at most 1,000.
     pub jobs: Vec<JobInfo>,
 }
 
-/// A job to be done.
+/// Request to run a job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobRequest {
     /// `warm`, `sync`, `evict` or `clear`.
     pub kind: String,
-    /// Of an eviction, which needs it: how long nobody read what goes, as `7d`.
+    /// Eviction only, where it is required: minimum time since the last read, such as `7d`.
     #[serde(default)]
     pub older_than: Option<String>,
-    /// Of a sync: whether what was imported and is gone at its source goes here, too.
+    /// Sync only: true to delete imported objects that are gone at their source.
     #[serde(default)]
     pub delete: bool,
-    /// Of others than a sync: only keys that begin so.
+    /// All but syncs: prefix of the keys concerned.
     #[serde(default)]
     pub prefix: String,
-    /// Of a warm: in which order; `sequential` when not given, or `shuffled` or `shard-shuffled`.
+    /// Warm only: order of the keys, `sequential` (the default), `shuffled` or `shard-shuffled`.
     #[serde(default)]
     pub order: Option<String>,
 }

@@ -1,12 +1,12 @@
-//! Access keys: who may sign requests, and for what.
+//! Access keys: permission to sign requests, with role and scope.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use crate::{QuotaInfo, QuotaRequest, UsedInfo};
 use serde::{Deserialize, Serialize};
 
-/// How much a key may do; each one may do what those before it may.
+/// Permissions of a key; each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -18,71 +18,71 @@ pub enum Role {
     Admin,
 }
 
-/// What the admin API tells of a key: everything but its secret.
+/// An access key without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyInfo {
-    /// The access key id.
+    /// Access key id.
     pub access_key: String,
-    /// Its role.
+    /// Role of the key.
     pub role: Role,
-    /// Globs of buckets it is narrowed to.
+    /// Globs of the buckets to which the key is restricted.
     pub buckets: Vec<String>,
-    /// Globs of keys it is narrowed to.
+    /// Globs of the object keys to which the key is restricted.
     pub prefixes: Vec<String>,
-    /// For people.
+    /// Description for people.
     pub description: String,
-    /// When it was created; nothing for the root key.
+    /// Time of creation; absent for the root key.
     pub created: Option<String>,
-    /// Whether it is refused.
+    /// True if requests signed with the key are refused.
     pub disabled: bool,
-    /// Whether it is the root key.
+    /// True for the root key.
     pub root: bool,
-    /// What it may hold.
+    /// Quota of the key.
     pub quota: QuotaInfo,
-    /// What it holds; nothing of the root key, which nothing counts for.
+    /// Usage counted against the quota; absent for the root key, whose usage is not counted.
     pub used: Option<UsedInfo>,
 }
 
-/// A key to create. What is not given is made, or empty.
+/// Request to create a key. Absent fields are generated or empty.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewKey {
-    /// The access key id.
+    /// Access key id.
     pub access_key: Option<String>,
-    /// Its secret.
+    /// Secret access key.
     pub secret_access_key: Option<String>,
-    /// Its role; `read` when not given.
+    /// Role of the key; `read` if absent.
     pub role: Option<Role>,
-    /// Globs of buckets it is narrowed to.
+    /// Globs of the buckets to which the key is restricted.
     pub buckets: Vec<String>,
-    /// Globs of keys it is narrowed to.
+    /// Globs of the object keys to which the key is restricted.
     pub prefixes: Vec<String>,
-    /// For people.
+    /// Description for people.
     pub description: String,
-    /// What it may hold.
+    /// Quota of the key.
     pub quota: QuotaRequest,
 }
 
-/// What to change of a key; what is not given stays.
+/// Request to change a key; absent fields keep their values.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeyChange {
-    /// Its role.
+    /// Role of the key.
     pub role: Option<Role>,
-    /// Globs of buckets it is narrowed to.
+    /// Globs of the buckets to which the key is restricted.
     pub buckets: Option<Vec<String>>,
-    /// Globs of keys it is narrowed to.
+    /// Globs of the object keys to which the key is restricted.
     pub prefixes: Option<Vec<String>>,
-    /// For people.
+    /// Description for people.
     pub description: Option<String>,
-    /// Whether it is refused.
+    /// True to refuse requests signed with the key.
     pub disabled: Option<bool>,
-    /// What it may hold.
+    /// Quota of the key.
     pub quota: QuotaRequest,
 }
 
 impl KeyChange {
-    /// Whether it changes nothing but what may be held.
+    /// Returns true if the request changes the quota alone.
     #[must_use]
     pub fn is_of_quota_only(&self) -> bool {
         let others = (&self.role, &self.buckets, &self.prefixes, &self.description, &self.disabled);
@@ -93,15 +93,15 @@ impl KeyChange {
 /// All keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyList {
-    /// The root's first, then by access key.
+    /// Keys: the root key first, the others sorted by access key id.
     pub keys: Vec<KeyInfo>,
 }
 
-/// A new key, with the only sight of its secret.
+/// A new key with its secret.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CreatedKey {
-    /// The secret; it is not told again.
+    /// Secret access key; no later answer contains it.
     pub secret_access_key: String,
-    /// The key.
+    /// The new key.
     pub key: KeyInfo,
 }

@@ -1,8 +1,8 @@
-//! The requests and answers of the admin API as types, which its handlers, the command line and tests share.
+//! Request and answer types of the admin API, shared by its handlers, the command line and tests.
 //!
-//! The package knows serde alone: no protocol, no engine. What makes an answer of an engine's type stands
-//! with the handlers. Always: docs/openapi.json describes every type, and tests of the handlers compare them
-//! with it. Nothing is stored, so a power failure changes nothing.
+//! The package depends on serde alone: it imports neither protocol nor engine. Conversions from engine types
+//! are in the package of the handlers. Every type is described in docs/openapi.json, and tests of the
+//! handlers compare the two. Nothing is stored, so a power failure has no effect.
 
 mod admin_file;
 mod bindings;
@@ -80,5 +80,5 @@ pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList};
 pub use workload_plans::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
 pub use workloads::{PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
 
-/// The service that signatures of the admin API are made for.
+/// Service name in the SigV4 signatures of admin API requests.
 pub const SERVICE: &str = "mlgw";

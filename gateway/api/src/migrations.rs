@@ -1,17 +1,17 @@
-//! Where a bound bucket is moved to.
+//! Migration of a remote-backed bucket to another origin.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a bound bucket is moved to.
+/// Request to migrate a remote-backed bucket: its new origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MigrateRequest {
-    /// The upstream's name.
+    /// Name of the upstream.
     pub upstream: String,
-    /// What keys there begin with that are shown here without it.
+    /// Prefix of the origin's keys, which is stripped from the keys shown here.
     #[serde(default)]
     pub prefix: String,
 }

@@ -1,88 +1,88 @@
-//! One object and where its bytes are.
+//! A single object and the location of its bytes.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// An object and where its bytes are.
+/// An object and the location of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectInfo {
-    /// Its bucket.
+    /// Bucket of the object.
     pub bucket: String,
-    /// Its key.
+    /// Key of the object.
     pub key: String,
-    /// Bytes as clients see them.
+    /// Bytes of the object as clients see them.
     pub size: u64,
-    /// Its `ETag`, without quotes.
+    /// `ETag`, without quotes.
     pub etag: String,
-    /// When it was written.
+    /// Time of the write.
     pub modified: String,
-    /// Its storage class.
+    /// Storage class.
     pub storage_class: String,
-    /// Id of its body, which no other object ever has.
+    /// Id of the body, unique to this object and never reused.
     pub body_id: u64,
-    /// Parts, when it was uploaded in several; else 0.
+    /// Number of parts of a multipart upload; else 0.
     pub parts: u32,
-    /// Where its bytes are, in sum.
+    /// Totals by tier.
     pub tiers: Vec<InTier>,
-    /// Where each stretch of it is.
+    /// Location of each extent.
     pub extents: Vec<ExtentInfo>,
-    /// Whether `extents` are all of it; a very large object has more than are shown, and of one that is bound
-    /// only some may be here.
+    /// True if `extents` cover the whole object. A very large object has more extents than are shown, and of
+    /// an object in a remote-backed bucket only a part may be stored here.
     pub whole: bool,
-    /// Of an object of a bound bucket: what is there, and how it is known.
+    /// Object at the origin; remote-backed buckets only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<AtOrigin>,
 }
 
-/// An object of a bound bucket, at its origin.
+/// An object of a remote-backed bucket as known at its origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtOrigin {
-    /// The upstream's name.
+    /// Name of the upstream.
     pub upstream: String,
-    /// The key there.
+    /// Key at the origin.
     pub key: String,
-    /// Whether this was written here and is not there yet.
+    /// True if the object was written here and has not reached the origin yet.
     pub dirty: bool,
-    /// Whether somebody else wrote the key there meanwhile, so that somebody has to decide.
+    /// True if another client wrote the key at the origin meanwhile, so that an operator has to decide.
     pub contested: bool,
-    /// How long ago the origin said what is shown, in milliseconds; nothing of what is dirty.
+    /// Age in milliseconds of the origin's answer on which this is based; absent for dirty objects.
     pub said_ms_ago: Option<u64>,
-    /// When it was read here last, as far as that was noted.
+    /// Time of the last read here, if recorded.
     pub read: Option<String>,
 }
 
-/// What of an object a tier holds.
+/// Part of an object that one tier holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InTier {
-    /// The tier.
+    /// Name of the tier.
     pub tier: String,
     /// Bytes of the object.
     pub bytes: u64,
-    /// Bytes that they take, with checksums and heads.
+    /// Bytes on disk, including checksums and record heads.
     pub stored_bytes: u64,
-    /// Segments that they are in.
+    /// Number of segments that hold them.
     pub segments: u64,
 }
 
-/// A stretch of an object, stored as one chunk.
+/// Extent of an object, stored as one chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtentInfo {
-    /// Its first byte in the object.
+    /// Offset of the first byte in the object.
     pub first: u64,
     /// Bytes of the object.
     pub bytes: u64,
-    /// Bytes that they take.
+    /// Bytes on disk.
     pub stored_bytes: u64,
-    /// How they are encoded.
+    /// Encoding of the chunk.
     pub encoding: String,
-    /// The tier.
+    /// Name of the tier.
     pub tier: String,
-    /// The segment.
+    /// Id of the segment.
     pub segment: u64,
-    /// Whether that is `open` or `sealed`; `unknown` while it is being freed, `clean` of a clean copy.
+    /// `open` or `sealed`; `unknown` while the segment is being freed, `clean` for a clean copy.
     pub segment_state: String,
-    /// Where in the segment.
+    /// Offset in the segment.
     pub offset: u64,
 }

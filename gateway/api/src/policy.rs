@@ -1,137 +1,137 @@
 //! The running policy, its history, and changes of it.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// A file that a person wrote.
+/// A policy or plugin file written by a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyText {
-    /// Its name, as messages give it.
+    /// Name of the file in messages.
     pub name: String,
-    /// Its text.
+    /// Text of the file.
     pub text: String,
 }
 
 /// A version of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyVersionInfo {
-    /// Its number; the greatest one runs.
+    /// Version number; the greatest one is running.
     pub version: u64,
-    /// When it was made.
+    /// Time of creation.
     pub time: String,
-    /// Who made it: an access key, the files that were watched, or `learning`.
+    /// Author: an access key, the watched files, or `learning`.
     pub who: String,
     /// `apply`, `rollback`, `reload`, `freeze`, `unfreeze` or `learn`.
     pub kind: String,
-    /// What was said about it.
+    /// Message that its author gave.
     pub message: String,
-    /// What changed, in one sentence.
+    /// Changes, in one sentence.
     pub changes: String,
-    /// The version that brought its files; 0: it has none.
+    /// Version that introduced the files in force; 0 if there are none.
     pub files: u64,
-    /// Of a roll-back, the version that it went back to; 0 is what comes with the server.
+    /// Rollback only: version whose files were restored; 0 is the built-in policy.
     pub back_to: Option<u64>,
-    /// Whether a person has stopped the learning.
+    /// True if an operator has frozen the learning.
     pub frozen: bool,
 }
 
-/// The policy that runs.
+/// The running policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyInfo {
-    /// Its version; none when nobody ever applied one, and what comes with the server holds alone.
+    /// Version; absent if none was ever applied and only the built-in policy is in force.
     pub version: Option<PolicyVersionInfo>,
-    /// Whether bounds may move by measured outcomes.
+    /// True if measured outcomes may move bounds.
     pub learning: bool,
-    /// Where the server runs, if that is said.
+    /// Environment of the server, if configured.
     pub environment: Option<String>,
-    /// Policies that people wrote, the strongest first.
+    /// Policies written by users, strongest first.
     pub files: Vec<PolicyText>,
-    /// Plugins of frameworks that people wrote.
+    /// Framework plugins written by users.
     pub frameworks: Vec<PolicyText>,
     /// Rules that act.
     pub rules_act: u64,
     /// Rules that only observe.
     pub rules_observe: u64,
-    /// Why the files do not hold any more; then what comes with the server holds alone.
+    /// Cause, if the applied files are no longer valid; then only the built-in policy is in force.
     pub fault: Option<String>,
-    /// Why watched files, as they are now, are refused.
+    /// Cause, if the watched files in their present state are refused.
     pub refused: Option<String>,
 }
 
-/// What all layers come to.
+/// Result of merging all policy layers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EffectivePolicy {
-    /// The version that runs; 0: none was ever applied.
+    /// Version of the running policy; 0 if none was ever applied.
     pub version: u64,
-    /// A policy file that comes to the same, with where each line is from.
+    /// Equivalent policy file, with the source of each line.
     pub yaml: String,
-    /// The same as a document.
+    /// The same policy as a document.
     pub policy: serde_json::Value,
-    /// Where each of its settings and rules is from.
+    /// Source of each setting and rule.
     pub from: serde_json::Value,
 }
 
-/// Versions.
+/// History of the policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyHistory {
-    /// The newest first.
+    /// Versions, newest first.
     pub versions: Vec<PolicyVersionInfo>,
 }
 
-/// What came of a change.
+/// Result of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyChange {
-    /// Whether anything was to change at all.
+    /// True if the request changed anything.
     pub changed: bool,
-    /// The version that runs now; none when nobody ever applied one.
+    /// Version that runs now; absent if none was ever applied.
     pub version: Option<PolicyVersionInfo>,
 }
 
-/// Files that are to run.
+/// Request to apply files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApplyRequest {
-    /// Policies, the strongest first, in the place of all that run; without it those stay.
+    /// Policies, strongest first, that replace all running ones; if absent, the running ones remain.
     #[serde(default)]
     pub files: Option<Vec<PolicyText>>,
-    /// Plugins of frameworks that take the place of those that run; without it those stay.
+    /// Framework plugins that replace the running ones; if absent, the running ones remain.
     #[serde(default)]
     pub frameworks: Option<Vec<PolicyText>>,
-    /// Only if this version runs; 0: if none was ever applied.
+    /// Precondition: the request is refused unless this version runs; 0 means that none was ever applied.
     #[serde(default)]
     pub if_version: Option<u64>,
-    /// What is to be said about it in the history.
+    /// Message for the history.
     #[serde(default)]
     pub message: String,
 }
 
-/// Back to other files.
+/// Request to restore earlier files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RollbackRequest {
-    /// To those of this version, 0 being what comes with the server; without it to those that ran before the
-    /// ones that do.
+    /// Version whose files are restored, 0 being the built-in policy; if absent, the files that ran before
+    /// the current ones.
     #[serde(default)]
     pub version: Option<u64>,
-    /// Only if this version runs.
+    /// Precondition: the request is refused unless this version runs.
     #[serde(default)]
     pub if_version: Option<u64>,
-    /// What is to be said about it in the history.
+    /// Message for the history.
     #[serde(default)]
     pub message: String,
 }
 
-/// The learning is to stop or to go on.
+/// Request to freeze or unfreeze the learning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FreezeRequest {
-    /// Only if this version runs.
+    /// Precondition: the request is refused unless this version runs.
     #[serde(default)]
     pub if_version: Option<u64>,
-    /// What is to be said about it in the history.
+    /// Message for the history.
     #[serde(default)]
     pub message: String,
 }

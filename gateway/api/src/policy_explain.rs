@@ -1,143 +1,143 @@
-//! What the running policy makes of one object, and why.
+//! Explanation of the running policy's verdicts on one object.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use crate::{DeletionInfo, ObjectInfo};
 use serde::{Deserialize, Serialize};
 
-/// What the running policy makes of an object.
+/// Verdicts of the running policy on one object, with their reasons.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// The object, and where its bytes are.
+    /// The object and the location of its bytes.
     pub object: ObjectInfo,
-    /// What of it is kept as clean copies, of an object of a bound bucket.
+    /// Blocks kept as clean copies; remote-backed buckets only.
     pub kept: Option<KeptInfo>,
-    /// The version that runs; 0: none was ever applied.
+    /// Version of the running policy; 0 if none was ever applied.
     pub version: u64,
-    /// What is known, in the order of the language's tables.
+    /// Known facts, in the order of the language's tables.
     pub facts: Vec<FactInfo>,
-    /// The rules that were tried, in that order.
+    /// Rules, in the order of their evaluation.
     pub rules: Vec<RuleTried>,
-    /// What is due: one answer for each question.
+    /// Actions due: at most one for each question.
     pub due: Vec<ActionInfo>,
-    /// What rules that only observe would do.
+    /// Actions that observe-only rules would request.
     pub observed: Vec<ActionInfo>,
-    /// What stronger rules have kept from being due.
+    /// Actions overridden by stronger rules.
     pub lost: Vec<LostAction>,
-    /// What rules say of what it belongs to, as found in the last round over all objects; whichever object
-    /// they matched.
+    /// Actions of rules on the dataset, checkpoint or prefix of the object, as found in the last pass over
+    /// all objects, no matter which object they matched.
     pub belonging: Vec<BelongingInfo>,
-    /// When the checkpoint that it is of is to be deleted.
+    /// Pending deletion of the checkpoint that the object is part of.
     pub deletion: Option<DeletionInfo>,
-    /// What is best done with it.
+    /// Recommended treatment of the object.
     pub recommendation: RecommendationInfo,
-    /// Why, in one sentence.
+    /// Reason, in one sentence.
     pub reason: String,
 }
 
 /// Blocks of an object that are kept as clean copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptInfo {
-    /// Blocks that it has, at most 10,000.
+    /// Blocks of the object, at most 10,000.
     pub blocks: u32,
-    /// Those of them that are kept.
+    /// Blocks that are kept.
     pub kept: u32,
-    /// Those of these that stay whatever comes.
+    /// Kept blocks that are pinned.
     pub pinned: u32,
-    /// Those of these that an access plan asks for.
+    /// Kept blocks that an access plan names.
     pub planned: u32,
 }
 
 /// A fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FactInfo {
-    /// Its word.
+    /// Name of the property.
     pub property: String,
-    /// Its value.
+    /// Value of the property.
     pub value: String,
 }
 
-/// A rule that was tried.
+/// Evaluation of one rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuleTried {
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// Its priority.
+    /// Priority of the rule.
     pub priority: i32,
-    /// File and line.
+    /// File and line of the definition.
     pub from: String,
-    /// Whether the framework that it is for, if any, is detected.
+    /// True if the rule requires no framework, or the required one is detected.
     pub applies: bool,
-    /// Whether it matched.
+    /// True if the rule matched.
     pub matched: bool,
-    /// The share of the weights of conditions that held, 0 to 1.
+    /// Share of the conditions that held, by weight, 0 to 1.
     pub score: f64,
-    /// Its conditions, with what they saw.
+    /// Conditions, with the facts they were evaluated on.
     pub conditions: Vec<ConditionSeen>,
 }
 
-/// A condition and what it saw.
+/// Evaluation of one condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConditionSeen {
-    /// Whether it held.
+    /// True if the condition held.
     pub held: bool,
-    /// What it asks, and the fact in brackets.
+    /// Text of the condition, with the fact in brackets.
     pub says: String,
 }
 
-/// An action of a rule that matched.
+/// Action of a rule that matched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionInfo {
-    /// The action.
+    /// Name of the action.
     pub action: String,
-    /// What it is done to.
+    /// Target of the action.
     pub target: String,
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// Why nothing is done now, if so.
+    /// Reason why nothing is done now, or empty.
     pub note: String,
 }
 
-/// What a rule says of a dataset, a checkpoint or a prefix.
+/// Action of a rule on a dataset, a checkpoint or a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BelongingInfo {
-    /// The action.
+    /// Name of the action.
     pub action: String,
-    /// The rule, or the setting.
+    /// Name of the rule or of the setting.
     pub rule: String,
-    /// What it is said of: `dataset`, `checkpoint` or `prefix`, and its name.
+    /// Scope of the action: `dataset`, `checkpoint` or `prefix`, and its name.
     pub of: String,
 }
 
-/// An action that a stronger one has kept from being due.
+/// Action overridden by a stronger one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostAction {
-    /// The action.
+    /// Name of the overridden action.
     pub action: String,
-    /// The rule.
+    /// Name of its rule.
     pub rule: String,
-    /// The action that is done instead.
+    /// Action that is done instead.
     pub to_action: String,
-    /// The rule that it is of.
+    /// Rule of that action.
     pub to_rule: String,
     /// `same`, `weaker` or `contradicts`.
     pub why: String,
 }
 
-/// What is best done with an object.
+/// Recommended treatment of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecommendationInfo {
-    /// Whether a clean copy is kept.
+    /// True if a clean copy should be kept.
     pub cache: bool,
-    /// How dear it is: `low`, `normal`, `high` or `urgent`.
+    /// Cache priority: `low`, `normal`, `high` or `urgent`.
     pub cache_priority: String,
-    /// Which copies stay when room is needed: `none`, `lru`, `training-aware` or `learned`.
+    /// Eviction policy: `none`, `lru`, `training-aware` or `learned`.
     pub cache_policy: String,
-    /// Blocks, shards or keys that are read ahead; 0: the strategy decides.
+    /// Blocks, shards or keys to read ahead; 0 leaves the depth to the strategy.
     pub prefetch_depth: u32,
-    /// Bytes that are read ahead at most.
+    /// Maximum number of bytes to read ahead.
     pub prefetch_bytes: u64,
-    /// How eagerly: `conservative`, `balanced`, `aggressive` or `adaptive`.
+    /// Read-ahead strategy: `conservative`, `balanced`, `aggressive` or `adaptive`.
     pub prefetch_strategy: String,
 }

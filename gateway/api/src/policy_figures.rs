@@ -1,23 +1,23 @@
-//! The running policy in a status.
+//! The running policy in a status document.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// The running policy.
+/// Summary of the running policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyStatus {
-    /// Its version; 0: none was ever applied, and what comes with the server holds alone.
+    /// Version of the policy; 0 if none was ever applied and only the built-in policy is in force.
     pub version: u64,
     /// Rules that act.
     pub rules_act: u64,
     /// Rules that only observe.
     pub rules_observe: u64,
-    /// Whether bounds may move by measured outcomes.
+    /// True if measured outcomes may move bounds.
     pub learning: bool,
-    /// Why the files do not hold any more; then what comes with the server holds alone.
+    /// Cause, if the applied files are no longer valid; then only the built-in policy is in force.
     pub fault: Option<String>,
-    /// Why watched files, as they are now, are refused.
+    /// Cause, if the watched files in their present state are refused.
     pub refused: Option<String>,
 }

@@ -1,68 +1,68 @@
-//! What became of what was decided, by rule and by dataset.
+//! Outcomes of cache decisions, by rule and by dataset.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// What became of what was decided.
+/// Outcomes of cache decisions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PolicyOutcomes {
-    /// By who wanted the copies; the engine first.
+    /// Outcomes by rule that requested the copies; the engine first.
     pub rules: Vec<RuleOutcomes>,
-    /// What became of blocks that were read ahead.
+    /// Outcomes of read-ahead.
     pub ahead: AheadOutcomes,
-    /// The datasets of which most was read lately.
+    /// Datasets with the most bytes read recently.
     pub datasets: Vec<DatasetOutcomes>,
 }
 
-/// What became of the copies that somebody wanted.
+/// Outcomes of the copies that one rule requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleOutcomes {
-    /// The rule, or `engine` where none spoke.
+    /// Name of the rule, or `engine` where no rule matched.
     pub rule: String,
     /// Bytes of copies that were made.
     pub kept_bytes: u64,
-    /// Bytes of those of them that were read again.
+    /// Bytes of these copies that were read again.
     pub used_bytes: u64,
-    /// Bytes of those that went, and nobody had read them.
+    /// Bytes of copies evicted without ever having been read.
     pub wasted_bytes: u64,
-    /// Bytes of those that went, and were asked for afterwards.
+    /// Bytes of copies evicted and requested afterwards.
     pub missed_bytes: u64,
-    /// Bytes of blocks that passed by, and were asked for again.
+    /// Bytes of blocks that were not kept and were requested again.
     pub passed_again_bytes: u64,
 }
 
-/// What became of blocks that were read ahead.
+/// Outcomes of read-ahead, in blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AheadOutcomes {
-    /// There when they were asked for.
+    /// Present when requested.
     pub used: u64,
-    /// Asked for while they were under way.
+    /// Requested while being fetched.
     pub late: u64,
-    /// Fetched, and never asked for.
+    /// Fetched and never requested.
     pub wasted: u64,
-    /// Not fetched: there was no room, or they were there.
+    /// Not fetched, because there was no room or they were present already.
     pub declined: u64,
-    /// Guessed, and not there.
+    /// Predicted, and not present at the origin.
     pub absent: u64,
-    /// How many are read ahead of one reader at most by now.
+    /// Current maximum read-ahead depth per reader, in blocks.
     pub depth: u32,
 }
 
-/// What a dataset got, and would have got: shares of the bytes that were read of it lately.
+/// Actual and simulated hit ratios of a dataset: shares of the bytes read recently.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DatasetOutcomes {
-    /// Its bucket.
+    /// Bucket of the dataset.
     pub bucket: String,
-    /// What its keys are like.
+    /// Key pattern of the dataset.
     pub keys: String,
-    /// What was here.
+    /// Share that was served from this server.
     pub here: f64,
-    /// What LRU would have had.
+    /// Share that LRU would have served.
     pub lru: f64,
-    /// What S3-FIFO would have had.
+    /// Share that S3-FIFO would have served.
     pub s3_fifo: f64,
-    /// What would have been here if nothing was ever evicted.
+    /// Share that would have been served if nothing were ever evicted.
     pub never_evict: f64,
 }

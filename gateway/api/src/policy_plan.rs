@@ -1,140 +1,141 @@
-//! What other policies would do with what is stored.
+//! Dry runs: effect that other policies would have on stored objects.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use crate::PolicyText;
 use serde::{Deserialize, Serialize};
 
-/// Files that are not to run yet.
+/// Request for a dry run of files that do not run yet, or for its next page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanRequest {
-    /// Policies, the strongest first, in the place of all that run; without it those stay.
+    /// Policies, strongest first, that replace all running ones; if absent, the running ones remain.
     #[serde(default)]
     pub files: Option<Vec<PolicyText>>,
-    /// Plugins of frameworks in the place of those that run; without it those stay.
+    /// Framework plugins that replace the running ones; if absent, the running ones remain.
     #[serde(default)]
     pub frameworks: Option<Vec<PolicyText>>,
-    /// The plan that is gone on with, as the answer before this one said; then there are no files.
+    /// Id of the plan to continue, from the previous answer; then `files` and `frameworks` are absent.
     #[serde(default)]
     pub plan: Option<u64>,
-    /// Objects that are looked at with this request, at most 10,000.
+    /// Maximum number of objects to visit in this request, at most 10,000.
     #[serde(default)]
     pub limit: Option<usize>,
 }
 
-/// What would be otherwise, as far as objects were looked at.
+/// Differences between the two policies, for the objects visited so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanPage {
-    /// The version that runs; 0: none was ever applied.
+    /// Version of the running policy; 0 if none was ever applied.
     pub version: u64,
-    /// Objects that were looked at.
+    /// Objects visited.
     pub objects: u64,
-    /// Those for which anything would be otherwise.
+    /// Objects for which anything differs.
     pub changed: u64,
-    /// What would, by rule and action.
+    /// Differences by rule and action.
     pub deeds: Vec<DeedInfo>,
-    /// Settings that would be otherwise.
+    /// Settings that differ.
     pub settings: Vec<SettingPlanned>,
-    /// Rules that are new or changed, ask how objects are read and matched none.
+    /// New or changed rules that depend on access patterns and matched no object.
     pub not_judged: Vec<NotJudged>,
-    /// Checkpoints that the running policy deletes, with the last answer.
+    /// Checkpoints that the running policy deletes; last page only.
     pub deletions: Vec<DeletionInfo>,
-    /// Checkpoints that it lets stay and the other one would not, with the last answer.
+    /// Checkpoints that the running policy retains and the other one would not; last page only.
     pub superfluous: Vec<SuperfluousInfo>,
-    /// What the other one asks for that this server cannot do, with the last answer.
+    /// Requests of the other policy that this server cannot carry out; last page only.
     pub impossible: Vec<String>,
-    /// Objects that rules were heard about first, as they may speak of more than one.
+    /// Objects on which rules were evaluated in the first pass, because rules may apply to more than one
+    /// object.
     pub heard: u64,
-    /// What to go on with; none when all objects were looked at.
+    /// Id for the next request; absent when all objects were visited.
     pub next: Option<u64>,
 }
 
-/// A setting that would be otherwise.
+/// A setting that differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingPlanned {
-    /// Its word.
+    /// Name of the setting.
     pub setting: String,
-    /// What it is; none where it is left to the setting that it is a part of.
+    /// Current value; absent if it is inherited from the enclosing setting.
     pub before: Option<String>,
-    /// What it would be.
+    /// Value under the other policy.
     pub after: Option<String>,
 }
 
-/// What files begin or cease to do by one rule.
+/// Actions that one rule starts or stops under the other files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeedInfo {
     /// `starts` or `stops`.
     pub change: String,
     /// `act` or `observe`.
     pub stance: String,
-    /// The action and its target.
+    /// Action and its target.
     pub action: String,
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub bytes: u64,
-    /// Bytes of those that are not in the tier where the action wants them.
+    /// Bytes of the objects that are not in the action's target tier.
     pub moved_bytes: u64,
-    /// The first of them.
+    /// First of these objects.
     pub examples: Vec<PlanExample>,
 }
 
-/// A checkpoint whose deletion waits.
+/// A checkpoint with a pending deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletionInfo {
-    /// What all its keys begin with.
+    /// Common prefix of its keys.
     pub objects: String,
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// Since when it waits.
+    /// Time since which the deletion is pending.
     pub noted: String,
-    /// When it is deleted, unless it is read or written before, or the policy changes.
+    /// Time of the deletion, unless the checkpoint is read or written before, or the policy changes.
     pub due: String,
-    /// Why it will not be as things are, or was not when that time had come.
+    /// Guard that prevents the deletion now, or that prevented it when it was due.
     pub stays: Option<String>,
-    /// How many objects it has.
+    /// Number of objects.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub bytes: u64,
 }
 
-/// A checkpoint that another policy would let go.
+/// A checkpoint that another policy would not retain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SuperfluousInfo {
-    /// Its prefix.
+    /// Prefix of the checkpoint.
     pub objects: String,
-    /// The rule that keeps others.
+    /// Retention rule that keeps other checkpoints.
     pub rule: String,
-    /// Whether it would be deleted, and not only go down.
+    /// True if the checkpoint would be deleted; false if it would only be moved to a lower tier.
     pub is_deleted: bool,
-    /// How long the deletion would wait.
+    /// Grace period of the deletion, in seconds.
     pub grace_seconds: u64,
-    /// Why it would not be deleted all the same, by what is known of it now.
+    /// Guard that would prevent the deletion, by the facts known now.
     pub stays: Option<String>,
-    /// How many objects it has.
+    /// Number of objects.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub bytes: u64,
 }
 
-/// An object, and why.
+/// An example object and the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanExample {
-    /// The object.
+    /// Name of the object.
     pub object: String,
-    /// Why, in one sentence.
+    /// Reason, in one sentence.
     pub reason: String,
 }
 
-/// A rule that cannot be judged by what is known now.
+/// A rule that cannot be evaluated on the facts known now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotJudged {
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// What it asks that is not known.
+    /// Unknown properties that the rule depends on.
     pub asks: Vec<String>,
 }

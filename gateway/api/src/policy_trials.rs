@@ -1,61 +1,64 @@
-//! Trials of policies before they run: what is tried, and what came of it.
+//! Trials of policies before they run: validation, tests on keys, simulations, and their results.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use crate::PolicyText;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Files that may be wrong.
+/// Request to validate files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValidateRequest {
-    /// Policies or plugins, each looked at for itself.
+    /// Policies or plugins, each validated on its own.
     #[serde(default)]
     pub files: Vec<PolicyText>,
-    /// Plugins of frameworks that they may use, looked at, too; without it those that run are there.
+    /// Framework plugins that the policies may use, validated as well; if absent, the running ones are
+    /// available.
     #[serde(default)]
     pub frameworks: Option<Vec<PolicyText>>,
 }
 
-/// Keys that a policy is tried on.
+/// Request to test a policy on keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TestRequest {
-    /// Policies, the strongest first, in the place of all that run; without it those are tried.
+    /// Policies, strongest first, that replace all running ones; if absent, the running ones are tested.
     #[serde(default)]
     pub files: Option<Vec<PolicyText>>,
-    /// Plugins of frameworks in the place of those that run; without it those are there.
+    /// Framework plugins that replace the running ones; if absent, the running ones are available.
     #[serde(default)]
     pub frameworks: Option<Vec<PolicyText>>,
-    /// As if the server ran there: `development`, `staging` or `production`; without it where it does.
+    /// Environment to assume: `development`, `staging` or `production`; if absent, the server's own.
     #[serde(default)]
     pub environment: Option<String>,
-    /// Keys, as `a/b.tar` or `s3://bucket/a/b.tar`, at most 10,000.
+    /// Keys, such as `a/b.tar` or `s3://bucket/a/b.tar`, at most 10,000.
     pub keys: Vec<String>,
-    /// Keys of which the answer tells, at most 1,000; 100 when absent.
+    /// Maximum number of keys reported in the answer, at most 1,000; 100 if absent.
     #[serde(default)]
     pub limit: Option<usize>,
 }
 
-/// What is to be simulated: on a trace or a profile.
+/// Request for a simulation on a trace or a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulateRequest {
-    /// Policies, the strongest first, in the place of all that run; without it those are there for a trace.
+    /// Policies, strongest first, that replace all running ones; if absent, a trace runs under the running
+    /// ones.
     pub files: Option<Vec<PolicyText>>,
-    /// Plugins of frameworks in the place of those that run.
+    /// Framework plugins that replace the running ones.
     pub frameworks: Option<Vec<PolicyText>>,
-    /// As if the server ran there. Without this, files and frameworks our engine decides a profile alone.
+    /// Environment to assume. If this, `files` and `frameworks` are all absent, the engine alone decides on a
+    /// profile.
     pub environment: Option<String>,
-    /// The name of a trace that the server has, and that is not being recorded.
+    /// Name of a trace that the server has and that is not being recorded.
     pub trace: Option<String>,
-    /// What is generated instead.
+    /// Profile of the workload to generate instead.
     pub profile: Option<String>,
-    /// Jobs on the dataset, of a profile.
+    /// Profile only: jobs on the dataset.
     pub workloads: Option<u16>,
-    /// Another seed gives other orders, moments and sizes; 1 when absent.
+    /// Seed of orders, moments and sizes; 1 if absent.
     pub seed: Option<u64>,
     /// Epochs of each job.
     pub epochs: Option<u32>,
@@ -63,155 +66,155 @@ pub struct SimulateRequest {
     pub order: Option<OrderWord>,
     /// Objects of the dataset.
     pub objects: Option<u32>,
-    /// Sizes of the cache: shares as `.35`, or bytes as `10GiB`; at most 16.
+    /// Sizes of the cache: shares such as `.35`, or bytes such as `10GiB`; at most 16.
     pub cache: Option<Vec<String>>,
-    /// Bytes of a block; `8MiB` when absent.
+    /// Bytes of a block; `8MiB` if absent.
     pub block: Option<String>,
-    /// Who takes part; all when absent.
+    /// Cache policies to simulate; all if absent.
     pub policies: Option<Vec<String>>,
-    /// Count from this epoch of each job on, the first being 1.
+    /// First epoch of each job that counts, from 1.
     pub from_epoch: Option<u32>,
-    /// Whether jobs tell the engine beforehand what they will read.
+    /// True if jobs announce their reads to the engine by an access plan.
     pub plans: bool,
 }
 
-/// The order of each job's epochs, as a word.
+/// Order of each job's epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OrderWord {
-    /// That of the keys.
+    /// Order of the keys.
     Sequential,
-    /// Another random one each time.
+    /// A new random order in each epoch.
     Shuffled,
-    /// Shards in a random order, their objects in that of the keys.
+    /// Shards in random order, the objects of each in the order of the keys.
     ShardShuffled,
 }
 
-/// A row of the answer; its fields are a promise.
+/// Row of a simulation's result. Its fields are a stable interface for programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Simulated {
-    /// The profile, or the trace's name.
+    /// Profile, or name of the trace.
     pub profile: String,
-    /// What it was generated with; 0 for a trace.
+    /// Seed of the generator; 0 for a trace.
     pub seed: u64,
-    /// The cache, as a share of the workload's bytes.
+    /// Cache size, as a share of the workload's bytes.
     pub cache_fraction: f64,
-    /// Who decided.
+    /// Cache policy that decided.
     pub policy: &'static str,
-    /// The part of what was asked for that was a hit, in blocks.
+    /// Share of the requested blocks that were hits.
     pub object_hit_ratio: f64,
-    /// The same in bytes.
+    /// Share of the requested bytes that were hits.
     pub byte_hit_ratio: f64,
-    /// Bytes that came from upstream.
+    /// Bytes fetched from upstream.
     pub upstream_bytes: u64,
-    /// Bytes that were written to keep them.
+    /// Bytes written to flash to keep copies.
     pub flash_bytes_written: u64,
-    /// Of `mlgw` on a trace: a hash over its decisions, which is that of the server that the trace is of, if
-    /// that decided alike.
+    /// Policy `mlgw` on a trace only: hash over its decisions, equal to the hash of the recording server if
+    /// both decided alike.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decisions_hash: Option<String>,
 }
 
-/// What is said of a file.
+/// Validation result of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Validated {
-    /// Its name, as it was given.
+    /// Name of the file, as given in the request.
     pub file: String,
     /// `policy` or `framework`.
     pub kind: &'static str,
-    /// Whether nothing is wrong with it.
+    /// True if the file has no diagnostics.
     pub valid: bool,
-    /// Its rules, wherever they hold; an instance of a template counts as one.
+    /// Number of rules in all scopes; an instance of a template counts as one.
     pub rules: usize,
-    /// Its templates.
+    /// Number of templates.
     pub templates: usize,
-    /// Its settings.
+    /// Number of settings.
     pub settings: usize,
-    /// What is wrong with it, in the order of the text.
+    /// Diagnostics, in the order of the text.
     pub diagnostics: Vec<DiagnosticInfo>,
 }
 
 /// A diagnostic, for programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DiagnosticInfo {
-    /// The file that it is about.
+    /// File that contains the fault.
     pub file: String,
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: u32,
-    /// The character within the line, from 1.
+    /// Character within the line, from 1.
     pub column: u32,
-    /// Where it stands in the document, as `rules[2].actions[0].type`.
+    /// Path in the document, such as `rules[2].actions[0].type`.
     pub path: String,
-    /// What is wrong with what stands there.
+    /// Offending text and its fault.
     pub found: String,
-    /// What may stand there.
+    /// Accepted input at this path.
     pub expected: String,
-    /// The right word that is nearest to it.
+    /// Closest valid word.
     pub nearest: Option<String>,
-    /// All of it as a sentence.
+    /// Whole diagnostic as a sentence.
     pub message: String,
 }
 
-/// What came of trying rules on keys.
+/// Result of testing rules on keys.
 #[derive(Debug, Serialize)]
 pub struct Examined {
-    /// How many keys were tried.
+    /// Number of keys tested.
     pub tried: u64,
-    /// What is said of the first of them.
+    /// Results of the first keys.
     pub keys: Vec<KeyExamined>,
-    /// What is said of each rule, in the order in which they are tried.
+    /// Results of each rule, in the order of evaluation.
     pub rules: Vec<RuleExamined>,
 }
 
-/// What is said of a key.
+/// Result of one key.
 #[derive(Debug, Serialize)]
 pub struct KeyExamined {
-    /// The key.
+    /// Key that was tested.
     pub key: String,
-    /// Its bucket, if that was said.
+    /// Bucket of the key, if given.
     pub bucket: Option<String>,
-    /// Its bytes, if they are known.
+    /// Bytes of the object, if known.
     pub size: Option<u64>,
-    /// Frameworks that it speaks for.
+    /// Frameworks that the key indicates.
     pub frameworks: Vec<String>,
-    /// Rules that match, whatever else is so.
+    /// Rules that match regardless of unknown facts.
     pub matched: Vec<RuleMatched>,
-    /// Rules that match if something else is so.
+    /// Rules that match depending on unknown facts.
     pub open: Vec<RuleOpen>,
 }
 
 /// A rule that matches.
 #[derive(Debug, Serialize)]
 pub struct RuleMatched {
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// Its actions, with their targets and stances.
+    /// Actions, with their targets and stances.
     pub actions: Vec<String>,
 }
 
-/// A rule that matches if something else is so.
+/// A rule that matches depending on unknown facts.
 #[derive(Debug, Serialize)]
 pub struct RuleOpen {
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// What it asks that is not known of a key.
+    /// Properties that the rule depends on and that are unknown for a bare key.
     pub not_judged: Vec<String>,
 }
 
-/// What is said of a rule.
+/// Result of one rule.
 #[derive(Debug, Serialize)]
 pub struct RuleExamined {
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// File and line where it stands.
+    /// File and line of the definition.
     pub from: String,
-    /// Keys that it matches.
+    /// Keys that the rule matches.
     pub matched: u64,
-    /// Keys that it matches if something else is so.
+    /// Keys that the rule matches depending on unknown facts.
     pub open: u64,
-    /// Keys that it was tried on.
+    /// Keys on which the rule was tested.
     pub of: u64,
-    /// What it asks that is not known of a key.
+    /// Properties that the rule depends on and that are unknown for a bare key.
     pub not_judged: BTreeSet<String>,
 }
 

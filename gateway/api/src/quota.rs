@@ -1,29 +1,29 @@
-//! Quotas: what may be held, what is held of it, and what to change.
+//! Quotas: limits, usage and changes.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// What may be held; what is not given has no limit.
+/// Limits of a quota; absent fields are unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaInfo {
     /// Bytes of objects, and of parts of uploads in progress.
     pub bytes: Option<u64>,
-    /// Objects.
+    /// Number of objects.
     pub objects: Option<u64>,
 }
 
-/// What is held against a quota.
+/// Usage counted against a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsedInfo {
     /// Bytes of objects, and of parts of uploads in progress.
     pub bytes: u64,
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
 }
 
-/// What to change of a quota; what is not given stays.
+/// Request to change a quota; absent fields keep their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuotaRequest {

@@ -1,28 +1,28 @@
-//! Settings in force, and where each was set.
+//! Settings in force and their sources.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
 /// A setting in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingInfo {
-    /// Its key.
+    /// Key of the setting.
     pub key: String,
-    /// Its value as TOML writes it.
+    /// Value in TOML notation.
     pub value: String,
-    /// What `auto` comes to on this machine, in bytes.
+    /// Bytes that `auto` resolves to on this machine.
     pub derived: Option<u64>,
-    /// Where it was set.
+    /// Source of the value.
     pub origin: String,
-    /// Whether it can change while the server runs.
+    /// True if the setting can change while the server runs.
     pub live: bool,
 }
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingList {
-    /// In the order of the documentation.
+    /// Settings, in the order of the documentation.
     pub settings: Vec<SettingInfo>,
 }

@@ -1,36 +1,36 @@
-//! How a server is, in one document.
+//! Status of a server in one document.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use crate::tier_names::{MEMORY, UPSTREAM};
 use crate::{Finding, Health, PolicyStatus};
 use serde::{Deserialize, Serialize};
 
-/// How the server is.
+/// Status of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Version of the binary.
     pub version: String,
-    /// This node's name.
+    /// Name of this node.
     pub node: String,
     /// `ready` or `draining`.
     pub state: String,
-    /// The severity of the worst finding.
+    /// Severity of the worst finding.
     pub health: Health,
-    /// What is wrong and what to do about it, the worst first.
+    /// Findings with advice, worst first.
     pub findings: Vec<Finding>,
-    /// When it started.
+    /// Start time of the server.
     pub started: String,
-    /// Seconds since then.
+    /// Seconds since the start.
     pub uptime_seconds: u64,
-    /// Its data directory.
+    /// Data directory.
     pub data_dir: String,
-    /// What an answer of success promises: `full` or `os`.
+    /// Durability of acknowledged writes: `full` or `os`.
     pub durability: String,
     /// The S3 endpoint.
     pub s3: S3Status,
-    /// What happened in the last minute.
+    /// Activity of the last minute.
     pub recent: RecentStatus,
     /// The catalogue.
     pub catalogue: CatalogueStatus,
@@ -42,79 +42,79 @@ pub struct Status {
     pub jobs: Vec<JobStatus>,
     /// The running policy.
     pub policy: PolicyStatus,
-    /// What the process takes of the machine.
+    /// Resource usage of the process.
     pub process: ProcessStatus,
 }
 
 /// The S3 endpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct S3Status {
-    /// Its URL.
+    /// URL of the endpoint.
     pub endpoint: String,
     /// Open connections.
     pub connections: u64,
-    /// Connections that may be open.
+    /// Maximum number of open connections.
     pub connections_limit: u64,
     /// Requests in flight.
     pub inflight_requests: u64,
-    /// What was done since the start, by operation.
+    /// Totals since the start, by operation.
     pub operations: Vec<OperationStatus>,
 }
 
-/// What was done of one operation.
+/// Totals of one operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperationStatus {
-    /// Its name.
+    /// Name of the operation.
     pub operation: String,
-    /// Requests answered or given up.
+    /// Requests answered or aborted.
     pub requests: u64,
-    /// Those that failed because of the server.
+    /// Requests that failed because of the server.
     pub errors: u64,
-    /// Those refused because the server was short of something.
+    /// Requests refused because of a shortage in the server.
     pub refused: u64,
-    /// Bytes of bodies that came in.
+    /// Bytes of request bodies.
     pub bytes_in: u64,
-    /// Bytes of bodies that went out.
+    /// Bytes of response bodies.
     pub bytes_out: u64,
-    /// Half of them took no longer, from head to last byte.
+    /// Median duration, from head to last byte.
     pub p50_seconds: Option<f64>,
-    /// 99 in a hundred took no longer.
+    /// 99th percentile of the duration.
     pub p99_seconds: Option<f64>,
-    /// Their durations: how many fell under each bound of the duration metrics but not under the one
-    /// before, and above the last.
+    /// Histogram of durations: for each bound of the duration metrics, the number of requests below it and
+    /// not below the previous bound; the last entry counts those above all bounds.
     pub duration_buckets: Vec<u64>,
 }
 
-/// What happened in the last minute, or since the start if that is less.
+/// Activity of the last minute, or since the start if that is shorter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecentStatus {
-    /// How long that is.
+    /// Length of the period in seconds.
     pub seconds: f64,
-    /// What was done, by operation.
+    /// Totals by operation.
     pub operations: Vec<OperationStatus>,
-    /// What was short.
+    /// Shortages.
     pub throttled: Vec<Shortage>,
     /// Syncs of all files.
     pub syncs: u64,
-    /// 99 in a hundred syncs took no longer.
+    /// 99th percentile of the duration of a sync.
     pub sync_p99_seconds: Option<f64>,
 }
 
-/// How often a client was made to wait or refused because something was short.
+/// Number of clients delayed or refused because of one shortage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
-    /// What was short.
+    /// Resource that was short.
     pub reason: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
 }
 
 /// The catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogueStatus {
-    /// Buckets.
+    /// Number of buckets.
     pub buckets: u64,
-    /// Access keys, the root's included.
+    /// Number of access keys, the root key included.
     pub access_keys: u64,
     /// Log entries applied since the start.
     pub entries_applied: u64,
@@ -122,43 +122,45 @@ pub struct CatalogueStatus {
     pub commands_applied: u64,
     /// Commands that the state did not allow.
     pub commands_rejected: u64,
-    /// Commands that wait to be proposed.
+    /// Commands waiting to be proposed.
     pub queued_commands: u64,
     /// Bytes of log that are not purged yet.
     pub log_bytes: u64,
-    /// Bytes of log after which it is purged.
+    /// Bytes of log at which it is purged.
     pub log_bytes_max: u64,
-    /// Times the state was flushed and the log purged since the start.
+    /// Number of flushes of the state, each followed by a purge of the log, since the start.
     pub snapshots: u64,
 }
 
 /// A tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierStatus {
-    /// Its name.
+    /// Name of the tier.
     pub tier: String,
-    /// Objects whose bytes it holds; the memory tier counts a long object's stored pieces.
+    /// Objects with bytes in the tier; the memory tier counts the stored pieces of a long object.
     pub objects: u64,
-    /// Bytes it may hold.
+    /// Capacity in bytes.
     pub capacity_bytes: u64,
-    /// Bytes that it holds.
+    /// Bytes in use.
     pub used_bytes: u64,
-    /// Bytes it can still take.
+    /// Bytes free for new data.
     pub room_bytes: u64,
     /// Bytes of its segments that nothing refers to.
     pub garbage_bytes: u64,
-    /// Stored blocks of objects that are known to be bad.
+    /// Stored blocks of objects that are known to be damaged.
     pub quarantined_blocks: u64,
 }
 
 impl TierStatus {
-    /// Whether what it holds may be the only copy: such a tier must not be full, a tier of copies always is.
+    /// Returns true if the tier may hold the only copy of an object. Such a tier must not be full, whereas a
+    /// tier of copies always is.
     #[must_use]
     pub fn holds_the_truth(&self) -> bool {
         self.tier != MEMORY
     }
 
-    /// Whether it can be full. The upstream is an object store: it takes what it is given.
+    /// Returns true if the tier can become full. The upstream cannot: it is an object store without a known
+    /// bound.
     #[must_use]
     pub fn has_an_end(&self) -> bool {
         self.tier != UPSTREAM
@@ -168,34 +170,34 @@ impl TierStatus {
 /// Syncs of one kind of file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SyncStatus {
-    /// Which kind.
+    /// Kind of file.
     pub file: String,
-    /// How many.
+    /// Number of syncs.
     pub count: u64,
-    /// Half of them took no longer.
+    /// Median duration.
     pub p50_seconds: Option<f64>,
-    /// 99 in a hundred took no longer.
+    /// 99th percentile of the duration.
     pub p99_seconds: Option<f64>,
 }
 
 /// A background job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobStatus {
-    /// Its name.
+    /// Name of the job.
     pub job: String,
-    /// What it has still to do.
+    /// Amount of work left.
     pub waiting: u64,
 }
 
-/// What the process takes of the machine.
+/// Resource usage of the process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessStatus {
     /// CPU time since the start, user and system.
     pub cpu_seconds: f64,
-    /// Memory in RAM.
+    /// Resident memory.
     pub resident_bytes: u64,
     /// Open files and connections.
     pub open_files: u64,
-    /// How many it may have open.
+    /// Maximum number of open files.
     pub open_files_max: u64,
 }

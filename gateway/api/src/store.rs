@@ -1,36 +1,37 @@
 //! Backups of a data directory in use.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a backup is to go.
+/// Request to start a backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewBackup {
-    /// A directory on the server's host, absolute; empty or absent.
+    /// Absolute path of the target directory on the server's host; it must be empty or absent.
     pub out: String,
-    /// Whether what is in upstreams may stay there: then the backup needs them as they are now.
+    /// True to leave data in upstreams there: restoring the backup then requires the upstreams in their
+    /// present state.
     #[serde(default)]
     pub leave_upstreams: bool,
 }
 
-/// The newest backup of this process.
+/// State of this process's newest backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupStatus {
     /// `none`, `running`, `done` or `failed`.
     pub state: String,
-    /// Where it goes.
+    /// Target directory.
     pub out: String,
-    /// What it is doing.
+    /// Current stage.
     pub stage: String,
     /// Bytes copied.
     pub done_bytes: u64,
-    /// Bytes there are to copy, as far as is known.
+    /// Bytes to copy, as far as known.
     pub total_bytes: u64,
-    /// Files of a backup that is done.
+    /// Number of files, once the backup is done.
     pub files: u64,
-    /// Why it failed.
+    /// Cause of the failure.
     pub error: Option<String>,
 }

@@ -1,12 +1,12 @@
-//! Names of tiers, as requests and answers give them.
+//! Names of tiers in requests and answers.
 //!
-//! Always: they are words of the API. Nothing is stored, so a power failure changes nothing.
+//! The names are words of the API. Nothing is stored, so a power failure has no effect.
 
-/// The tier of what was read last: copies only.
+/// The memory tier: copies of the data that was read last, never the only copy.
 pub const MEMORY: &str = "memory";
-/// The tier of segments on the local disk.
+/// The hot tier: segments on the local disk.
 pub const HOT: &str = "hot";
-/// The tier of segments on slower disks.
+/// The cold tier: segments on slower disks.
 pub const COLD: &str = "cold";
-/// The tier of segments in upstreams.
+/// The upstream tier: segments in upstreams.
 pub const UPSTREAM: &str = "upstream";

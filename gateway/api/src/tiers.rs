@@ -1,117 +1,118 @@
-//! Tiers, what scrubbing them found, and how far compaction is.
+//! Tiers, results of their scrubs, and progress of compaction.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// A tier in short.
+/// Summary of a tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierInfo {
-    /// Its name.
+    /// Name of the tier.
     pub tier: String,
-    /// Bytes it may hold; 0 of upstreams, which have no bound that is known here.
+    /// Capacity in bytes; 0 for upstreams, whose bound is unknown.
     pub capacity_bytes: u64,
-    /// Bytes that it holds.
+    /// Bytes in use.
     pub used_bytes: u64,
-    /// Its segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Stretches of objects that are damaged and listed.
+    /// Number of damaged extents of objects that are listed.
     pub bad_blocks: u64,
 }
 
-/// The tiers.
+/// All tiers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierList {
-    /// The tiers, fastest first.
+    /// Tiers, fastest first.
     pub tiers: Vec<TierInfo>,
 }
 
-/// A tier and what scrubbing it found.
+/// A tier and the results of its scrubs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierDetail {
-    /// The tier in short.
+    /// Summary of the tier.
     #[serde(flatten)]
     pub info: TierInfo,
-    /// Its scrub; none of the memory tier, which holds copies only.
+    /// Scrub of the tier; absent for the memory tier, which holds copies only.
     pub scrub: Option<ScrubInfo>,
-    /// Of the memory tier: reads that it answered.
+    /// Memory tier only: reads served from it.
     pub hits: Option<u64>,
-    /// Of the memory tier: reads that it would have answered, had it held what they asked for.
+    /// Memory tier only: eligible reads that it could not serve because the data was not in it.
     pub misses: Option<u64>,
-    /// What is damaged.
+    /// Damaged ranges.
     pub bad: Vec<BadRange>,
 }
 
-/// How far a scrub is.
+/// Progress of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubInfo {
-    /// Whether a pass is under way.
+    /// True if a pass is running.
     pub running: bool,
-    /// When the newest pass began.
+    /// Start of the newest pass.
     pub began: String,
-    /// Bytes that it has read.
+    /// Bytes that the pass has read.
     pub read_bytes: u64,
-    /// Bytes there are to read.
+    /// Bytes to read in total.
     pub total_bytes: u64,
-    /// Passes that came to their end.
+    /// Completed passes.
     pub passes: u64,
-    /// When the newest of them did.
+    /// End of the last completed pass.
     pub ended: Option<String>,
-    /// Objects that all passes have compared with their checksums.
+    /// Objects compared with their checksums by all passes.
     #[serde(default)]
     pub compared_objects: u64,
 }
 
-/// A stretch of an object that is damaged on the disk: reads of it fail, reads of the rest do not.
+/// A range of an object that is damaged on disk. Reads of the range fail; reads of the rest of the object
+/// succeed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadRange {
-    /// The bucket's name, or its id after `#`.
+    /// Name of the bucket, or its id after `#`.
     pub bucket: String,
-    /// The key.
+    /// Key of the object.
     pub key: String,
-    /// The part that the bytes are counted in, when the object was uploaded in parts.
+    /// Part to which the byte offsets are relative, if the object was uploaded in parts.
     pub part: Option<u16>,
-    /// The first bad byte.
+    /// First damaged byte.
     pub first: u64,
-    /// The last one.
+    /// Last damaged byte, inclusive.
     pub last: u64,
-    /// The segment.
+    /// Id of the segment.
     pub segment: u64,
-    /// Where in its file.
+    /// Offset in the segment file.
     pub offset: u64,
-    /// What is wrong.
+    /// Description of the damage.
     pub what: String,
 }
 
-/// How far the compaction of a tier is.
+/// Progress of the compaction of a tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionInfo {
-    /// The tier.
+    /// Name of the tier.
     pub tier: String,
-    /// Bytes that nothing refers to, as of the last look.
+    /// Bytes that nothing refers to, as of the last pass.
     pub garbage_bytes: u64,
-    /// Bytes of objects that were moved since the start.
+    /// Bytes of objects moved since the start.
     pub moved_bytes: u64,
-    /// Bytes of segment files that were removed since the start.
+    /// Bytes of segment files removed since the start.
     pub freed_bytes: u64,
-    /// Segments that were released since the start.
+    /// Segments released since the start.
     pub freed_segments: u64,
-    /// Segments that cannot be emptied, because what lives in them does not verify.
+    /// Segments that cannot be emptied, because their live data does not verify.
     pub held_back_segments: u64,
-    /// Segments that go when their last reader is done.
+    /// Segments that are removed when their last reader is done.
     pub draining_segments: u64,
-    /// Rounds that have ended since the start.
+    /// Passes completed since the start.
     pub rounds: u64,
-    /// In the answer to a request for a round: how many have ended when it has.
+    /// In the answer to a request for a pass only: value of `rounds` at which that pass is complete.
     pub until_rounds: Option<u64>,
 }
 
-/// A round of compaction that is asked for.
+/// Request for a pass of compaction.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompactRequest {
-    /// Percent of a segment's bytes that must be dead, 1 to 100; the setting's when not given.
+    /// Minimum percentage of dead bytes in a segment, 1 to 100; if absent, the setting applies.
     #[serde(default)]
     pub dead_percent: Option<u64>,
 }

@@ -1,61 +1,61 @@
-//! Accesses that are recorded to rehearse policies with.
+//! Access traces, recorded to rehearse policies on them.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
 /// A trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceInfo {
-    /// Its name.
+    /// Name of the trace.
     pub name: String,
-    /// Its bytes.
+    /// Bytes of the trace.
     pub bytes: u64,
-    /// Its files, in the order of time.
+    /// Files of the trace, oldest first.
     pub files: Vec<TraceFileInfo>,
-    /// While it is recorded, since when.
+    /// Start of the recording, while the trace is being recorded.
     pub recording_since: Option<String>,
-    /// While it is recorded, bytes that it may take; then its oldest files go.
+    /// Limit in bytes, while the trace is being recorded; beyond it the oldest files are removed.
     pub bytes_max: Option<u64>,
-    /// While it is recorded and when it is stopped: accesses that it has, those of files that are gone among
-    /// them.
+    /// Recorded accesses, those in removed files included. Present while the trace is being recorded and in
+    /// the answer to a stop.
     pub accesses: Option<u64>,
-    /// As `accesses`: blocks that were read and evicted meanwhile.
+    /// Blocks that were read and evicted during the recording; present as `accesses` is.
     pub decisions: Option<u64>,
-    /// As `accesses`: a hash over what was decided on them, which a rehearsal of all of them is held against.
-    /// 16 hexadecimal digits.
+    /// Hash over the decisions on the recorded accesses, for comparison with a rehearsal of all of them;
+    /// present as `accesses` is. 16 hexadecimal digits.
     pub decisions_hash: Option<String>,
-    /// As `accesses`: bytes that clean copies could take.
+    /// Capacity for clean copies in bytes; present as `accesses` is.
     pub capacity_bytes: Option<u64>,
-    /// As `accesses`: whether the recording ended by itself, because the disk was too slow for it.
+    /// True if the recording stopped because the disk was too slow for it; present as `accesses` is.
     pub fell_behind: Option<bool>,
-    /// In the answer to a start: older traces that were removed for it.
+    /// In the answer to a start only: older traces that were removed to make room.
     pub removed: Vec<String>,
 }
 
 /// A file of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceFileInfo {
-    /// Its number.
+    /// Number of the file.
     pub number: u64,
-    /// Its bytes.
+    /// Bytes of the file.
     pub bytes: u64,
 }
 
-/// Traces.
+/// All traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceList {
-    /// The oldest first.
+    /// Traces, oldest first.
     pub traces: Vec<TraceInfo>,
 }
 
-/// A trace that is to be recorded.
+/// Request to record a trace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewTrace {
-    /// Its name.
+    /// Name of the trace.
     pub name: String,
-    /// Bytes that it may take; 1 GiB when absent.
+    /// Limit in bytes; 1 GiB if absent.
     pub bytes_max: Option<u64>,
 }

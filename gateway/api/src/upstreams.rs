@@ -1,59 +1,60 @@
-//! Object stores of others, and whether they can do what is asked of them.
+//! Upstreams: other object stores and checks of their capabilities.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// An object store of others.
+/// An upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpstreamInfo {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub name: String,
-    /// Whose protocol it speaks.
+    /// Protocol of the store.
     pub kind: String,
-    /// Its URL; none is the vendor's own.
+    /// URL of the store; absent for the vendor's default.
     pub endpoint: Option<String>,
-    /// Its bucket, container or directory.
+    /// Bucket, container or directory.
     pub bucket: String,
-    /// What keys of segments in it begin with.
+    /// Prefix of the keys of segments.
     pub prefix: String,
-    /// Whether segments are encrypted before they are sent there.
+    /// True if segments are encrypted before the upload.
     pub encrypt: bool,
-    /// The buckets that are bound to it.
+    /// Remote-backed buckets whose origin is here.
     pub bound: Vec<String>,
-    /// Whether segments are spilled to it.
+    /// True if segments are spilled to this upstream.
     pub spilled_to: bool,
-    /// Segments that are there.
+    /// Number of segments here.
     pub segments: u64,
-    /// Bytes of them.
+    /// Bytes of these segments.
     pub segment_bytes: u64,
-    /// The relation of this server to the prefix by its mark: `own`, `unchecked`, `earlier`, `superseded`,
-    /// `foreign`, `missing` or `damaged`. Nothing is deleted there unless it is `own`.
+    /// Relation of this server to the prefix by its ownership mark: `own`, `unchecked`, `earlier`,
+    /// `superseded`, `foreign`, `missing` or `damaged`. Nothing is deleted under the prefix unless it is
+    /// `own`.
     pub owner: String,
-    /// The identity in a mark that is not this server's.
+    /// Identity in the mark, if it is not this server's.
     pub marked_by: Option<String>,
-    /// What is wrong with the mark and what to do about it.
+    /// Fault of the mark, with advice.
     pub advice: Option<String>,
-    /// Whether the store honours conditional writes; unknown before its prefix is claimed.
+    /// True if the store honours conditional writes; unknown before its prefix is claimed.
     pub conditions: Option<bool>,
 }
 
-/// All of them.
+/// All upstreams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpstreamList {
-    /// By name.
+    /// Upstreams, sorted by name.
     pub upstreams: Vec<UpstreamInfo>,
 }
 
 /// A step of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckInfo {
-    /// What was asked for: `reach`, `credentials`, `list`, `write`, `read`, `range`, `multipart`, `abort`,
+    /// Operation tested: `reach`, `credentials`, `list`, `write`, `read`, `range`, `multipart`, `abort` or
     /// `delete`.
     pub step: String,
-    /// What went wrong, if anything.
+    /// Fault, if any.
     pub fault: Option<String>,
-    /// The permission that is missing, when that is what the store says.
+    /// Missing permission, if the store reported one.
     pub missing: Option<String>,
 }

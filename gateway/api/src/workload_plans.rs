@@ -1,64 +1,64 @@
-//! What workloads tell that they will read.
+//! Access plans: reads that workloads announce in advance.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// A plan that is to be put.
+/// Request to store an access plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewAccessPlan {
-    /// The name that those give themselves who follow it.
+    /// Name under which the plan's workloads identify themselves.
     pub workload: String,
-    /// What messages call the document.
+    /// Name of the document in messages.
     pub name: String,
     /// The document, in YAML or JSON.
     pub text: String,
 }
 
-/// A plan, and how far it is followed.
+/// An access plan and its progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessPlanInfo {
-    /// Its id.
+    /// Id of the plan.
     pub id: String,
-    /// The name that those give themselves who follow it.
+    /// Name under which the plan's workloads identify themselves.
     pub workload: String,
-    /// Its bucket.
+    /// Bucket of the keys.
     pub bucket: String,
-    /// When it was put.
+    /// Time at which the plan was stored.
     pub put: String,
-    /// Keys that it names.
+    /// Number of keys in the plan.
     pub keys: u64,
-    /// Who draws the order of an epoch.
+    /// Sampler that draws the order of an epoch.
     pub sampler: String,
-    /// What it is drawn from.
+    /// Seed of the sampler.
     pub seed: u64,
-    /// The first epoch.
+    /// First epoch.
     pub first_epoch: u32,
-    /// How many there are.
+    /// Number of epochs.
     pub epochs: u32,
-    /// Among how many ranks the order is dealt out.
+    /// Number of ranks among which the order is distributed.
     pub ranks: u32,
-    /// Whose reads these are; those of all ranks without it.
+    /// Rank whose reads the plan describes; if absent, the reads of all ranks.
     pub rank: Option<u32>,
-    /// Whether what does not come out even among ranks is left out.
+    /// True if the remainder that does not divide evenly among ranks is dropped.
     pub drop_last: bool,
-    /// Whether its workloads do what it says, so that it counts.
+    /// True if the workloads follow the plan, so that the plan is used.
     pub trusted: bool,
-    /// The epoch that they are in.
+    /// Current epoch of the workloads.
     pub epoch: u32,
-    /// Reads of that epoch that they are through with.
+    /// Completed reads of that epoch.
     pub read: u64,
-    /// Reads of that epoch.
+    /// Total reads of that epoch.
     pub reads: u64,
-    /// The ids of the workloads of that name that are known.
+    /// Ids of the known workloads with that name.
     pub workloads: Vec<String>,
 }
 
-/// Plans.
+/// All access plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessPlanList {
-    /// By id.
+    /// Plans, sorted by id.
     pub plans: Vec<AccessPlanInfo>,
 }

@@ -1,126 +1,125 @@
-//! Who trains, evaluates or serves, in which phase and why, with what, and how far.
+//! Workloads: their phase with its evidence, their datasets and their progress.
 //!
-//! Always: names and order of fields are a promise to programs. Nothing is stored, so a power failure changes
-//! nothing.
+//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// Workloads.
+/// All workloads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadList {
-    /// Who asked for something last is first.
+    /// Workloads, the most recently active first.
     pub workloads: Vec<WorkloadInfo>,
-    /// Of all that are remembered.
+    /// Totals of all remembered workloads.
     pub totals: WorkloadTotals,
 }
 
-/// How many there are and what they have done since the server started.
+/// Totals of workloads and of their activity since the server started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkloadTotals {
-    /// Workloads that are remembered.
+    /// Remembered workloads.
     pub workloads: u64,
-    /// Those of them that have asked for something lately.
+    /// Workloads that sent a request recently.
     pub active: u64,
-    /// Epochs that all have completed, those that are forgotten included.
+    /// Epochs completed by all workloads, forgotten ones included.
     pub epochs: u64,
-    /// Batches that all have read.
+    /// Batches read by all workloads.
     pub batches: u64,
-    /// Blocks that were kept, passed by and evicted for them.
+    /// Blocks kept, not kept and evicted for workloads.
     pub decisions: u64,
     /// Active workloads by phase.
     pub phases: Vec<PhaseCount>,
 }
 
-/// Active workloads of a phase.
+/// Number of active workloads in a phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseCount {
-    /// The phase; `unknown` as long as nobody can tell.
+    /// The phase; `unknown` while the evidence is insufficient.
     pub phase: String,
-    /// How many.
+    /// Number of workloads.
     pub workloads: u64,
 }
 
 /// A workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadInfo {
-    /// Its id.
+    /// Id of the workload.
     pub id: String,
-    /// The name that it gives itself.
+    /// Name under which the workload identifies itself.
     pub name: Option<String>,
-    /// The user agent of its requests.
+    /// User agent of its requests.
     pub user_agent: Option<String>,
-    /// Whether it has asked for something lately.
+    /// True if the workload sent a request recently.
     pub active: bool,
-    /// What it is doing, as far as that is known.
+    /// Phase of the workload, if known.
     pub phase: Option<String>,
-    /// What the policy's settings say for that, where no rule says otherwise.
+    /// Treatment by the policy's settings for that phase, where no rule overrides it.
     pub treatment: TreatmentInfo,
-    /// Since when.
+    /// Start of the phase.
     pub since: String,
-    /// Why that is thought, in a sentence.
+    /// Evidence for the phase, in a sentence.
     pub evidence: String,
-    /// When it asked for something first.
+    /// Time of the first request.
     pub started: String,
-    /// When it did last.
+    /// Time of the last request.
     pub last_access: String,
-    /// Processes that read for it, as far as addresses tell.
+    /// Reading processes, as far as addresses distinguish them.
     pub workers: u64,
-    /// The datasets that it reads, by role; model files among them.
+    /// Datasets that the workload reads, by role; model files included.
     pub datasets: Vec<WorkloadDataset>,
-    /// Epochs that it has completed over what it trains with.
+    /// Completed epochs over the training dataset.
     pub epochs: u64,
-    /// Batches that it has read.
+    /// Batches read.
     pub batches: u64,
-    /// Objects, or ranges of them, that it reads at once, if that is known.
+    /// Objects, or ranges of objects, per batch, if known.
     pub batch_size: Option<f64>,
     /// Requests for data.
     pub items: u64,
-    /// The same a second, lately.
+    /// Recent requests for data per second.
     pub items_per_second: f64,
-    /// Bytes that it has read.
+    /// Bytes read.
     pub bytes_read: u64,
-    /// Bytes that it has written.
+    /// Bytes written.
     pub bytes_written: u64,
-    /// Checkpoints that it has begun to write.
+    /// Checkpoints whose writing began.
     pub checkpoints: u64,
-    /// When it began the last one.
+    /// Start of the last checkpoint.
     pub last_checkpoint: Option<String>,
-    /// What the keys of that begin with, where names tell.
+    /// Prefix of the last checkpoint's keys, if their names reveal it.
     pub last_checkpoint_prefix: Option<String>,
-    /// Seconds between two of them, lately.
+    /// Recent seconds between two checkpoints.
     pub checkpoint_interval_seconds: Option<f64>,
-    /// The frameworks that its user agent or the names of what it reads speak for.
+    /// Frameworks indicated by the user agent or by the names of the objects read.
     pub frameworks: Vec<String>,
 }
 
-/// How what a workload reads is treated by the settings of the policy, for the phase that it is in.
+/// Treatment of a workload's reads by the policy's settings, for its phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreatmentInfo {
-    /// How far is read ahead: `basic`, `balanced`, `aggressive` or `maximum`.
+    /// Read-ahead distance: `basic`, `balanced`, `aggressive` or `maximum`.
     pub optimization: String,
-    /// How eagerly: `conservative`, `balanced`, `aggressive` or `adaptive`.
+    /// Read-ahead strategy: `conservative`, `balanced`, `aggressive` or `adaptive`.
     pub prefetch: String,
-    /// Which copies stay: `none`, `lru`, `training-aware` or `learned`.
+    /// Eviction policy: `none`, `lru`, `training-aware` or `learned`.
     pub cache: String,
 }
 
 /// A dataset that a workload reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkloadDataset {
-    /// What it is to the workload: `training`, `validation`, `evaluation`, `model`, `small`, `serving` or
-    /// `undecided`.
+    /// Role of the dataset for the workload: `training`, `validation`, `evaluation`, `model`, `small`,
+    /// `serving` or `undecided`.
     pub role: String,
-    /// Its bucket; its id after `#`, when it is gone.
+    /// Bucket of the dataset; its id after `#` if the bucket is gone.
     pub bucket: String,
-    /// What its keys are like, with `#` for numbers; a folder with a slash at its end stands for all that is
-    /// below it.
+    /// Key pattern, with `#` for numbers. A folder with a trailing slash includes everything below it.
     pub keys: String,
-    /// Requests that read it.
+    /// Requests that read the dataset.
     pub reads: u64,
-    /// Bytes that they asked for.
+    /// Bytes requested.
     pub bytes: u64,
-    /// Times that a job of the workload has read all of it.
+    /// Complete passes over the dataset by jobs of the workload.
     pub passes: u64,
-    /// When it was read last.
+    /// Time of the last read.
     pub last_read: String,
 }

@@ -1,8 +1,8 @@
-//! The canonical request of SigV4, and the check of a signature over it.
+//! Canonical request of SigV4, and the verification of a signature over it.
 //!
-//! The path is signed as it was sent. Something between client and server may have encoded it in
-//! another way, so a signature that does not fit is tried once more over the path decoded and
-//! encoded as SigV4 has it, which names the same key; this costs right signatures nothing.
+//! The path is signed as it was sent. An intermediary may have re-encoded it, so a signature that does not
+//! match is checked again over the path decoded and encoded in SigV4's form, which names the same key. Valid
+//! signatures do not pay for the second check.
 
 use super::scope::Scope;
 use super::signing_key::SigningKey;
@@ -18,18 +18,18 @@ use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What a client says it signed.
+/// Components of a signature, as the client sent them.
 pub(super) struct Claim<'a> {
     pub(super) scope: Scope<'a>,
     pub(super) date: AmzDate,
-    /// Names of the signed headers, lower-case, `;` between.
+    /// Names of the signed headers, lower-case, separated by `;`.
     pub(super) signed_headers: &'a str,
-    /// The payload's hash, or the name that stands for it.
+    /// Hash of the payload, or the constant in its place.
     pub(super) payload: &'a str,
     pub(super) signature: &'a str,
 }
 
-/// Checks the claim's signature and returns the key that made it, for chunk signatures.
+/// Verifies the claim's signature and returns the signing key, for chunk signatures.
 pub(super) fn verify(
     request: &Request<'_>,
     claim: &Claim<'_>,
@@ -58,7 +58,7 @@ pub(super) fn verify(
 }
 
 impl Claim<'_> {
-    /// The parts of the string to sign, but for the hash at its end.
+    /// Returns the parts of the string to sign, except the hash at its end.
     fn preamble(&self) -> [&[u8]; 5] {
         ["AWS4-HMAC-SHA256\n", self.date.as_str(), "\n", self.scope.text, "\n"].map(str::as_bytes)
     }
@@ -78,15 +78,15 @@ impl Claim<'_> {
     }
 }
 
-/// The host and everything that S3 acts upon must be signed, or a copied signature could be given
-/// another meaning.
+/// Checks that the host and all headers with an effect in S3 are signed. Otherwise a copied signature could
+/// be reused for a different request.
 fn check_headers_signed(request: &Request<'_>, signed_headers: &str) -> Result<(), S3Error> {
     let mut seen: Vec<&str> = signed_headers.split(';').collect();
     // Clients sort them. A search among a thousand unsorted names would be quadratic.
     if !seen.is_sorted() {
         seen.sort_unstable();
     }
-    // A header that is named repeatedly would be hashed each time.
+    // A repeated header name would be hashed repeatedly.
     if seen.len() > REQUEST_HEADERS_MAX || seen.windows(2).any(|pair| pair[0] == pair[1]) {
         return Err(S3Error::new(Code::SignatureDoesNotMatch));
     }
@@ -124,7 +124,7 @@ fn write(request: &Request<'_>, claim: &Claim<'_>, path: &str, out: &mut Vec<u8>
     out.extend_from_slice(claim.payload.as_bytes());
 }
 
-/// The query, encoded again and sorted, without the signature itself.
+/// Appends the query, re-encoded and sorted, without the signature itself.
 fn write_query(query: &Query<'_>, out: &mut Vec<u8>) {
     let parameters = query.parameters();
     let signed = parameters.iter().filter(|parameter| parameter.name != "X-Amz-Signature");
@@ -152,8 +152,8 @@ fn write_values(headers: &HeaderMap, name: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// A header's value without spaces at its ends and with each run of spaces as one. S3 does this to
-/// spaces only, not to other white space.
+/// Appends a header's value, trimmed and with each run of spaces replaced by one space. S3 collapses spaces
+/// only, not other white space.
 fn write_value(value: &[u8], out: &mut Vec<u8>) {
     let mut space = false;
     for &byte in value.trim_ascii() {
@@ -192,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn the_signature_does_not_sign_itself() {
+    fn the_signature_itself_is_not_signed() {
         assert_eq!(query("X-Amz-Date=d&X-Amz-Signature=00"), "X-Amz-Date=d");
     }
 
     #[test]
-    fn spaces_in_a_header_count_once() {
+    fn runs_of_spaces_in_a_header_are_collapsed() {
         for (sent, signed) in [("a", "a"), (" a  b\tc  ", "a b\tc"), ("\"a   b\"", "\"a b\""), ("   ", "")] {
             let mut out = Vec::new();
             write_value(sent.as_bytes(), &mut out);

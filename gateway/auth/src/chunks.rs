@@ -1,7 +1,7 @@
-//! The chain of signatures in a signed aws-chunked body.
+//! Chain of signatures in a signed aws-chunked body.
 //!
-//! Each chunk's signature covers the one before it, the first the signature of the request
-//! itself, so chunks can be neither changed, dropped, repeated nor moved.
+//! Each chunk's signature covers the previous signature, and the first covers the signature of the request,
+//! so chunks cannot be changed, dropped, repeated or reordered.
 
 use super::mismatch;
 use super::signing_key::SigningKey;
@@ -11,10 +11,10 @@ use mlgw_wire::error::S3Error;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
-/// SHA-256 of no bytes: chunks sign it in the place of headers.
+/// SHA-256 of the empty string, which chunks sign in the place of headers.
 const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// Verifies one chunk after the other.
+/// Verifies the chunks of a body in order.
 #[derive(Clone, Debug)]
 pub struct ChunkSigner {
     key: Arc<SigningKey>,
@@ -25,7 +25,7 @@ pub struct ChunkSigner {
 }
 
 impl ChunkSigner {
-    /// A chain that begins with the signature of a request that was verified with `key`.
+    /// Starts a chain with the signature of a request that was verified with `key`.
     pub(super) fn new(key: Arc<SigningKey>, claim: &super::canonical::Claim<'_>) -> Self {
         let Ok(previous) = claim.signature.as_bytes().try_into() else {
             unreachable!("a signature that was verified has 64 digits");
@@ -40,7 +40,7 @@ impl ChunkSigner {
         }
     }
 
-    /// Checks the signature of the next chunk, whose bytes have this SHA-256.
+    /// Verifies the signature of the next chunk, whose bytes have this SHA-256.
     ///
     /// # Errors
     /// `SignatureDoesNotMatch`.
@@ -49,7 +49,7 @@ impl ChunkSigner {
         self.verify("AWS4-HMAC-SHA256-PAYLOAD", &[EMPTY_SHA256.as_bytes(), b"\n", &hash], signature)
     }
 
-    /// Checks the signature of the trailers, whose lines `name:value\n` have this SHA-256.
+    /// Verifies the signature of the trailers, whose lines `name:value\n` have this SHA-256.
     ///
     /// # Errors
     /// `SignatureDoesNotMatch`.

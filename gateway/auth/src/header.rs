@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// The three components of the header's value.
+/// Components of the header's value.
 #[derive(Debug, PartialEq, Eq)]
 struct Components<'a> {
     credential: &'a str,
@@ -44,8 +44,8 @@ pub(super) fn verify(request: &Request<'_>, value: &HeaderValue) -> Result<Authe
 }
 
 impl<'a> Components<'a> {
-    /// Reads `AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`; s3cmd sends no spaces
-    /// after the commas.
+    /// Parses `AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`. Spaces after the commas are
+    /// optional: s3cmd sends none.
     fn parse(value: &'a str) -> Result<Self, S3Error> {
         let value = value.trim();
         let (algorithm, rest) = value.split_once(char::is_whitespace).unwrap_or((value, ""));
@@ -78,7 +78,7 @@ fn check_algorithm(algorithm: &str, value: &str) -> Result<(), S3Error> {
     }
 }
 
-/// The answer to SigV2 where it is not accepted.
+/// Returns the error for SigV2 where it is not accepted.
 pub(super) fn v4_only() -> S3Error {
     S3Error::new(Code::InvalidRequest).message(
         "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_have_the_answers_of_aws() {
+    fn other_values_return_the_errors_of_aws() {
         for (value, code, text) in [
             ("AWS AKID:c2ln", Code::InvalidRequest, "Please use AWS4-HMAC-SHA256"),
             ("AWS4-ECDSA-P256-SHA256 Credential=a", Code::NotImplemented, "AWS4-ECDSA-P256-SHA256"),

@@ -1,4 +1,4 @@
-//! An access key in memory: whose it is, what it may do, and its secret.
+//! An access key in memory: its principal and its secret.
 
 use crate::principal::Principal;
 use mlgw_common::Secret;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 /// An access key that may sign requests.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Whose it is and what it may do.
+    /// Owner and permissions of the key.
     pub principal: Arc<Principal>,
-    /// What it signs with.
+    /// Secret that signs requests.
     pub secret: Secret,
 }

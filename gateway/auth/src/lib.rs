@@ -1,13 +1,13 @@
-//! Who sent a request, and what its signature promises about the body that follows.
+//! Authentication of requests: the principal that signed a request, and the requirements on its body.
 //!
-//! Every form of signature that S3 clients use ends here: the SigV4 header, SigV4 and SigV2 in
-//! the query, and POST policies ([`post`]). A signature is computed anew for every request (only
-//! the keys derived for a day, region and service are kept) and compared in constant time. What
-//! is signed is the request as it was sent; which bucket and key it names is decided elsewhere.
+//! All forms of signature that S3 clients use are verified here: the SigV4 header, SigV4 and SigV2 in the
+//! query, and POST policies ([`post`]). A signature is computed anew for every request (only the keys derived
+//! for a day, region and service are cached) and compared in constant time. The signature covers the request
+//! as it was sent; its bucket and key are parsed elsewhere.
 //!
-//! Nothing here reads a body: a signature binds the body by its hash, and [`Payload`] tells
-//! [`mlgw_body`] what to hold the body to. All of it is pure: time and keys come in as
-//! arguments, and nothing is kept that a power failure could lose.
+//! No body is read here: a signature covers the body by its hash, and [`Payload`] gives [`mlgw_body`] the
+//! values to verify. The module is pure: time and keys are arguments, and it holds no state that a power loss
+//! could lose.
 
 mod canonical;
 mod chunks;
@@ -42,25 +42,25 @@ use signing_key::SigningKeys;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// How far a request's time may be from ours, in seconds, as AWS has it.
+/// Maximum difference between a request's time and the server's, in seconds, as at AWS.
 pub const SKEW_SECS_MAX: i64 = 15 * 60;
 
-/// Where keys are found.
+/// Lookup of access keys.
 pub trait KeySource {
-    /// The key with this access key id, unless there is none or it is disabled.
+    /// Returns the key with this access key id, unless it does not exist or is disabled.
     fn find(&self, access_key: &str) -> Option<Arc<Key>>;
 }
 
-/// What signatures are held to. Clones share the cache of signing keys.
+/// Rules by which signatures are verified. Clones share the cache of signing keys.
 #[derive(Clone, Debug)]
 pub struct AuthRules {
-    /// The service that a scope must name: `s3`, or `mlgw` for the admin API.
+    /// Service that a scope must name: `s3`, or `mlgw` for the admin API.
     pub service: &'static str,
-    /// The only region accepted in a scope; without it, any.
+    /// The only region accepted in a scope; `None` accepts any.
     pub region: Option<String>,
-    /// Whether SigV2 (in the query and in POST forms) is accepted.
+    /// True if SigV2 (in the query and in POST forms) is accepted.
     pub sigv2: bool,
-    /// How far a request's time may be from ours, in seconds.
+    /// Maximum difference between a request's time and the server's, in seconds.
     pub skew_secs: i64,
     /// Base names whose sub-domains are buckets: SigV2 signs such a bucket as part of the path.
     pub domains: Vec<String>,
@@ -68,7 +68,7 @@ pub struct AuthRules {
 }
 
 impl AuthRules {
-    /// The rules for `service` where nothing is configured: any region, SigV2 accepted.
+    /// Returns the default rules for `service`: any region, SigV2 accepted.
     #[must_use]
     pub fn new(service: &'static str) -> Self {
         Self {
@@ -82,20 +82,19 @@ impl AuthRules {
     }
 }
 
-/// A request whose signature was right, or that had none.
+/// A request with a valid signature, or without one.
 #[derive(Debug)]
 pub struct Authenticated {
-    /// Who signed; nothing for an anonymous request.
+    /// The signer; `None` for an anonymous request.
     pub principal: Option<Arc<Principal>>,
-    /// What the body will be held to.
+    /// Requirements on the body.
     pub payload: Payload,
 }
 
-/// Finds out who sent the request with this head; `query` is its query, taken apart.
+/// Verifies the signature of the request with this head and parsed query, and returns its signer.
 ///
 /// # Errors
-/// AWS's code for what is wrong with the signature; never one that tells a wrong secret from a
-/// wrong signature.
+/// AWS's code for the defect of the signature. No code distinguishes a wrong secret from a wrong signature.
 pub fn authenticate(
     head: &Parts,
     query: &Query<'_>,
@@ -120,7 +119,7 @@ pub fn authenticate(
     }
 }
 
-/// What every form of signature is verified against.
+/// Inputs of the verification, common to all forms of signature.
 struct Request<'a> {
     head: &'a Parts,
     query: &'a Query<'a>,
@@ -130,7 +129,7 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The decoded value of a parameter of the query.
+    /// Returns the decoded value of a parameter of the query.
     fn parameter(&self, name: &str) -> Option<Cow<'a, str>> {
         self.query.raw(name).map(percent::decode_text)
     }
@@ -139,7 +138,7 @@ impl<'a> Request<'a> {
         find_key(self.keys, access_key)
     }
 
-    /// The host as the client named it: HTTP/2 and absolute-form targets have it in the target.
+    /// Returns the host as the client sent it; HTTP/2 and absolute-form targets have it in the target.
     fn host(&self) -> &'a [u8] {
         let header = self.head.headers.get(HOST).map(http::HeaderValue::as_bytes);
         header.or_else(|| self.head.uri.authority().map(|a| a.as_str().as_bytes())).unwrap_or_default()
@@ -159,7 +158,7 @@ fn anonymous(head: &Parts) -> Result<Authenticated, S3Error> {
     Ok(Authenticated { principal: None, payload })
 }
 
-/// The value of a header that is ASCII whenever it is right.
+/// Returns the value of a header that must be ASCII.
 fn header_str<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, S3Error> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     value.to_str().map(Some).map_err(|_| {
@@ -168,7 +167,7 @@ fn header_str<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&
     })
 }
 
-/// The answer to a signature that is not the right one, with what the client should have signed.
+/// Returns the error for a wrong signature, with the string that the client should have signed.
 fn mismatch(access_key: &str, provided: &str, string_to_sign: &[u8]) -> S3Error {
     S3Error::new(Code::SignatureDoesNotMatch)
         .field("AWSAccessKeyId", access_key)
@@ -176,7 +175,7 @@ fn mismatch(access_key: &str, provided: &str, string_to_sign: &[u8]) -> S3Error 
         .field("SignatureProvided", provided)
 }
 
-/// The answer to temporary credentials, which this server does not issue.
+/// Returns the error for temporary credentials, which this server does not issue.
 fn no_session_tokens() -> S3Error {
     S3Error::new(Code::InvalidToken)
 }

@@ -1,4 +1,4 @@
-//! `x-amz-content-sha256`: what the body will be held to.
+//! `x-amz-content-sha256`: requirements on the body.
 
 use super::ChunkSigner;
 use mlgw_common::hex;
@@ -7,23 +7,23 @@ use mlgw_wire::error::{Code, S3Error};
 /// The header's name.
 pub(super) const HEADER: &str = "x-amz-content-sha256";
 
-/// The value for a body that is not signed.
+/// Value for an unsigned body.
 pub(super) const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
-/// What a signature promises about the body.
+/// Requirements of a signature on the body.
 #[derive(Debug)]
 pub enum Payload {
-    /// Nothing.
+    /// No requirements.
     Unsigned,
     /// The body has this SHA-256.
     Sha256([u8; 32]),
-    /// The body is aws-chunked, each chunk with a signature; whether signed trailers follow.
+    /// The body is aws-chunked and each chunk has a signature; the flag is true if signed trailers follow.
     SignedChunks(ChunkSigner, bool),
     /// The body is aws-chunked without signatures; trailers follow.
     UnsignedTrailer,
 }
 
-/// What the header says.
+/// Parsed value of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Declared {
     Unsigned,
@@ -33,7 +33,7 @@ pub(super) enum Declared {
 }
 
 impl Declared {
-    /// Reads the header's value.
+    /// Parses the header's value.
     pub(super) fn parse(value: &str) -> Result<Self, S3Error> {
         match value {
             UNSIGNED => Ok(Self::Unsigned),
@@ -54,7 +54,7 @@ impl Declared {
         }
     }
 
-    /// The promise of a request whose signature, if any, cannot sign chunks.
+    /// Returns the requirements of a request whose signature, if any, cannot sign chunks.
     pub(super) fn unsigned(self) -> Result<Payload, S3Error> {
         match self {
             Self::Unsigned => Ok(Payload::Unsigned),
@@ -67,7 +67,8 @@ impl Declared {
         }
     }
 
-    /// The promise of a request with a SigV4 signature, which `signer` begins with.
+    /// Returns the requirements of a request with a SigV4 signature; `signer` starts the chain of chunk
+    /// signatures.
     pub(super) fn signed(self, signer: impl FnOnce() -> ChunkSigner) -> Payload {
         match self {
             Self::Unsigned => Payload::Unsigned,

@@ -1,14 +1,14 @@
-//! Percent-encoding as SigV4 has it: every byte but the unreserved ones, upper-case digits.
+//! Percent-encoding in SigV4's form: all bytes except the unreserved ones, with upper-case digits.
 //!
-//! Clients encode queries in their own ways and sign them in this one. Most send what they sign,
-//! so the usual text is recognised and copied; only other text is decoded and encoded again.
+//! Clients encode queries in their own ways and sign them in this form. Most send the form that they sign, so
+//! that form is recognised and copied; only other text is decoded and encoded again.
 
 use memchr::memchr2;
 use std::borrow::Cow;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Which bytes stand for themselves. A table, because every byte of a query is looked up.
+/// True for bytes that are not encoded. A table, because every byte of a query is looked up.
 const UNRESERVED: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -33,7 +33,7 @@ const fn digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// The byte that the escape at the beginning of `text` stands for.
+/// Returns the byte that the escape at the beginning of `text` encodes.
 fn escaped(text: &[u8]) -> Option<u8> {
     match text {
         [b'%', high, low, ..] => Some(digit(*high)? << 4 | digit(*low)?),
@@ -41,7 +41,7 @@ fn escaped(text: &[u8]) -> Option<u8> {
     }
 }
 
-/// Whether `text` is already encoded as SigV4 has it.
+/// True if `text` is already encoded in SigV4's form.
 fn canonical(text: &[u8]) -> bool {
     let mut at = 0;
     while at < text.len() {
@@ -58,19 +58,18 @@ fn canonical(text: &[u8]) -> bool {
     true
 }
 
-/// A name or value of a query as SigV4 signs it. `+` is a space, as forms have it; an escape that
-/// is none stands for itself.
+/// Returns a name or value of a query as SigV4 signs it. `+` is a space, as in forms; an invalid escape is
+/// kept as literal text.
 pub(super) fn component(raw: &str) -> Cow<'_, str> {
     if canonical(raw.as_bytes()) { Cow::Borrowed(raw) } else { Cow::Owned(encode(&decode(raw, true), false)) }
 }
 
-/// A path decoded and encoded again, for requests that something between client and server
-/// encoded in another way than the client.
+/// Decodes a path and encodes it again, for requests that an intermediary re-encoded.
 pub(super) fn path(raw: &str) -> String {
     encode(&decode(raw, false), true)
 }
 
-/// The text that an encoded value stands for. What is not UTF-8 cannot equal anything we look for.
+/// Decodes a value to text. Bytes that are not UTF-8 are replaced, because no expected value has any.
 pub(super) fn decode_text(raw: &str) -> Cow<'_, str> {
     if memchr2(b'%', b'+', raw.as_bytes()).is_none() {
         return Cow::Borrowed(raw);
@@ -117,7 +116,7 @@ mod tests {
     use std::borrow::Cow;
 
     #[test]
-    fn what_clients_sign_is_copied_as_it_is() {
+    fn canonical_text_is_borrowed() {
         for text in ["", "a-b_c.d~e", "a%2Fb%20c", "%F0%9F%98%80"] {
             assert!(matches!(component(text), Cow::Borrowed(same) if same == text), "{text}");
         }

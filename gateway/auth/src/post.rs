@@ -1,8 +1,8 @@
-//! POST policies: what a browser form may upload, signed by someone who may write.
+//! POST policies: verification of browser form uploads.
 //!
-//! The fields before the file are the whole input; `${filename}` has been replaced in them. The
-//! signature covers the policy, the policy must cover every field, so nothing in a form is taken
-//! on trust. The length of the file is known last: the caller holds it to [`Grant::length`].
+//! The input is the fields before the file; `${filename}` has been replaced in them. The signature covers the
+//! policy, and the policy must cover every field, so no field of a form is trusted unchecked. The length of
+//! the file is only known at its end: the caller enforces [`Grant::length`].
 
 mod policy;
 
@@ -20,21 +20,21 @@ use policy::Policy;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// What a form may do.
+/// Permission that a form has.
 #[derive(Debug)]
 pub struct Grant {
-    /// Who signed the policy; nothing for a form without one.
+    /// The signer of the policy; `None` for a form without one.
     pub principal: Option<Arc<Principal>>,
-    /// The lengths in bytes that the policy allows the file.
+    /// Lengths of the file that the policy allows, in bytes.
     pub length: RangeInclusive<u64>,
 }
 
-/// The fields of a form before its file: names as sent, compared without regard to case.
+/// Fields of a form before its file. Names are as sent and compared without regard to case.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a>(&'a [(String, String)]);
 
 impl<'a> Fields<'a> {
-    /// Checks that no field is named twice, so that what was checked is what is used.
+    /// Checks that no field is repeated, so that the checked value is the one that is used.
     ///
     /// # Errors
     /// `InvalidArgument` with the name.
@@ -47,7 +47,7 @@ impl<'a> Fields<'a> {
         Ok(Self(fields))
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'a str> {
         self.0.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
@@ -64,10 +64,10 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Checks the signature of the form's policy, and the form against the policy.
+/// Verifies the signature of the form's policy, and the form against the policy.
 ///
 /// # Errors
-/// AWS's code for what is wrong with the signature, the policy, or the form by the policy.
+/// AWS's code for the defect of the signature or of the policy, or for the violated condition.
 pub fn verify(
     fields: &Fields<'_>,
     bucket: &str,
@@ -137,7 +137,7 @@ fn verify_v2(
     Ok(Arc::clone(&key.principal))
 }
 
-/// The policy's JSON, out of its base64.
+/// Decodes the policy's JSON from base64.
 fn decode(encoded: &str) -> Result<Vec<u8>, S3Error> {
     // Some forms wrap the base64 in lines.
     let text: String = encoded.chars().filter(|c| !c.is_ascii_whitespace()).collect();

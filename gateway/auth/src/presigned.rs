@@ -9,10 +9,10 @@ use mlgw_wire::error::{Code, S3Error};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The longest that a presigned URL is good for: a week.
+/// Maximum lifetime of a presigned URL: a week.
 const EXPIRES_SECS_MAX: i64 = 7 * 24 * 60 * 60;
 
-/// The parameters of a presigned URL's signature.
+/// Names of the signature's parameters in a presigned URL.
 const PARAMETERS: &[&str] = &[
     "X-Amz-Algorithm",
     "X-Amz-Content-Sha256",
@@ -24,7 +24,7 @@ const PARAMETERS: &[&str] = &[
     "X-Amz-SignedHeaders",
 ];
 
-/// The parameters of a presigned URL, decoded.
+/// Decoded parameters of a presigned URL's signature.
 struct Parameters<'a> {
     algorithm: Cow<'a, str>,
     credential: Cow<'a, str>,
@@ -91,7 +91,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// Refuses a URL with a repeated parameter of its signature: which one is meant is not certain.
+/// Refuses a URL with a repeated parameter of its signature, because the intended value is ambiguous.
 fn check_once(request: &Request<'_>) -> Result<(), S3Error> {
     for name in PARAMETERS {
         if request.query.iter().filter(|(given, _)| given == name).count() > 1 {
@@ -135,7 +135,7 @@ fn check_period(request: &Request<'_>, date: &AmzDate, expires_secs: i64) -> Res
     Ok(())
 }
 
-/// A presigned URL signs no payload unless it says so.
+/// Returns the payload value of a presigned URL, which does not sign the payload by default.
 fn payload_value<'a>(request: &Request<'a>) -> Result<Cow<'a, str>, S3Error> {
     if let Some(value) = header_str(&request.head.headers, payload::HEADER)? {
         return Ok(Cow::Borrowed(value));

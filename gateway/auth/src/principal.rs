@@ -1,15 +1,15 @@
-//! The rights of an access key: a role, narrowed by globs of buckets and of keys.
+//! Permissions of an access key: a role, restricted by globs of buckets and of keys.
 //!
-//! A glob's `*` crosses `/`. A glob of keys covers what begins with a match, so `data/` and
-//! `data/*` both cover everything under `data/`. No globs at all means no narrowing. A request that
-//! names no bucket (or no key) is not narrowed by the globs for it, except that administering the
-//! server needs a key that nothing narrows: it could make itself another one.
+//! A glob's `*` crosses `/`. A glob of keys covers all keys that begin with a match, so `data/` and `data/*`
+//! both cover everything under `data/`. An empty list does not restrict. A request without a bucket (or key)
+//! is not restricted by the globs for it, with one exception: administration of the server requires an
+//! unrestricted key, because an administrator can create further keys.
 
 use globset::{GlobBuilder, GlobMatcher};
 use mlgw_api::Role;
 use mlgw_wire::access::Action;
 
-/// A glob that cannot be read.
+/// A glob is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the glob {glob:?} cannot be read: {reason}")]
 pub struct BadGlob {
@@ -17,26 +17,26 @@ pub struct BadGlob {
     reason: String,
 }
 
-/// Whose a request is and what it may do.
+/// Signer of a request, with its permissions.
 #[derive(Clone, Debug)]
 pub struct Principal {
-    /// The access key that signed it.
+    /// The access key that signed the request.
     pub access_key: String,
-    /// Owner id, as answers show it.
+    /// Owner id, as shown in responses.
     pub owner: String,
-    /// Its role.
+    /// Role of the access key.
     pub role: Role,
-    /// Whether what it writes counts for its access key.
+    /// True if written data is charged to the access key.
     pays: bool,
     buckets: Globs,
     prefixes: Globs,
 }
 
 impl Principal {
-    /// A principal that is narrowed to `buckets` and `prefixes`, where there are any.
+    /// Returns a principal that is restricted to `buckets` and `prefixes`; an empty list does not restrict.
     ///
     /// # Errors
-    /// When one of them is not a glob.
+    /// Names the first invalid glob.
     pub fn new(
         access_key: &str,
         owner: &str,
@@ -55,7 +55,7 @@ impl Principal {
         })
     }
 
-    /// A principal that nothing narrows, and that what it writes does not count for: the root.
+    /// Returns an unrestricted principal that is not charged for written data: the root key.
     #[must_use]
     pub fn everywhere(access_key: &str, owner: &str, role: Role) -> Self {
         Self {
@@ -68,13 +68,13 @@ impl Principal {
         }
     }
 
-    /// The access key that what it writes counts for; empty for nobody.
+    /// Returns the access key that written data is charged to; empty if none.
     #[must_use]
     pub fn payer(&self) -> &str {
         if self.pays { &self.access_key } else { "" }
     }
 
-    /// Whether it may do `action` to the bucket and key.
+    /// True if the principal may perform `action` on the bucket and key.
     #[must_use]
     pub fn allows(&self, action: Action, bucket: Option<&str>, key: Option<&str>) -> bool {
         let narrowed = !self.buckets.0.is_empty() || !self.prefixes.0.is_empty();
@@ -86,7 +86,7 @@ impl Principal {
     }
 }
 
-/// Any of several globs; none cover everything.
+/// Alternative globs; an empty list covers everything.
 #[derive(Clone, Debug, Default)]
 struct Globs(Vec<GlobMatcher>);
 
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_may_do_what_the_lesser_ones_may() {
+    fn a_role_includes_the_lesser_roles() {
         for (role, allowed) in [
             (Role::Read, [true, true, false, false]),
             (Role::Write, [true, true, true, false]),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_of_buckets_narrow() {
+    fn globs_of_buckets_restrict_a_principal() {
         let principal = narrowed(Role::Admin, &["team-*", "shared"], &[]);
         for (bucket, allowed) in [("team-a", true), ("shared", true), ("shared2", false), ("other", false)] {
             assert_eq!(principal.allows(Action::Write, Some(bucket), Some("k")), allowed, "{bucket}");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_of_keys_cover_what_begins_with_them() {
+    fn globs_of_keys_cover_keys_that_begin_with_a_match() {
         let principal = narrowed(Role::Read, &[], &["data/", "runs/*/log"]);
         for (key, allowed) in [
             ("data/", true),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_key_that_nothing_narrows_administers_the_server() {
+    fn only_an_unrestricted_key_may_administer_the_server() {
         assert!(Principal::everywhere("AK", "o", Role::Admin).allows(Action::Admin, None, None));
         assert!(!narrowed(Role::Admin, &["*"], &[]).allows(Action::Admin, None, None));
         assert!(!narrowed(Role::Admin, &[], &["*"]).allows(Action::Admin, None, None));

@@ -1,4 +1,4 @@
-//! The credential of a SigV4 signature: `KEY/20130524/us-east-1/s3/aws4_request`.
+//! Credential of a SigV4 signature: `KEY/20130524/us-east-1/s3/aws4_request`.
 
 use super::AuthRules;
 use super::time::AmzDate;
@@ -7,20 +7,20 @@ use mlgw_wire::error::{Code, S3Error};
 
 const TERMINAL: &str = "aws4_request";
 
-/// A credential taken apart.
+/// A parsed credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scope<'a> {
-    /// All of it: what signing keys are kept under.
+    /// The whole credential, under which signing keys are cached.
     pub(super) credential: &'a str,
     pub(super) access_key: &'a str,
-    /// Everything after the access key: what is signed.
+    /// Text after the access key, which is the signed part.
     pub(super) text: &'a str,
     pub(super) day: &'a str,
     pub(super) region: &'a str,
     pub(super) service: &'a str,
 }
 
-/// Why a credential is refused; the display is the clause AWS uses for it.
+/// Reason why a credential is refused, displayed in AWS's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ScopeError {
     #[error("the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".")]
@@ -36,7 +36,7 @@ pub(super) enum ScopeError {
 }
 
 impl<'a> Scope<'a> {
-    /// Takes `credential` apart and holds it to `rules`. The access key may contain slashes.
+    /// Parses `credential` and checks it against `rules`. The access key may contain slashes.
     pub(super) fn parse(credential: &'a str, rules: &AuthRules) -> Result<Self, ScopeError> {
         let mut access_key = credential;
         let mut last = || {
@@ -64,13 +64,13 @@ impl<'a> Scope<'a> {
         Ok(Self { credential, access_key, text, day, region, service })
     }
 
-    /// Whether the scope is of the day on which the request was signed.
+    /// True if the scope is for the day on which the request was signed.
     pub(super) fn is_of(&self, date: &AmzDate) -> bool {
         self.day == date.day()
     }
 }
 
-/// What is before and behind the last slash; nothing without a slash, and none with nothing behind it.
+/// Returns the text before and after the last slash, or `None` without a slash or without text after it.
 fn split_last(text: &str) -> Option<(&str, &str)> {
     let at = memrchr(b'/', text.as_bytes())?;
     Some((&text[..at], &text[at + 1..])).filter(|(_, part)| !part.is_empty())
@@ -80,7 +80,7 @@ impl ScopeError {
     fn answer(self, code: Code, prefix: &str) -> S3Error {
         let error = S3Error::new(code).message(format!("{prefix}{self}"));
         match self {
-            // Clients try again with the region that they read here.
+            // Clients retry with the region in this field.
             Self::Region { expected, .. } => error.field("Region", expected),
             Self::Malformed | Self::Day(_) | Self::Service { .. } | Self::Terminal(_) => error,
         }

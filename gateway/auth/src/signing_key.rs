@@ -1,9 +1,9 @@
-//! Signing keys: derived from a secret for one day, region and service, and kept for a while.
+//! Signing keys: derived from a secret for one day, region and service, and cached.
 //!
-//! Deriving one takes four HMACs, more than verifying with it. Kept keys are found by the whole
-//! credential and belong to one [`Key`] in memory: when a secret changes there is another `Key`,
-//! and what was kept for the old one is never used again. Only keys that verified a signature are
-//! kept, so a stranger cannot push out what others use.
+//! Deriving a key takes four HMACs, more than verifying with it. A cached key is looked up by the whole
+//! credential and belongs to one [`Key`] in memory: after a change of the secret there is another `Key`, and
+//! the cached key of the old one is not used again. Only keys that verified a signature are cached, so that
+//! unauthenticated clients cannot displace the keys of others.
 
 use super::scope::Scope;
 use crate::key::Key;
@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// Signing keys that are kept. At about 400 bytes each this is half a megabyte; a server sees a
-/// few per access key and day.
+/// Maximum number of cached keys: half a megabyte at about 400 bytes each. A server sees a few per access key
+/// and day.
 const KEPT_MAX: usize = 1024;
 
 /// An HMAC-SHA256 keyed for one scope.
@@ -33,7 +33,7 @@ impl SigningKey {
         Self(keyed(&hmac_sha256(&service, b"aws4_request")))
     }
 
-    /// The signature over the concatenation of `parts`.
+    /// Returns the signature over the concatenation of `parts`.
     pub(super) fn sign(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut mac = self.0.clone();
         for part in parts {
@@ -62,29 +62,30 @@ fn hmac_sha256(key: &[u8], data: &[u8]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// The signing keys that were of use lately.
+/// Cache of recently used signing keys.
 #[derive(Default)]
 pub(super) struct SigningKeys(RwLock<HashMap<Box<str>, Kept>>);
 
 struct Kept {
-    /// Whose it is. A weak reference keeps the address from being used by another `Key`.
+    /// Key that the signing key was derived from. The weak reference prevents reuse of its address by another
+    /// `Key`.
     of: Weak<Key>,
     signing: Arc<SigningKey>,
 }
 
 impl SigningKeys {
-    /// The kept key for this credential, if it was derived from exactly this `key`.
+    /// Returns the cached key of this credential, if it was derived from exactly this `key`.
     pub(super) fn get(&self, scope: &Scope<'_>, key: &Arc<Key>) -> Option<Arc<SigningKey>> {
         let kept = self.0.read();
         let kept = kept.get(scope.credential)?;
         std::ptr::eq(kept.of.as_ptr(), Arc::as_ptr(key)).then(|| Arc::clone(&kept.signing))
     }
 
-    /// Keeps a key that has verified a signature.
+    /// Caches a key that has verified a signature.
     pub(super) fn keep(&self, scope: &Scope<'_>, key: &Arc<Key>, signing: &Arc<SigningKey>) {
         let mut kept = self.0.write();
         if kept.len() >= KEPT_MAX {
-            // Most are of days gone by; those in use come back at four HMACs each.
+            // Most entries are of past days; those in use are derived again at four HMACs each.
             kept.clear();
         }
         let entry = Kept { of: Arc::downgrade(key), signing: Arc::clone(signing) };

@@ -1,7 +1,7 @@
-//! SigV2 in the query, which boto3 and awscli still presign with in the oldest regions.
+//! SigV2 in the query, with which boto3 and awscli still presign in the oldest regions.
 //!
-//! Only these URLs and POST forms: the `Authorization` header of SigV2 is refused as AWS does in
-//! every region made since 2014. A setting turns all of it off.
+//! Only such URLs and POST forms are accepted. The `Authorization` header of SigV2 is refused, as AWS does in
+//! every region created since 2014. A setting disables SigV2 completely.
 
 use super::header::v4_only;
 use super::payload::{self, Declared};
@@ -116,7 +116,7 @@ fn check_expiry(request: &Request<'_>, expires: &str) -> Result<(), S3Error> {
     Ok(())
 }
 
-/// Whether `signature` (base64) is the one of `key` over `text`.
+/// True if `signature` (base64) is that of `key` over `text`.
 pub(super) fn matches(key: &Key, text: &str, signature: &str) -> bool {
     let Ok(mut mac) = Hmac::<Sha1>::new_from_slice(key.secret.expose().as_bytes()) else {
         unreachable!("HMAC takes keys of any length");
@@ -126,7 +126,7 @@ pub(super) fn matches(key: &Key, text: &str, signature: &str) -> bool {
     BASE64_STANDARD.decode(signature).is_ok_and(|given| right.ct_eq(&given).into())
 }
 
-/// The `x-amz-*` headers, with those that botocore moves into the query when it presigns.
+/// Returns the `x-amz-*` headers, including those that botocore moves into the query when it presigns.
 fn amz_headers(request: &Request<'_>) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in request.query.iter() {
@@ -178,9 +178,9 @@ fn append_parameters(request: &Request<'_>, text: &mut String) {
     }
 }
 
-/// What a client may have signed as the resource, the likeliest first: with the bucket that the
-/// host names below one of our domains, or the path as it is, which botocore ends with a slash
-/// when it names a bucket.
+/// Returns the resources that a client may have signed, the likeliest first: with the bucket in the host
+/// name, below one of the configured domains; the path as it is; and the path with a trailing slash, as
+/// botocore signs a bucket.
 fn resources<'a>(request: &Request<'a>) -> impl Iterator<Item = String> + use<'a> {
     let path = request.head.uri.path();
     let host = std::str::from_utf8(request.host()).unwrap_or_default();

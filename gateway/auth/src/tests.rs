@@ -1,4 +1,4 @@
-//! Signatures made by others are verified here: AWS's published examples, and `aws-sigv4`.
+//! Verification of signatures of other implementations: AWS's published examples, and `aws-sigv4`.
 
 mod examples;
 mod forms;
@@ -18,7 +18,7 @@ use mlgw_wire::error::S3Error;
 use mlgw_wire::query::Query;
 use std::sync::Arc;
 
-/// A source with one key.
+/// A key source with one key.
 pub(crate) struct OneKey(Arc<Key>);
 
 impl OneKey {
@@ -34,7 +34,7 @@ impl KeySource for OneKey {
     }
 }
 
-/// Finds out who sent the request with this head and its query.
+/// Authenticates the request with this head and its query.
 pub(crate) fn authenticate(
     head: &Parts,
     keys: &OneKey,
@@ -44,7 +44,7 @@ pub(crate) fn authenticate(
     super::authenticate(head, &Query::parse(head.uri.query().unwrap_or_default()), keys, now, rules)
 }
 
-/// Verifies at the time of the examples.
+/// Authenticates at the time of the examples.
 pub(crate) fn verify(head: &Parts) -> Result<Authenticated, S3Error> {
     authenticate(head, &OneKey::with_secret(SECRET), NOW, &AuthRules::new("s3"))
 }

@@ -1,8 +1,8 @@
-//! The times that signatures carry: `20130524T000000Z`, and the older forms of `Date`.
+//! Times in signatures: `20130524T000000Z`, and the older forms of `Date`.
 
 use mlgw_common::Timestamp;
 
-/// The time of a request, as a number and as SigV4 signs it.
+/// Time of a request, as a number and as SigV4 signs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AmzDate {
     text: [u8; 16],
@@ -11,7 +11,7 @@ pub(super) struct AmzDate {
 }
 
 impl AmzDate {
-    /// Reads `YYYYMMDD'T'HHMMSS'Z'` (ISO 8601, basic format, UTC).
+    /// Parses `YYYYMMDD'T'HHMMSS'Z'` (ISO 8601, basic format, UTC).
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text: [u8; 16] = text.as_bytes().try_into().ok()?;
         if text[8] != b'T' || text[15] != b'Z' {
@@ -29,7 +29,7 @@ impl AmzDate {
         Some(Self { text, secs })
     }
 
-    /// Reads a `Date` header: an HTTP date, or the form above.
+    /// Parses a `Date` header: an HTTP date, or the form above.
     pub(super) fn parse_http(text: &str) -> Option<Self> {
         if let Some(date) = Self::parse(text) {
             return Some(date);
@@ -40,18 +40,18 @@ impl AmzDate {
         Self::parse(&at.strftime("%Y%m%dT%H%M%SZ").to_string())
     }
 
-    /// The text that is signed.
+    /// Returns the text that is signed.
     pub(super) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.text).unwrap_or_default()
     }
 
-    /// Year, month and day, as they stand in a scope.
+    /// Returns year, month and day, as in a scope.
     pub(super) fn day(&self) -> &str {
         &self.as_str()[..8]
     }
 }
 
-/// `secs` as error documents show times.
+/// Returns `secs` in the form of error documents.
 pub(super) fn show(secs: i64) -> String {
     Timestamp::from_secs(secs).to_string()
 }
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_time() {
+    fn refuses_malformed_times() {
         for bad in ["", "20130524T000000", "20131324T000000Z", "20130524T250000Z", "2013052400000000", "２０"]
         {
             assert_eq!(AmzDate::parse(bad), None, "{bad}");

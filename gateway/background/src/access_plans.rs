@@ -1,11 +1,11 @@
-//! Access plans: what clients tell that they will read, kept and given to the policy engine.
+//! Access plans: reads that clients announce in advance, stored and passed to the policy engine.
 //!
-//! `plans/ID.plan` in the data directory each ([`file`]). A plan is for the workloads that give themselves a
-//! name, those that are there and those that come; it counts only while they do what it says. Always: what
-//! the engine was given is durable before anybody is told, and is given again after a start; so many plans
-//! and keys at most as limits say. Plans are changed one at a time. When power fails while one is put, the
-//! one before it or the new one is there. A file that is damaged is passed over and said loudly: its workload
-//! is guessed as ever.
+//! Each plan is a file `plans/ID.plan` in the data directory ([`file`]). A plan applies to the present and
+//! future workloads that identify themselves by its name, and is used only while they follow it. A plan is
+//! durable before the client gets an answer, and is passed to the engine again after a restart. The numbers
+//! of plans and keys are limited. Plans are changed one at a time. After a power loss during a change, either
+//! the previous or the new plan is present. A damaged file is skipped and logged as an error; its workload is
+//! then predicted without a plan.
 
 mod file;
 
@@ -27,25 +27,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const ID_BYTES_MAX: usize = 64;
-/// As much of a workload's name as is remembered.
+/// Bytes of a workload's name that are kept.
 const WORKLOAD_BYTES_MAX: usize = 256;
 const EXTENSION: &str = "plan";
 
-/// The plans of a server.
+/// Access plans of a server.
 pub struct AccessPlans {
     dir: PathBuf,
     lineage: Lineage,
     keeper: Keeper,
     clock: Arc<dyn Clock>,
     held: Mutex<Held>,
-    /// One at a time reads a document and lists what it names: both may be large.
+    /// Serializes requests that parse a document and list its keys: both may be large.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Held {
     plans: BTreeMap<String, Given>,
-    /// What the next plan is numbered.
+    /// Number of the next plan.
     number: u64,
 }
 
@@ -58,57 +58,57 @@ struct Given {
     keys: u32,
 }
 
-/// A plan, and how far it is followed.
+/// A plan and its progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessPlan {
-    /// Its id.
+    /// Id of the plan.
     pub id: String,
-    /// Whose it is.
+    /// Workload and bucket of the plan.
     pub about: About,
-    /// How its keys are read.
+    /// Order in which the keys are read.
     pub reading: Reading,
-    /// How many keys it has.
+    /// Number of keys.
     pub keys: u32,
-    /// How it is followed.
+    /// Progress of the workloads, if the engine follows the plan.
     pub followed: Option<Followed>,
-    /// The ids of the workloads that are known of its name.
+    /// Ids of the known workloads with the plan's name.
     pub workloads: Vec<String>,
 }
 
-/// Why something is not done with plans.
+/// Error of an operation on plans.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessPlanError {
-    /// It is no id.
+    /// The id is malformed.
     #[error("{0:?} is no id of a plan: 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit")]
     BadId(String),
-    /// It is no name of a workload.
+    /// The workload's name is empty or too long.
     #[error("the name of a workload has 1 to {WORKLOAD_BYTES_MAX} bytes, not {0}")]
     BadWorkload(usize),
-    /// There are too many.
+    /// The maximum number of plans is reached.
     #[error("there are {PLANS_MAX} plans already: delete one")]
     TooMany,
-    /// They have too many keys.
+    /// The plans would have too many keys.
     #[error(
         "all plans together have at most {ACCESS_PLAN_KEYS_MAX} keys, and with this one they would have {0}: delete one"
     )]
     TooManyKeys(u64),
-    /// The engine does not take it.
+    /// The engine refused the plan.
     #[error(transparent)]
     Engine(#[from] TooManyPlans),
-    /// There is none of that id.
+    /// No plan has this id.
     #[error("there is no plan {0:?}")]
     NoSuchPlan(String),
-    /// The disk.
+    /// The disk failed.
     #[error("the plans in {0}: {1}")]
     Io(String, io::Error),
 }
 
 impl AccessPlans {
-    /// The plans of the data directory of a server, given to the engine. Blocks, some tens of milliseconds
+    /// Opens the plans in the data directory and passes them to the engine. Blocks, some tens of milliseconds
     /// for a million keys.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// I/O errors.
     pub fn open(
         data_dir: &Path,
         lineage: Lineage,
@@ -128,15 +128,15 @@ impl AccessPlans {
         Ok(plans)
     }
 
-    /// Waits until nobody else puts a plan.
+    /// Waits until no other request stores a plan.
     pub async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// Takes a plan, in the place of the one of its id, which is returned with it. Blocks.
+    /// Stores a plan in place of the one with its id. Returns the previous and the new plan. Blocks.
     ///
     /// # Errors
-    /// Why not; then nothing changes.
+    /// See [`AccessPlanError`]; then nothing changes.
     pub fn put(
         &self,
         id: &str,
@@ -153,7 +153,7 @@ impl AccessPlans {
         let before = held.plans.get(id).map(|given| self.told(id, given));
         self.give(&mut held, id, about, plan)?;
         if let Err(error) = self.write(id, &bytes) {
-            // What is there holds, if anything is.
+            // The previous plan remains in force, if it is on disk.
             self.forget(&mut held, id);
             let _ = self.take_up(&mut held, id);
             return Err(self.failed(error));
@@ -162,10 +162,10 @@ impl AccessPlans {
         Ok((before, self.told(id, given)))
     }
 
-    /// Forgets a plan, and says what it was. Blocks.
+    /// Deletes a plan and returns it. Blocks.
     ///
     /// # Errors
-    /// When there is none of that id; those of the disk.
+    /// If no plan has this id; I/O errors.
     pub fn delete(&self, id: &str) -> Result<AccessPlan, AccessPlanError> {
         let mut held = self.held.lock();
         let given = held.plans.get(id).ok_or_else(|| AccessPlanError::NoSuchPlan(id.to_owned()))?;
@@ -176,7 +176,7 @@ impl AccessPlans {
         Ok(before)
     }
 
-    /// All plans, by id.
+    /// Returns all plans, sorted by id.
     #[must_use]
     pub fn list(&self) -> Vec<AccessPlan> {
         let given: Vec<_> =
@@ -184,10 +184,10 @@ impl AccessPlans {
         given.iter().map(|(id, given)| self.told(id, given)).collect()
     }
 
-    /// One plan.
+    /// Returns one plan.
     ///
     /// # Errors
-    /// When there is none of that id.
+    /// If no plan has this id.
     pub fn show(&self, id: &str) -> Result<AccessPlan, AccessPlanError> {
         let given = self.held.lock().plans.get(id).cloned();
         given.map(|given| self.told(id, &given)).ok_or_else(|| AccessPlanError::NoSuchPlan(id.to_owned()))
@@ -203,7 +203,7 @@ impl AccessPlans {
         AccessPlan { id: id.to_owned(), about, reading, keys, followed, workloads }
     }
 
-    /// Gives a plan to the engine, in the place of the one of its id.
+    /// Passes a plan to the engine, in place of the one with its id.
     fn give(&self, held: &mut Held, id: &str, about: About, plan: Plan) -> Result<(), AccessPlanError> {
         let others = || held.plans.iter().filter(|(other, _)| *other != id);
         if others().count() >= PLANS_MAX {
@@ -228,7 +228,10 @@ impl AccessPlans {
         }
     }
 
-    /// Gives the engine a plan that is on the disk; or says why not.
+    /// Reads a plan from disk and passes it to the engine.
+    ///
+    /// # Errors
+    /// A description of the fault.
     fn take_up(&self, held: &mut Held, id: &str) -> Result<(), String> {
         let bytes = regular::read(&self.path(id)).map_err(|error| error.to_string())?;
         let (about, plan) = file::read(&self.lineage, &bytes).map_err(|error| error.to_string())?;
@@ -247,7 +250,7 @@ impl AccessPlans {
         self.dir.join(format!("{id}.{EXTENSION}"))
     }
 
-    /// The ids of those that are on the disk, in their order.
+    /// Returns the ids of the plans on disk, sorted.
     fn ids(&self) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -269,17 +272,17 @@ impl AccessPlans {
 }
 
 impl AccessPlan {
-    /// When it was put.
+    /// Returns the time at which the plan was stored.
     #[must_use]
     pub const fn put(&self) -> Timestamp {
         Timestamp(self.about.put_ms)
     }
 }
 
-/// Whether it is an id.
+/// Checks the form of an id.
 ///
 /// # Errors
-/// When it is none.
+/// If the id is malformed.
 pub fn check(id: &str) -> Result<(), AccessPlanError> {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let begins = id.bytes().next().is_some_and(is_plain);
@@ -315,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_is_there_after_a_start_and_what_was_deleted_is_not() {
+    fn plans_and_deletions_survive_a_restart() {
         let room = tempfile::tempdir().unwrap();
         let here = plans(room.path());
         here.put("one", about("resnet"), plan(&["a", "b"])).unwrap();
@@ -352,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_or_no_name_is_refused_and_changes_nothing() {
+    fn too_large_or_badly_named_plans_are_refused_without_changes() {
         let room = tempfile::tempdir().unwrap();
         let here = plans(room.path());
         for id in ["", "..", "a/b", "A", "-a", &"a".repeat(65), "a.b"] {

@@ -1,10 +1,10 @@
-//! Traces: what the policy engine hears, recorded into files to rehearse with; off unless somebody starts
-//! one.
+//! Access traces: recordings of the accesses that the policy engine receives, for rehearsals. No trace is
+//! recorded unless an operator starts one.
 //!
-//! `traces/NAME/000001.mlgwtrace` and so on in the data directory, each a trace by itself. Always: one
-//! recording at a time, which takes no more than was allowed (the oldest files go) and never makes anybody
-//! wait; the newest [`TRACES_MAX`] are kept. A recording ends with the server. When power fails, what was not
-//! on the disk is lost, and a block that is torn at the end of the last file.
+//! The files `traces/NAME/000001.mlgwtrace` and so on in the data directory are each a complete trace. At
+//! most one recording runs at a time. It takes at most the permitted number of bytes, removing its oldest
+//! files, and never delays an access. The newest [`TRACES_MAX`] traces are kept. A recording ends with the
+//! server. A power loss destroys what was not on disk yet, and a torn block at the end of the last file.
 
 use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
 use mlgw_cache::policy::Keeper;
@@ -20,12 +20,12 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 
-/// Bytes of a trace when nobody says how many, and the least and the most that may be said.
+/// Default size limit of a trace, in bytes.
 pub const TRACE_BYTES: u64 = 1024 * MIB;
 const BYTES_MIN: u64 = 2 * TRACE_FILE_BYTES;
 const NAME_BYTES_MAX: usize = 64;
 
-/// The traces of a server.
+/// Access traces of a server.
 pub struct AccessTraces {
     dir: PathBuf,
     keeper: Keeper,
@@ -43,57 +43,57 @@ struct Running {
 /// A trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Its name.
+    /// Name of the trace.
     pub name: String,
-    /// Its files, in their order: their numbers and lengths in bytes.
+    /// Numbers and lengths in bytes of the files, sorted by number.
     pub files: Vec<(u64, u64)>,
-    /// While it is recorded: since when, and bytes that it may take.
+    /// Start of the recording and its limit in bytes, while the trace is being recorded.
     pub recording: Option<(Timestamp, u64)>,
-    /// While it is recorded, or when it just ended.
+    /// Counters of the recording, while it runs or when it has just ended.
     pub recorded: Option<Recorded>,
 }
 
-/// Why something is not done with traces.
+/// Error of an operation on traces.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// It is no name.
+    /// The name is malformed.
     #[error("{0:?} is no name of a trace: 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit")]
     BadName(String),
-    /// It is less than two files.
+    /// The limit is less than two files.
     #[error("a trace takes at least {BYTES_MIN} bytes, not {0}")]
     TooSmall(u64),
-    /// There is one of that name.
+    /// A trace with this name exists.
     #[error("there is a trace {0:?} already")]
     Exists(String),
-    /// One is recorded.
+    /// A trace is being recorded.
     #[error("the trace {0:?} is being recorded: stop it first")]
     Busy(String),
-    /// There is none of that name.
+    /// No trace has this name.
     #[error("there is no trace {0:?}")]
     NoSuchTrace(String),
-    /// It has no such file.
+    /// The trace has no such file.
     #[error("the trace {0:?} has no file {1}: it may have gone to make room")]
     NoSuchFile(String, u64),
-    /// None is recorded.
+    /// No trace is being recorded.
     #[error("no trace is being recorded")]
     Idle,
-    /// The disk.
+    /// The disk failed.
     #[error("the traces in {0}: {1}")]
     Io(String, io::Error),
 }
 
 impl AccessTraces {
-    /// The traces of a data directory, of what these keeper hear.
+    /// Creates the recorder for the accesses of this policy driver.
     #[must_use]
     pub fn new(data_dir: &Path, keeper: Keeper, clock: Arc<dyn Clock>) -> Self {
         Self { dir: data_dir.join("traces"), keeper, clock, running: Mutex::default() }
     }
 
-    /// Begins to record. Returns the trace, and the names of those that went so that there are not too many.
-    /// Blocks.
+    /// Starts a recording. Returns the trace, and the names of old traces that were removed to keep their
+    /// number limited. Blocks.
     ///
     /// # Errors
-    /// See [`TraceError`]; nothing is recorded then.
+    /// See [`TraceError`]; then nothing is recorded.
     pub fn start(&self, name: &str, bytes_max: u64) -> Result<(Trace, Vec<String>), TraceError> {
         check(name)?;
         if bytes_max < BYTES_MIN {
@@ -124,10 +124,10 @@ impl AccessTraces {
         Ok((Trace { name: name.to_owned(), recording, ..Trace::default() }, gone))
     }
 
-    /// Ends the recording: all of it is on the disk then. Blocks.
+    /// Ends the recording and waits until all of it is on disk. Blocks.
     ///
     /// # Errors
-    /// When none is under way, or the disk failed on the way: what is there holds.
+    /// If no recording runs, or a write failed; the part on disk remains valid.
     pub fn stop(&self) -> Result<Trace, TraceError> {
         let mut running = self.running.lock();
         let Running { name, writer, .. } = running.take().ok_or(TraceError::Idle)?;
@@ -138,19 +138,19 @@ impl AccessTraces {
         Ok(Trace { recorded, ..self.show(&name)? })
     }
 
-    /// All traces, by name. Blocks.
+    /// Returns all traces, oldest first. Blocks.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// I/O errors.
     pub fn list(&self) -> Result<Vec<Trace>, TraceError> {
         let names = self.names().map_err(|error| self.failed(error))?;
         names.iter().map(|(_, name)| self.show(name)).collect()
     }
 
-    /// One trace. Blocks.
+    /// Returns one trace. Blocks.
     ///
     /// # Errors
-    /// When there is none of that name; those of the disk.
+    /// If no trace has this name; I/O errors.
     pub fn show(&self, name: &str) -> Result<Trace, TraceError> {
         check(name)?;
         let files = match files(&self.dir.join(name)) {
@@ -166,10 +166,10 @@ impl AccessTraces {
         Ok(Trace { name: name.to_owned(), files, recording, recorded })
     }
 
-    /// A file of a trace. Blocks.
+    /// Reads a file of a trace. Blocks.
     ///
     /// # Errors
-    /// When there is no such file; those of the disk.
+    /// If the file does not exist; I/O errors.
     pub fn read(&self, name: &str, number: u64) -> Result<Vec<u8>, TraceError> {
         check(name)?;
         match regular::read(&self.dir.join(name).join(file_name(number))) {
@@ -180,10 +180,10 @@ impl AccessTraces {
         }
     }
 
-    /// The files of a trace that is whole, in the order of time. Blocks.
+    /// Returns the paths of a complete trace's files, in order of time. Blocks.
     ///
     /// # Errors
-    /// When there is none of that name, or it is being recorded; those of the disk.
+    /// If no trace has this name, or it is being recorded; I/O errors.
     pub fn paths(&self, name: &str) -> Result<Vec<PathBuf>, TraceError> {
         let trace = self.show(name)?;
         if trace.recording.is_some() {
@@ -193,7 +193,7 @@ impl AccessTraces {
         Ok(trace.files.iter().map(|(number, _)| dir.join(file_name(*number))).collect())
     }
 
-    /// Removes the oldest traces, so that there is room for one more.
+    /// Removes the oldest traces until there is room for one more. Returns their names.
     fn make_room(&self) -> io::Result<Vec<String>> {
         let mut names = self.names()?;
         let mut gone = Vec::new();
@@ -205,7 +205,7 @@ impl AccessTraces {
         Ok(gone)
     }
 
-    /// The names of all, the oldest first.
+    /// Returns the names of all traces with their modification times, oldest first.
     fn names(&self) -> io::Result<Vec<(std::time::SystemTime, String)>> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_heard_between_start_and_stop_is_recorded() {
+    fn accesses_between_start_and_stop_are_recorded() {
         let room = tempfile::tempdir().unwrap();
         let traces = traces(room.path());
         note(&traces, "before");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_none() {
+    fn names_that_leave_the_directory_are_refused() {
         let room = tempfile::tempdir().unwrap();
         let traces = traces(room.path());
         for name in ["", "..", "a/b", "A", "-a", &"a".repeat(65), "a.b"] {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn of_files_and_of_traces_the_oldest_go() {
+    fn the_oldest_files_and_traces_are_removed() {
         let room = tempfile::tempdir().unwrap();
         let (pieces, taken) = channel();
         for byte in 0..5 {

@@ -1,9 +1,10 @@
-//! What the policy engine hears, written down, so that it knows after a restart what it knew before.
+//! Access journal: records the accesses that the policy engine receives, so that the engine regains its
+//! knowledge after a restart.
 //!
-//! `diary/000001.mlgwtrace` and so on in the data directory; a start reads them and tells the engine again
-//! ([`Diary::open`]). Always: no more than a few files, of which the oldest go, so what is old is forgotten;
-//! nobody who reads or writes waits for it; a file that is damaged is read up to there. When power fails,
-//! what was heard in the last seconds is lost. No byte depends on it.
+//! The journal consists of files `diary/000001.mlgwtrace` and so on in the data directory; [`Diary::open`]
+//! replays them to the engine. The number of files is limited and the oldest are removed, so old accesses are
+//! forgotten. No read or write of a client waits for the journal. A damaged file is replayed up to the
+//! damage. A power loss destroys the accesses of the last seconds. No stored data depends on the journal.
 
 use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
 use mlgw_cache::policy::Keeper;
@@ -18,23 +19,24 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::task::JoinHandle as Task;
 
-/// How often what was heard is handed to the disk.
+/// Interval at which buffered accesses are passed to the disk.
 const FLUSH_EVERY: Duration = Duration::from_secs(5);
 const PIECE_BYTES: usize = 256 * KIB as usize;
 
-/// The diary of a server.
+/// Access journal of a server.
 pub struct Diary {
     keeper: Keeper,
-    /// None when nothing is written down.
+    /// Flush task and writer thread; `None` if the journal is disabled.
     writing: Option<(Task<()>, JoinHandle<io::Result<()>>)>,
 }
 
 impl Diary {
-    /// Tells the engine what is written, and writes down what it hears from now on, in so many bytes at most;
-    /// with 0 nothing is, and what was goes. Called within a tokio runtime, before anybody asks for anything.
+    /// Replays the journal to the engine, and records further accesses in at most about `bytes_max` bytes,
+    /// rounded up to two files or more. With 0 nothing is recorded and the journal is removed. Must be called
+    /// within a tokio runtime, before the first request.
     ///
     /// # Errors
-    /// When the directory cannot be made or read. A file that cannot be is passed over.
+    /// If the directory cannot be created or read. An unreadable file is skipped.
     pub fn open(data_dir: &Path, keeper: Keeper, bytes_max: u64) -> io::Result<Self> {
         let dir = data_dir.join("diary");
         if bytes_max == 0 {
@@ -61,7 +63,7 @@ impl Diary {
         Ok(Self { keeper, writing: Some(writing) })
     }
 
-    /// All that was heard is on the disk then. Blocks.
+    /// Writes all buffered accesses to disk and closes the journal. Blocks.
     pub fn close(self) {
         let Some((flushing, writer)) = self.writing else { return };
         flushing.abort();
@@ -81,7 +83,7 @@ fn begin(
     let (pieces, taken) = sync_channel(PIECES_WAITING_MAX);
     let writer =
         thread::Builder::new().name("diary".into()).spawn(move || write(&dir, after, files_max, &taken))?;
-    // What the disk cannot keep up with is not written down: the engine has heard it all the same.
+    // If the disk cannot keep up, pieces are dropped; the engine has received their accesses all the same.
     keeper.keep_diary(DIARY_FILE_BYTES, Box::new(move |piece| pieces.try_send(piece).is_ok()));
     let keeper = keeper.clone();
     let flushing = tokio::spawn(async move {
@@ -99,7 +101,7 @@ fn begin(
     Ok((flushing, writer))
 }
 
-/// Tells the engine what a file holds; how many accesses.
+/// Replays a file to the engine. Returns the number of accesses.
 fn recall(path: &Path, keeper: &Keeper) -> io::Result<u64> {
     let (mut file, mut reader) = (regular::open(path)?, TraceReader::new());
     let mut piece = vec![0; PIECE_BYTES];
@@ -109,7 +111,7 @@ fn recall(path: &Path, keeper: &Keeper) -> io::Result<u64> {
     if reader.read().map_err(io::Error::other)?.is_some() {
         return Err(io::Error::other("it begins with an access"));
     }
-    // A file of which not even the head came to the disk.
+    // Not even the header of the file reached the disk.
     let Some(began_ms) = reader.began_ms() else { return Ok(0) };
     loop {
         let bytes = file.read(&mut piece)?;
@@ -144,7 +146,7 @@ mod tests {
         Diary::open(dir, keeper(), bytes_max).unwrap()
     }
 
-    /// Passes over a dataset, in order.
+    /// Reads a dataset once, in order.
     fn pass(keeper: &Keeper, objects: u64) {
         for n in 0..objects {
             let key = ObjectKey::new(&format!("train/{n:05}.jpg")).unwrap();
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_known_before_a_restart_is_known_after_it_and_counting_goes_on() {
+    async fn knowledge_survives_a_restart_and_counting_continues() {
         let room = tempfile::tempdir().unwrap();
         let first = open(room.path(), 16 * MIB);
         (0..2).for_each(|_| pass(&first.keeper, 300));
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reads_of_what_is_watched_are_not_forgotten_by_a_restart() {
+    async fn reads_of_watched_checkpoints_survive_a_restart() {
         let room = tempfile::tempdir().unwrap();
         let touched = |keeper: &Keeper| {
             let at_us = keeper.ask(|decider, _| decider.watched.touched(3, "run/step-100/"))?;
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_takes_no_more_than_it_may_and_a_damaged_file_costs_only_what_is_behind() {
+    async fn the_size_is_limited_and_damage_costs_only_the_rest_of_a_file() {
         let room = tempfile::tempdir().unwrap();
         for round in 0..4 {
             let diary = open(room.path(), DIARY_FILE_BYTES);

@@ -1,11 +1,11 @@
-//! Jobs: what is done with datasets, in the background, and by the clock.
+//! Jobs: work on datasets that runs in the background, on request or on schedule.
 //!
-//! A job is a record of the catalogue ([`mlgw_formats::schema::Job`]); what is here carries it out. Always:
-//! a dataset has one job at work at most, for the catalogue refuses a second; doing a job again does no harm,
-//! for each looks first whether it is done already; how far it is, is noted every few seconds together with
-//! where it would go on.
+//! A job is a record of the catalogue ([`mlgw_formats::schema::Job`]), which this module carries out. A
+//! dataset has at most one active job, because the catalogue refuses a second one. Running a job again is
+//! harmless, because each first checks what is done already. Progress and the resume position are recorded
+//! together every few seconds.
 //!
-//! When power fails a job goes on from its last note. What it did after that is found done.
+//! After a power loss a job resumes from its last recorded position. Later work is found done.
 
 mod census;
 mod clear;
@@ -45,7 +45,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Memory of all imports together: eight of up to five chunks each, and what their connections hold.
+/// Memory budget of all imports together: eight imports of up to five chunks each, plus the buffers of their
+/// connections.
 const IMPORT_MEMORY_BYTES: u64 = 64 * MIB;
 
 /// All jobs of this node.
@@ -55,55 +56,55 @@ pub struct Jobs {
     bound: Bound,
     decisions: Decisions,
     clock: Arc<dyn Clock>,
-    /// This node's name, for who asks where data is.
+    /// Name of this node, reported with the location of data.
     node: String,
-    /// Those that are at work here.
+    /// Jobs that are running here.
     live: Mutex<BTreeMap<u64, Arc<Live>>>,
     counts: Mutex<BTreeMap<(JobKind, JobState), u64>>,
     moved: Mutex<BTreeMap<JobKind, Moved>>,
     residency: Mutex<BTreeMap<String, Arc<Residency>>>,
     pins: Mutex<Vec<PinnedCopies>>,
-    /// What rules pin.
+    /// Copies that rules pin.
     rule_pins: Mutex<Vec<PinnedCopies>>,
-    /// One for each block that jobs have in flight.
+    /// Permits for the blocks that jobs have in flight.
     blocks: Arc<Semaphore>,
     memory: Memory,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// What jobs of a kind have moved since the start.
+/// Objects and bytes that jobs of one kind have moved since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
-    /// Bytes.
+    /// Bytes of these objects.
     pub bytes: u64,
 }
 
-/// Why a job's work ended before it was done.
+/// Reason why a job stopped before it was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stop {
-    /// It cannot be done.
+    /// The job failed, with the cause.
     Failed(String),
-    /// Somebody does not want it any more.
+    /// The job was cancelled.
     Cancelled,
-    /// The server stops; it goes on after the next start.
+    /// The server stops; the job resumes after the next start.
     Stopping,
 }
 
-/// What jobs use besides the catalogue and the tiers.
+/// Dependencies of jobs besides the catalogue and the tiers.
 #[derive(Clone)]
 pub struct JobContext {
-    /// Stores what a sync imports.
+    /// Object layer, which stores the objects that a sync imports.
     pub objects: Arc<Objects>,
-    /// Selects what of it is compressed.
+    /// Running policy, which selects imported objects for compression.
     pub policies: Arc<Policies>,
     /// Writes that have not reached their origin, which a migration waits for.
     pub writeback: WriteBack,
 }
 
-/// What a job's work has at hand.
+/// A running job and its dependencies.
 struct Work {
     jobs: Arc<Jobs>,
     context: JobContext,
@@ -112,11 +113,11 @@ struct Work {
     live: Arc<Live>,
 }
 
-/// What came of a job's work: what it found of the dataset, if it looked at all of it.
+/// Result of a job: totals of the dataset if the job visited all of it.
 type Outcome = Result<Option<Found>, Stop>;
 
 impl Jobs {
-    /// Nothing is at work yet.
+    /// Creates the job runner; no job is running yet.
     #[must_use]
     pub fn new(
         catalogue: Catalogue,
@@ -146,7 +147,7 @@ impl Jobs {
         })
     }
 
-    /// The record of a job as it is, with how far it is by now if it is at work here; and how fast.
+    /// Returns the record of a job with its current progress, and its speed if it runs here.
     #[must_use]
     pub fn look_at(&self, job: &Job) -> (Job, Option<Pace>) {
         match self.live.lock().get(&job.id) {
@@ -157,13 +158,13 @@ impl Jobs {
         }
     }
 
-    /// Jobs that have ended since the start, by kind and what came of them.
+    /// Returns the number of jobs that have ended since the start, by kind and final state.
     #[must_use]
     pub fn ended(&self) -> BTreeMap<(JobKind, JobState), u64> {
         self.counts.lock().clone()
     }
 
-    /// What jobs have moved since the start, by kind.
+    /// Returns what jobs have moved since the start, by kind.
     #[must_use]
     pub fn moved(&self) -> BTreeMap<JobKind, Moved> {
         let mut moved = self.moved.lock().clone();
@@ -175,7 +176,7 @@ impl Jobs {
         moved
     }
 
-    /// Ends the work; what is not done goes on after the next start.
+    /// Stops all jobs; unfinished ones resume after the next start.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -183,7 +184,7 @@ impl Jobs {
     }
 }
 
-/// A kind's name.
+/// Returns the name of a kind.
 #[must_use]
 pub const fn kind_name(kind: JobKind) -> &'static str {
     match kind {
@@ -195,17 +196,17 @@ pub const fn kind_name(kind: JobKind) -> &'static str {
     }
 }
 
-/// The kind of a name.
+/// Returns the kind with a name.
 #[must_use]
 pub fn kind_of(name: &str) -> Option<JobKind> {
     KINDS.into_iter().find(|kind| kind_name(*kind) == name)
 }
 
-/// Every kind.
+/// All kinds.
 pub const KINDS: [JobKind; 5] =
     [JobKind::Warm, JobKind::Sync, JobKind::Evict, JobKind::Clear, JobKind::Migrate];
 
-/// An order's name.
+/// Returns the name of an order.
 #[must_use]
 pub const fn order_name(order: JobOrder) -> &'static str {
     match order {
@@ -215,32 +216,32 @@ pub const fn order_name(order: JobOrder) -> &'static str {
     }
 }
 
-/// The order of a name.
+/// Returns the order with a name.
 #[must_use]
 pub fn order_of(name: &str) -> Option<JobOrder> {
     ORDERS.into_iter().find(|order| order_name(*order) == name)
 }
 
-/// Every order.
+/// All orders.
 pub const ORDERS: [JobOrder; 3] = [JobOrder::Sequential, JobOrder::Shuffled, JobOrder::ShardShuffled];
 
-/// What the name of a dataset begins with that stands for a whole bucket, for jobs that are done with that.
-/// No other dataset's name does.
+/// Prefix of the names of internal datasets, which represent a whole bucket for jobs on buckets. Names of
+/// other datasets never begin with it.
 const OF_BUCKET: &str = "bucket:";
 
-/// The dataset that stands for a bucket.
+/// Returns the name of the internal dataset that represents a bucket.
 #[must_use]
 pub fn dataset_of_bucket(bucket: &str) -> String {
     format!("{OF_BUCKET}{bucket}")
 }
 
-/// Whether a dataset is one that somebody made, and not one that stands for a bucket.
+/// Returns true if a dataset was created by a user, and not internally for a bucket.
 #[must_use]
 pub fn is_shown(dataset: &Dataset) -> bool {
     !dataset.name.starts_with(OF_BUCKET)
 }
 
-/// A state's name.
+/// Returns the name of a state.
 #[must_use]
 pub const fn state_name(state: JobState) -> &'static str {
     match state {
@@ -252,7 +253,7 @@ pub const fn state_name(state: JobState) -> &'static str {
     }
 }
 
-/// The parts of a dataset that a job is about: its slices, narrowed to what the job was asked for.
+/// Returns the prefixes that a job covers: the slices of the dataset, restricted to the prefix of the job.
 fn parts(dataset: &Dataset, prefix: &str) -> Vec<String> {
     let whole = [String::new()];
     let slices = if dataset.slices.is_empty() { &whole[..] } else { &dataset.slices };
@@ -272,7 +273,7 @@ mod tests {
     use mlgw_formats::schema::Dataset;
 
     #[test]
-    fn a_job_is_about_the_slices_or_what_is_within_them() {
+    fn a_job_covers_its_slices_restricted_to_its_prefix() {
         let of = |slices: &[&str], prefix: &str| {
             let slices = slices.iter().map(|&slice| slice.to_owned()).collect();
             parts(&Dataset { slices, ..Dataset::default() }, prefix)

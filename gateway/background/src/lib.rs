@@ -1,4 +1,4 @@
-//! Background work: jobs, write-back, the policy reconciler, access journal and traces.
+//! Background work: jobs, write-back, the policy reconciler, the access journal and access traces.
 
 pub mod access_plans;
 pub mod access_traces;

@@ -1,58 +1,59 @@
-//! Small files of one server: a line `MAGIC VERSION OWNER CRC JSON`, and whatever follows it. `OWNER` is the
-//! identity of the server and its timeline, `CRC` the CRC32C of `OWNER JSON` in hexadecimal.
+//! Small files that belong to one server: a line `MAGIC VERSION OWNER CRC JSON`, and arbitrary bytes after
+//! it. `OWNER` is the identity of the server and its timeline, `CRC` the CRC32C of `OWNER JSON` in
+//! hexadecimal.
 //!
-//! Such a file names buckets and objects by ids that repeat on another server and after a restore. So only a
-//! file of this server and its present timeline is read. Earlier versions have no owner, and their CRC is of
-//! the JSON alone; they are read by a server that has had no other timeline.
+//! The content refers to buckets and objects by ids, which are reused on another server and after a restore.
+//! Only a file of this server and its present timeline is therefore accepted. Earlier versions have no owner,
+//! and their CRC covers the JSON alone; they are accepted by a server that has never had another timeline.
 //!
-//! Always: what is read back is what was written, and anything else is refused. The files are replaced whole,
-//! so a crash leaves the old one or the new one.
+//! The content read equals the content written, or the file is refused. Files are replaced as a whole, so a
+//! crash leaves the old or the new one.
 
 use mlgw_common::checksum::crc32c;
 use mlgw_common::{Identity, Lineage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What a file's line begins with.
+/// Format of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// Its first word.
+    /// First word of the line.
     pub(crate) magic: &'static str,
-    /// The version that this program writes.
+    /// Version that this program writes.
     pub(crate) version: &'static str,
-    /// Earlier versions, which it reads too.
+    /// Earlier versions, which are accepted as well.
     pub(crate) without_owner: &'static [&'static str],
 }
 
-/// Why a line says nothing.
+/// Reason why a line is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadLine {
-    /// It is not what was written.
+    /// The content differs from what was written.
     #[error("the file is damaged")]
     Damaged,
-    /// A later program wrote it.
+    /// A later program wrote the file.
     #[error("the file is of version {0}, which this program does not know")]
     Version(String),
-    /// Another server wrote it, or another timeline of this one.
+    /// Another server wrote the file, or another timeline of this server.
     #[error("the file is of {0}, which is not this server on its present timeline")]
     Foreign(Identity),
-    /// An earlier program wrote it, perhaps on an earlier timeline.
+    /// An earlier program wrote the file, perhaps on an earlier timeline.
     #[error("the file has no owner, and this server has begun a new timeline since such files were written")]
     Unowned,
 }
 
 impl Kind {
-    /// The line that holds `what`, of this owner.
+    /// Serializes `what` as a line of this owner.
     pub(crate) fn line(self, owner: &Identity, what: &impl Serialize) -> Vec<u8> {
         let json = serde_json::to_string(what).unwrap_or_default();
         let text = format!("{owner} {json}");
         format!("{} {} {owner} {} {json}\n", self.magic, self.version, crc(&text)).into_bytes()
     }
 
-    /// What the first line of a file holds, and what follows it.
+    /// Parses the first line of a file. Returns its content and the bytes after the line.
     ///
     /// # Errors
-    /// It is not what this server wrote on its present timeline.
+    /// If this server did not write the file on its present timeline.
     pub(crate) fn read<'b, T: DeserializeOwned>(
         self,
         lineage: &Lineage,
@@ -78,7 +79,7 @@ impl Kind {
         Ok((what, &bytes[end + 1..]))
     }
 
-    /// What a file holds that is one line.
+    /// Parses a file that consists of one line.
     ///
     /// # Errors
     /// As [`Kind::read`].
@@ -94,7 +95,7 @@ impl Kind {
     }
 }
 
-/// The JSON of `OWNER CRC JSON`.
+/// Verifies `OWNER CRC JSON` and returns the JSON.
 fn owned<'t>(lineage: &Lineage, text: &'t str) -> Result<&'t str, BadLine> {
     let (owner, text) = text.split_once(' ').ok_or(BadLine::Damaged)?;
     let (sum, json) = text.split_once(' ').ok_or(BadLine::Damaged)?;
@@ -105,7 +106,7 @@ fn owned<'t>(lineage: &Lineage, text: &'t str) -> Result<&'t str, BadLine> {
     if owner == lineage.own { Ok(json) } else { Err(BadLine::Foreign(owner)) }
 }
 
-/// The JSON of `CRC JSON`.
+/// Verifies `CRC JSON` and returns the JSON.
 fn unowned<'t>(lineage: &Lineage, text: &'t str) -> Result<&'t str, BadLine> {
     let (sum, json) = text.split_once(' ').ok_or(BadLine::Damaged)?;
     if sum != crc(json) {
@@ -125,7 +126,7 @@ pub(crate) mod tests {
 
     const KIND: Kind = Kind { magic: "mlgw-test", version: "3", without_owner: &["2"] };
 
-    /// A server that has had no other timeline, and the same after a restore.
+    /// Returns the lineage of a server without earlier timelines, and the lineage after a restore.
     pub(crate) fn lineages() -> (Lineage, Lineage) {
         let identity =
             |number| Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(number) };
@@ -134,7 +135,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_read_is_what_was_written_and_nothing_else_is_taken() {
+    fn a_line_reads_back_as_written_and_damage_is_detected() {
         let (lineage, _) = lineages();
         let mut bytes = KIND.line(&lineage.own, &("ä\n", 7));
         bytes.extend_from_slice(b"rest\n");

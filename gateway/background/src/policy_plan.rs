@@ -1,9 +1,9 @@
-//! What another policy would do with what is stored, object by object, beside the one that runs.
+//! Dry run: compares another policy with the running one, object by object, without carrying out anything.
 //!
-//! Pure. Rules are asked as a round asks them: by what is known of each object now, at rest and from whoever
-//! reads. What a rule says of a whole dataset, checkpoint or prefix is found first ([`Plan::hear`]) and then
-//! told of all that belong to it ([`Plan::look`]). A rule that asks how objects are read and matches none is
-//! named ([`Plan::not_judged`]): what it asks may not be known yet.
+//! Pure. Rules are evaluated as in the reconciler's pass: on the facts known now about each object, at rest
+//! and from access tracking. Rules that apply to a whole dataset, checkpoint or prefix are collected first
+//! ([`Plan::hear`]) and then applied to all members ([`Plan::look`]). A rule that depends on access patterns
+//! and matches no object is reported ([`Plan::not_judged`]), because its facts may not be known yet.
 
 use crate::reconciler::groups::{InCheckpoint, Member, Retained, Spare, Wide, checkpoint_keep, pin_newest};
 use mlgw_common::Timestamp;
@@ -21,56 +21,56 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a policy begins or ceases to do by one rule.
+/// Action that a policy starts or stops by one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deed {
-    /// Whether the running policy does it and the other one would not.
+    /// True if the running policy takes the action and the other one would not.
     pub stops: bool,
-    /// Whether it is done or only said.
+    /// Stance of the rule: acts or only observes.
     pub stance: Stance,
-    /// The action.
+    /// Name and target of the action.
     pub action: String,
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
 }
 
-/// How much that would be.
+/// Objects affected by an action.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub bytes: u64,
-    /// Bytes of those that are not where the action wants them: what would move.
+    /// Bytes of the objects outside the action's target tier, which would move.
     pub moved_bytes: u64,
-    /// The first of them, with why.
+    /// First objects, each with the reason.
     pub examples: Vec<(String, String)>,
 }
 
-/// An object that is looked at, and what is known of it.
+/// An object to evaluate, and the facts known about it.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
-    /// Its bucket's id.
+    /// Id of the bucket.
     pub bucket: u64,
-    /// Whether that is a bucket of our own, not a bound one.
+    /// True for an own bucket, false for a remote-backed one.
     pub is_own: bool,
-    /// The object at rest.
+    /// Facts about the object at rest.
     pub object: &'a KnownObject,
-    /// The checkpoint that it is of.
+    /// Checkpoint that contains the object.
     pub member: Option<&'a Member>,
-    /// What checkpoints tell of it.
+    /// Facts that follow from its checkpoint.
     pub standing: Standing,
-    /// How it is read, from whoever watches that.
+    /// Facts from access tracking.
     pub access: Option<&'a dyn Facts>,
-    /// How long it was not read.
+    /// Time since the last read.
     pub idle: Duration,
-    /// How the server is.
+    /// Facts about the server.
     pub system: &'a SystemFacts,
-    /// Now.
+    /// Current time.
     pub now: Timestamp,
 }
 
-/// A policy, and what it says of more than one object.
+/// A policy, and its rules on more than one object.
 struct Side {
     program: Arc<Program>,
     done: Areas,
@@ -78,39 +78,39 @@ struct Side {
     retained: Retained,
 }
 
-/// What a policy says of one object.
+/// Verdict of a policy on one object.
 struct Said {
     stance: Stance,
     action: ActionKind,
     target: Target,
     wish: Wish,
-    /// The rank of the rule, and its id.
+    /// Rank of the rule, if it is a rule, and its id.
     rule: (Option<usize>, Arc<str>),
-    /// What it was said of, where that is more than the object.
+    /// Scope of the verdict, if that is more than the object.
     area: Option<Area>,
 }
 
-/// What would be otherwise.
+/// Comparison of two policies.
 pub struct Plan {
     running: Side,
     other: Side,
-    /// Objects that were looked at.
+    /// Objects compared.
     pub objects: u64,
-    /// Objects for which anything would be otherwise.
+    /// Objects for which anything differs.
     pub changed: u64,
-    /// What would, by rule and action: at most as many as both policies have actions.
+    /// Differences by rule and action: at most as many as both policies have actions.
     pub deeds: BTreeMap<Deed, Extent>,
-    /// The other policy's rules that matched an object.
+    /// Rules of the other policy that matched an object.
     matched: BTreeSet<Arc<str>>,
-    /// What only the other one says, and is not done in buckets of ours, or in bound ones: rule, action,
-    /// which, and of how many objects.
+    /// Actions of the other policy alone that are not supported in own buckets, or in remote-backed ones:
+    /// rule, action, true for own buckets; and the number of objects.
     idle: BTreeMap<(Arc<str>, &'static str, bool), u64>,
-    /// Whether there is a cold tier, and an upstream that takes segments.
+    /// Presence of a cold tier, and of an upstream that takes segments.
     below: (bool, bool),
 }
 
 impl Plan {
-    /// Begins to compare the running policy with another one.
+    /// Starts to compare the running policy with another one.
     #[must_use]
     pub fn new(running: Arc<Program>, other: Arc<Program>, below: (bool, bool)) -> Self {
         let side = |program| Side {
@@ -131,13 +131,13 @@ impl Plan {
         }
     }
 
-    /// The policies: the one that runs, and the other one.
+    /// Returns the running policy and the other one.
     #[must_use]
     pub fn programs(&self) -> (&Program, &Program) {
         (&self.running.program, &self.other.program)
     }
 
-    /// What either policy asks whoever watches how objects are read.
+    /// Returns the properties of access tracking that either policy depends on.
     #[must_use]
     pub fn asked(&self) -> Vec<Property> {
         let (running, other) = self.programs();
@@ -145,7 +145,7 @@ impl Plan {
         asked.into_iter().collect()
     }
 
-    /// What the other policy says in vain, in a sentence each.
+    /// Returns the actions of the other policy that have no effect, in a sentence each.
     #[must_use]
     pub fn idle(&self) -> Vec<String> {
         let sentence = |((rule, action, is_own), objects): (&(Arc<str>, &str, bool), &u64)| {
@@ -157,8 +157,8 @@ impl Plan {
         self.idle.iter().map(sentence).collect()
     }
 
-    /// The checkpoints that the running policy lets go, and those that the other one would, once all objects
-    /// were heard about.
+    /// Returns the checkpoints that each policy expires, the running one first. Valid once all objects were
+    /// collected.
     pub fn spare(&self, of: &Checkpoints) -> [Vec<Spare>; 2] {
         [&self.running, &self.other].map(|side| {
             let wide = Wide { areas: &side.done, is_over: &|_, _, _| false };
@@ -166,19 +166,19 @@ impl Plan {
         })
     }
 
-    /// Pins the newest complete checkpoints of some buckets, as either policy does without a rule.
+    /// Pins the newest complete checkpoints of some buckets, as either policy does by default.
     pub fn hear_newest(&mut self, of: &Checkpoints, is_meant: impl Fn(u64) -> bool) {
         for side in [&mut self.running, &mut self.other] {
             pin_newest(of, checkpoint_keep(&side.program), &is_meant, &mut side.done);
         }
     }
 
-    /// Finds out what rules say of what an object belongs to.
+    /// Collects the rules on the dataset, checkpoint or prefix of an object.
     pub fn hear(&mut self, of: &Subject<'_>) {
         [&mut self.running, &mut self.other].into_iter().for_each(|side| side.hear(of));
     }
 
-    /// Looks at one object.
+    /// Compares the verdicts on one object.
     pub fn look(&mut self, of: &Subject<'_>) {
         self.objects += 1;
         let (mut old, mut new) = (self.running.say(of), self.other.say(of));
@@ -211,8 +211,8 @@ impl Plan {
         self.changed += u64::from(is_other);
     }
 
-    /// Rules of the other policy that the running one does not have, that ask how objects are read and that
-    /// matched none; and what they ask.
+    /// Returns the rules of the other policy that are new or changed, depend on access patterns and matched
+    /// no object, with the properties they depend on.
     #[must_use]
     pub fn not_judged(&self) -> Vec<(String, Vec<String>)> {
         let rules = not_judged(&self.running.program, &self.other.program).into_iter();
@@ -221,7 +221,7 @@ impl Plan {
 }
 
 impl Side {
-    /// Asks with what is known of an object.
+    /// Calls `ask` with the facts about an object.
     fn with<T>(&self, of: &Subject<'_>, ask: impl FnOnce(&dyn Facts) -> T) -> T {
         let mut rest = ObjectFacts::new(&self.program, of.object, of.system, of.now);
         rest.access = of.access;
@@ -252,12 +252,13 @@ impl Side {
         }
     }
 
-    /// What is said of an object, by itself or by what it belongs to, and is not beaten by what is stronger.
+    /// Returns the verdicts on an object, on itself and on its areas, without those overridden by stronger
+    /// ones.
     fn say(&self, of: &Subject<'_>) -> Vec<Said> {
         let is_wide = |due: &Due<'_>| {
             let areas = if due.stance == Stance::Act { &self.done } else { &self.observed };
             let said = || Some((of.area(due)?, Claim::of(&self.program, due)?));
-            // Of what there was no room for it is said of the object; a prefix says whose it is itself.
+            // A pin without room remains a verdict on the object. A prefix names its scope itself.
             matches!(due.action.target, Target::Prefix(_))
                 || said().is_some_and(|(area, claim)| areas.has(&area, &claim))
         };
@@ -294,8 +295,8 @@ impl Subject<'_> {
         self.access.and_then(dataset_of)
     }
 
-    /// What an action is done to, where that is known to be more than the object. Who retains chooses among
-    /// checkpoints himself.
+    /// Returns the area that an action applies to, if that is known to be more than the object. Retention
+    /// rules select among checkpoints on their own.
     fn area(&self, due: &Due<'_>) -> Option<Area> {
         let (target, kind) = (&due.action.target, due.action.kind);
         if *target == Target::Object || kind == ActionKind::Retain || !is_at_rest(kind) {
@@ -309,7 +310,7 @@ fn due<'r, 'p>(resolved: &'r Resolved<'p>) -> impl Iterator<Item = &'r Due<'p>> 
     resolved.done.iter().chain(&resolved.observed)
 }
 
-/// What is left when the strongest have been heard.
+/// Removes verdicts that stronger ones override.
 fn unbeaten(said: Vec<Said>) -> Vec<Said> {
     let mut claims: Vec<_> = said.iter().filter_map(|one| one.claim().filter(|_| one.acts())).collect();
     claims.sort_by_key(|claim| claim.by.rank);
@@ -323,7 +324,7 @@ fn unbeaten(said: Vec<Said>) -> Vec<Said> {
     said.into_iter().filter(is_done).collect()
 }
 
-/// What is done with an object of all that is said to be done, not only observed.
+/// Resolves the acting verdicts on an object.
 fn acting(said: &[Said], idle: Duration) -> Deeds {
     let claims: Vec<_> = said.iter().filter(|one| one.acts()).filter_map(Said::claim).collect();
     Deeds::of(claims.iter(), idle, |_| false)
@@ -375,14 +376,14 @@ impl Said {
         }
     }
 
-    /// Whether the same is done in the same way, whichever rule says it.
+    /// Returns true if both have the same effect, no matter which rule demands it.
     fn is_same(&self, other: &Self) -> bool {
         (self.action, &self.target, self.stance, &self.wish)
             == (other.action, &other.target, other.stance, &other.wish)
     }
 
-    /// Whether it moves the bytes of an object now, if `deeds` are what is done with it. What is only
-    /// observed is taken as if it were the only one.
+    /// Returns true if the verdict moves the object's bytes now, given the resolved actions on the object. An
+    /// observe-only verdict is resolved as if it were the only one.
     fn moves(&self, deeds: &Deeds, of: &Subject<'_>, (has_cold, has_upstream): (bool, bool)) -> bool {
         let alone = || Deeds::of(self.claim().iter(), of.idle, |_| false).tier;
         let (tier, deed) = (of.object.tier, if self.acts() { deeds.tier.clone() } else { alone() });
@@ -402,8 +403,8 @@ impl Said {
     }
 }
 
-/// Rules of `other` that the running policy does not have and that ask how objects are read, and what they
-/// ask.
+/// Returns the rules of `other` that the running policy does not have in this form and that depend on access
+/// patterns, with the properties they depend on.
 fn not_judged(running: &Program, other: &Program) -> Vec<(String, Vec<String>)> {
     let asks = |rule: &EffectiveRule| {
         let conditions = rule.rule.conditions.iter().filter(|one| {
@@ -457,7 +458,7 @@ mod tests {
         }
     }
 
-    /// The checkpoint of a key: its folder.
+    /// Returns the checkpoint of a key: its folder.
     fn member(key: &str) -> Option<Member> {
         let (folder, _) = key.rsplit_once('/')?;
         let mut checkpoints = Checkpoints::new(Limits::default());
@@ -465,7 +466,7 @@ mod tests {
         Some(Member { bucket: 1, prefix: format!("{folder}/"), series })
     }
 
-    /// Looks at objects, after all of them were heard about, as a plan is made.
+    /// Collects all objects, then compares each one, as a dry run does.
     fn look(plan: &mut Plan, objects: &[(&str, Tier, Option<u32>)]) {
         let system = SystemFacts::default();
         for is_heard in [false, true] {
@@ -480,7 +481,7 @@ mod tests {
         }
     }
 
-    /// Rule, whether it stops, and how many objects of it there are and bytes to move.
+    /// Returns rule, action, true if it stops, number of objects, and bytes to move.
     fn told(plan: &Plan) -> Vec<(&str, &str, bool, u64, u64)> {
         let row = |(deed, of): (&'_ super::Deed, &super::Extent)| (deed.stops, of.objects, of.moved_bytes);
         let rows = plan.deeds.iter().map(|(deed, of)| {
@@ -516,7 +517,7 @@ rules:
 ";
 
     #[test]
-    fn what_begins_and_what_stops_is_counted_with_what_moves() {
+    fn started_and_stopped_actions_are_counted_with_the_bytes_that_move() {
         let mut plan = plan(OLD, NEW);
         let objects = [("1.new", Tier::Hot), ("2.new", Tier::Cold), ("3.old", Tier::Hot), ("4", Tier::Hot)];
         look(&mut plan, &objects.map(|(key, tier)| (key, tier, None)));
@@ -548,7 +549,7 @@ rules:
 ";
 
     #[test]
-    fn generations_are_known_and_nothing_moves_where_there_is_nowhere_to_go() {
+    fn generations_are_known_and_nothing_moves_without_a_lower_tier() {
         for (below, moved_bytes) in [((false, false), 0), ((true, false), 10), ((false, true), 10)] {
             let mut plan = Plan { below, ..plan("version: 1", OLD_ONES) };
             look(
@@ -566,7 +567,7 @@ rules:
     }
 
     #[test]
-    fn what_is_said_of_a_whole_is_planned_for_all_that_belong_to_it() {
+    fn rules_on_a_whole_group_apply_to_all_its_members() {
         let wide = "
 version: 1
 rules:
@@ -596,7 +597,7 @@ rules:
     }
 
     #[test]
-    fn rules_that_ask_how_objects_are_read_are_named_until_they_match() {
+    fn rules_on_access_patterns_are_reported_until_they_match() {
         let mut plan = plan(OLD, NEW);
         assert_eq!(plan.not_judged(), [("busy".to_owned(), vec!["reads".to_owned()])]);
         let (object, system) = (object("x", Tier::Hot), SystemFacts::default());

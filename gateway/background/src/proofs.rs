@@ -1,10 +1,9 @@
-//! Compares the bytes of objects with the checksums that the catalogue has of them, for the scrub.
+//! Compares the bytes of objects with the checksums in the catalogue, for the scrub.
 //!
-//! Records on the disk have checksums of their own, which show damage. What only a checksum of the object
-//! shows is a record that is whole and belongs elsewhere. Compared are full-object checksums; or composite
-//! ones, part by part; or, where there is none, the MD5 that the ETag is made of. Bytes are read from the
-//! disks, past the memory tier; objects of which a part is in an upstream are left out, as reading them costs
-//! traffic. Nothing is changed.
+//! Records on disk have checksums of their own, which reveal damage. Only a checksum of the object reveals an
+//! intact record in the wrong place. The comparison uses full-object checksums; or composite ones, part by
+//! part; or, without either, the MD5 in the ETag. Bytes are read from the disks, bypassing the memory tier.
+//! Objects with a part in an upstream are skipped, as reading them costs traffic. Nothing is changed.
 
 use md5::{Digest as _, Md5};
 use mlgw_common::hex;
@@ -27,7 +26,7 @@ pub struct StoredProofs {
 }
 
 impl StoredProofs {
-    /// Of these objects. Called within a tokio runtime.
+    /// Creates the comparison for the objects of a catalogue. Must be called within a tokio runtime.
     #[must_use]
     pub fn new(catalogue: Catalogue, tiers: Tiers) -> Self {
         Self { catalogue, tiers, runtime: Handle::current() }
@@ -59,7 +58,7 @@ impl StoredProofs {
                     }
                 }
                 Ok(None) => break,
-                // Deleted meanwhile, damaged, or in an upstream: none of it is for this comparison to judge.
+                // Deleted meanwhile, damaged, or in an upstream: outside the scope of this comparison.
                 Err(_) => return Compared::Nothing,
             }
         }
@@ -80,7 +79,7 @@ impl Proofs for StoredProofs {
     }
 }
 
-/// A digest of bytes under way.
+/// A running digest.
 enum Sum {
     Md5(Md5),
     Checksum(Box<Running>),
@@ -106,13 +105,13 @@ impl Sum {
     }
 }
 
-/// One value of the catalogue, and what the bytes give so far.
+/// An expected value of the catalogue and the running digest of the bytes.
 struct Comparison {
-    /// None: MD5, as ETags are made of.
+    /// Checksum algorithm; `None` for MD5, as in ETags.
     algorithm: Option<Algorithm>,
     expected: Vec<u8>,
     sum: Sum,
-    /// The bytes that are left of each part, for a value that is the digest of the parts' digests.
+    /// Remaining bytes of each part, if the value is a digest of the parts' digests.
     parts: VecDeque<u64>,
     of_parts: Option<Sum>,
 }
@@ -143,7 +142,7 @@ impl Comparison {
         self.sum.update(bytes);
     }
 
-    /// Takes in the digests of parts that are at their end.
+    /// Adds the digests of completed parts.
     fn end_parts(&mut self) {
         while self.parts.front() == Some(&0) {
             self.parts.pop_front();
@@ -154,7 +153,7 @@ impl Comparison {
         }
     }
 
-    /// How the bytes differ from the value, if they do.
+    /// Returns a description of the difference; `None` if the digests are equal.
     fn finish(self) -> Option<String> {
         let found = self.of_parts.unwrap_or(self.sum).finish();
         let name = self.algorithm.map_or("MD5", Algorithm::name);
@@ -165,7 +164,7 @@ impl Comparison {
     }
 }
 
-/// What the bytes of an object are to be compared with. `sizes` are those of its parts.
+/// Returns the comparisons for an object; `sizes` returns the sizes of its parts.
 fn comparisons(object: &ObjectVersion, sizes: impl Fn() -> Option<Vec<u64>>) -> Vec<Comparison> {
     if object.delete_marker || object.encryption.is_some() {
         return Vec::new();
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_of_the_bytes_is_not_compared() {
+    fn objects_without_a_usable_checksum_are_not_compared() {
         let md5 = hex::text(&md5(BYTES));
         let of = |etag: &str, part_count| ObjectVersion {
             etag: etag.to_owned(),
@@ -274,7 +273,7 @@ mod tests {
             of(&format!("{md5}-3"), 4),
             of(&md5, 2),
             ObjectVersion { delete_marker: true, ..of(&md5, 0) },
-            // Its ETag is the origin's.
+            // The ETag is the origin's.
             ObjectVersion { imported: Some(Box::new(Imported::default())), ..of(&md5, 0) },
         ] {
             assert!(comparisons(&object, || Some(SIZES.to_vec())).is_empty(), "{object:?}");

@@ -1,18 +1,20 @@
-//! What rules say of objects at rest, done: a round over all of them now and then.
+//! Reconciler: carries out what rules demand of objects at rest, in periodic passes over all of them.
 //!
-//! - `walk`: what rules say of each object, found out a page at a time;
-//! - `groups`: checkpoints of our own buckets, and which of them stay;
-//! - `found`, `segments`: what that comes to, and orders by segments;
-//! - `effects`: pins, moves and evictions carried out;
-//! - `compressing`: what is to be smaller, compressed;
-//! - `deleting`, `pointed`: checkpoints that a rule deletes, after their grace, unless a file names them;
-//! - `standing`: what others see of it.
+//! - [`walk`]: evaluation of rules on each object, a page at a time;
+//! - [`groups`]: checkpoints of own buckets, and their retention;
+//! - [`found`], [`segments`]: the actions that result, and orders by segment;
+//! - [`effects`]: pins, moves and evictions;
+//! - [`compressing`]: compression of stored objects;
+//! - [`deleting`], [`pointed`]: deletion of expired checkpoints after their grace period, unless a file
+//!   refers to them;
+//! - [`standing`]: state that other components read.
 //!
-//! A round begins when the policy changes, when a checkpoint becomes complete, and every `policy.look_every`;
-//! there is one at a time. Always: what to do is decided anew from what is stored and what the policy says
-//! now, so nothing has to be remembered and what was begun by an older policy ends with it; the orders of a
-//! round are bounded, and the rest comes in the next; a round of a policy that does not run any more ends.
-//! When power fails pins are set again by the first round, and moves go on from where segments are.
+//! A pass begins when the policy changes, when a checkpoint becomes complete, and every `policy.look_every`.
+//! At most one pass runs at a time. Each pass decides anew from the stored objects and the running policy, so
+//! decisions are not stored, and the actions of an older policy end with it. The number of orders in a pass
+//! is limited; the rest follows in the next one. A pass ends early when its policy is no longer the running
+//! one. After a power loss the first pass sets pins again, and moves continue from the present location of
+//! each segment.
 
 mod compressing;
 mod deleting;
@@ -49,42 +51,42 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use walk::Ended;
 
-/// How soon a round follows one that has left something to do.
+/// Pause before the next pass if a pass has left work.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// How many rounds follow each other so.
+/// Maximum number of passes after that short pause in a row.
 const AGAIN_MAX: u32 = 10;
-/// In every so many rounds all objects are looked at for checkpoints though none was heard of: who brings
-/// objects in by a job is not heard.
+/// Interval, in passes, at which all objects are visited for checkpoints even if the engine observed none:
+/// the engine does not observe objects imported by jobs.
 const ROUNDS_BETWEEN_LOOKS: u64 = 60;
-/// How often it is looked whether a checkpoint became complete.
+/// Interval at which the completion of checkpoints is polled.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// The parts of the server that the reconciler works with.
+/// Dependencies of the reconciler.
 #[derive(Clone)]
 pub struct ReconcilerContext {
-    /// The objects that rules are about.
+    /// Stored objects.
     pub stored: StoredObjects,
-    /// The running policy.
+    /// Running policy.
     pub policies: Arc<Policies>,
     /// Jobs, which carry out pins and promotions of copies.
     pub jobs: Arc<Jobs>,
-    /// The policy engine, which follows checkpoints as they are written.
+    /// Driver of the policy engine, which tracks checkpoints while they are written.
     pub keeper: Keeper,
-    /// The state that others see: pins, pending deletions, counts.
+    /// State that other components read: pins, pending deletions, counts.
     pub standing: Arc<Standing>,
-    /// The log of placement decisions.
+    /// Log of placement decisions.
     pub decisions: Decisions,
-    /// Compresses stored bodies.
+    /// Compressor of stored bodies.
     pub compressor: Arc<Compressor>,
-    /// The audit log, which gets a line per deletion.
+    /// Audit log, which gets a line per deletion.
     pub audit: Arc<AuditLog>,
-    /// The clock.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Capacity of the hot tier, in bytes.
     pub hot_capacity_bytes: u64,
 }
 
-/// See the module.
+/// The reconciler; see the module documentation.
 pub struct Acting {
     context: ReconcilerContext,
     objects: Arc<Objects>,
@@ -94,7 +96,7 @@ pub struct Acting {
     tasks: TaskTracker,
 }
 
-/// What a round leaves to the next.
+/// State carried from one pass to the next.
 #[derive(Default)]
 struct State {
     program: Option<Arc<Program>>,
@@ -102,22 +104,22 @@ struct State {
     own_pins: Pins,
     copy_pins: Pins,
     pinned: Pinned,
-    /// When orders were given that make small segments.
+    /// Times of recent orders that create small segments.
     loose: VecDeque<Instant>,
     rounds: u64,
-    /// Whether our own buckets were looked at for checkpoints, and there were any.
+    /// True if the last scan of own buckets found checkpoints; `None` before the first scan.
     has_checkpoints: Option<bool>,
 }
 
 impl State {
-    /// Pins that do not hold.
+    /// Returns the inactive pins.
     fn unheld(&self, now_ms: i64) -> Unheld {
         self.own_pins.unheld(now_ms).with(self.copy_pins.unheld(now_ms))
     }
 }
 
 impl Acting {
-    /// Begins to act, until [`Acting::stop`].
+    /// Starts the reconciler, until [`Acting::stop`].
     #[must_use]
     pub fn start(context: ReconcilerContext, objects: Arc<Objects>, every: Duration) -> Arc<Self> {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
@@ -127,7 +129,7 @@ impl Acting {
         acting
     }
 
-    /// Ends it, and waits for what is at work.
+    /// Stops the reconciler, and waits for the work in progress.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -142,7 +144,7 @@ impl Acting {
             let is_again = match self.round(program, &mut state).await {
                 Ok(is_again) => is_again && agains < AGAIN_MAX,
                 Err(Ended::Stopping) => return,
-                // The next round is at once: the change is waited for below.
+                // The next pass follows immediately, because the change is awaited below.
                 Err(Ended::Changed) => false,
                 Err(Ended::Failed(error)) => {
                     tracing::warn!(
@@ -175,7 +177,7 @@ impl Acting {
         }
     }
 
-    /// One round; says whether there is more to do at once.
+    /// Runs one pass. Returns true if there is more work to do immediately.
     async fn round(self: &Arc<Self>, program: Arc<Program>, state: &mut State) -> Result<bool, Ended> {
         if !state.program.as_ref().is_some_and(|known| Arc::ptr_eq(known, &program)) {
             state.areas = Arc::default();

@@ -1,6 +1,6 @@
-//! Reads stored objects for policies: their facts, their extents, and all of them in order.
+//! Read access to stored objects for policies: their facts, their extents, and scans over all of them.
 //!
-//! Nothing here writes, so a power failure changes nothing.
+//! Nothing here writes, so a power failure has no effect.
 
 use mlgw_cache::bound::Bound as RemoteBacked;
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
@@ -12,47 +12,47 @@ use mlgw_segments::hot::UPSTREAM_TIER;
 use mlgw_segments::tiers::Tiers;
 use std::ops::Bound;
 
-/// Copies that are read from their index at a time.
+/// Copies read from their index at a time.
 const COPIES_READ: usize = 1000;
 
-/// An object that a walk comes to.
+/// An object visited by a scan.
 #[derive(Clone, Copy)]
 pub struct Looked<'a> {
-    /// The bucket.
+    /// Bucket of the object.
     pub bucket: &'a Bucket,
-    /// The key.
+    /// Key of the object.
     pub key: &'a ObjectKey,
-    /// Its record; of an object of a bound bucket, as its origin described it.
+    /// Record of the object; in a remote-backed bucket, as described by its origin.
     pub object: &'a ObjectVersion,
-    /// When it was read last, of an object of which there are copies.
+    /// Time of the last read, if there are clean copies of the object.
     pub read: Option<Timestamp>,
 }
 
-/// Where a walk over all objects goes on: behind a key of a bucket.
+/// Position of a scan over all objects: behind a key of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Behind {
-    /// The bucket.
+    /// Name of the bucket.
     pub bucket: String,
-    /// None: before its first key.
+    /// Last visited key; `None` for the position before the first key.
     pub key: Option<ObjectKey>,
 }
 
-/// Where objects are: in our own buckets, and as copies of those of remote-backed ones.
+/// Stored objects: those of own buckets, and copies of objects of remote-backed buckets.
 #[derive(Clone)]
 pub struct StoredObjects {
-    /// The catalogue.
+    /// Catalogue.
     pub catalogue: Catalogue,
-    /// The tiers of our own objects.
+    /// Tiers of the objects in own buckets.
     pub tiers: Tiers,
     /// Remote-backed buckets and the copies of their objects.
     pub bound: RemoteBacked,
 }
 
 impl StoredObjects {
-    /// What is known of an object of `bucket`.
+    /// Returns the facts known about an object of `bucket`.
     ///
     /// # Errors
-    /// When the catalogue cannot be read.
+    /// If the catalogue cannot be read.
     pub fn known(
         &self,
         bucket: &Bucket,
@@ -70,14 +70,14 @@ impl StoredObjects {
             key: key.as_str().to_owned(),
             size: object.size,
             modified: (object.modified_ms > 0).then(|| object.modified()),
-            // Who is asked for a description of an object does not tell its tags.
+            // The answer to a HEAD request does not contain the tags.
             tags: are_known.then(|| pairs(&object.tags)),
             metadata: pairs(&object.metadata),
             tier,
         })
     }
 
-    /// The fastest tier that has the first bytes of one of our own objects.
+    /// Returns the fastest tier that has the first bytes of an object in an own bucket.
     fn tier_of(
         &self,
         bucket: BucketId,
@@ -99,11 +99,11 @@ impl StoredObjects {
         }))
     }
 
-    /// Tells `each` of every extent of one of our own objects, and whether it is the first of it or of a
-    /// part. Blocks.
+    /// Calls `each` with every extent of an object in an own bucket, and true if the extent is the first of
+    /// the object or of a part. Blocks.
     ///
     /// # Errors
-    /// When the catalogue cannot be read.
+    /// If the catalogue cannot be read.
     pub fn each_extent(
         &self,
         bucket: BucketId,
@@ -152,11 +152,12 @@ impl StoredObjects {
         })
     }
 
-    /// Tells `each` of at most `most` objects, bucket by bucket: our own, and of bound buckets those of which
-    /// copies are known here. Returns where it goes on, if it does. Blocks.
+    /// Calls `each` with at most `most` objects, bucket by bucket: all objects of own buckets, and those of
+    /// remote-backed buckets that have copies here. Returns the position to continue from; `None` at the end.
+    /// Blocks.
     ///
     /// # Errors
-    /// When the catalogue cannot be read.
+    /// If the catalogue cannot be read.
     pub fn each_object(
         &self,
         from: Option<&Behind>,

@@ -1,8 +1,7 @@
-//! Files of a directory that hold what the policy engine hears, `000001.mlgwtrace` and so on, each a trace by
-//! itself.
+//! Directory of numbered trace files, `000001.mlgwtrace` and so on, each a complete trace of accesses.
 //!
-//! Always: of so many files as were asked for the newest are there. When power fails, what was not on the
-//! disk is lost, and a block that is torn at the end of the last file.
+//! The directory keeps a limited number of files, the newest ones. A power loss destroys what was not on disk
+//! yet, and a torn block at the end of the last file.
 
 use mlgw_cache::policy::Piece;
 use mlgw_common::regular;
@@ -11,16 +10,16 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
-/// Pieces that wait for the disk: some 4 MiB.
+/// Pieces in the queue for the disk: some 4 MiB.
 pub(crate) const PIECES_WAITING_MAX: usize = 64;
 const EXTENSION: &str = "mlgwtrace";
 
-/// What file `number` is called.
+/// Returns the name of file `number`.
 pub(crate) fn file_name(number: u64) -> String {
     format!("{number:06}.{EXTENSION}")
 }
 
-/// The files of a directory: their numbers and lengths.
+/// Returns the numbers and lengths of the files in a directory.
 pub(crate) fn files(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -35,8 +34,8 @@ pub(crate) fn files(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
     Ok(files)
 }
 
-/// Writes pieces until there are no more, into files behind the one of the number `after`; the oldest files
-/// go when there are too many.
+/// Writes pieces until the channel closes, into files numbered from `after` + 1. Removes the oldest files
+/// when there are more than `files_max`.
 pub(crate) fn write(dir: &Path, after: u64, files_max: u64, pieces: &Receiver<Piece>) -> io::Result<()> {
     let (mut file, mut number): (Option<File>, u64) = (None, after);
     for piece in pieces {

@@ -1,9 +1,9 @@
 //! Sends dirty writes of write-back buckets to their origins.
 //!
-//! [`persist`] sends one write after the other as the queue's order permits, [`parts`] sends a multipart
-//! object, [`judge`] compares the origin's object with the write, [`orphans`] aborts uploads whose ids were
-//! never learned. Always: the record of a write is removed only after the origin has shown the write. After a
-//! power failure every write that has a record is looked up at its origin again.
+//! [`persist`] sends single writes in the order that the queue permits, [`parts`] sends multipart objects,
+//! [`judge`] compares the origin's object with the write, [`orphans`] aborts uploads whose ids were never
+//! learned. The record of a write is removed only after the origin has confirmed the write. After a power
+//! failure every write with a record is looked up at its origin again.
 
 mod doubt;
 mod judge;
@@ -22,19 +22,19 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The parts of the server that the sender works with.
+/// Dependencies of the sender.
 pub struct SenderContext {
-    /// The queues.
+    /// Queues of dirty writes.
     pub writeback: WriteBack,
-    /// The catalogue, which has the records.
+    /// Catalogue, which has the records.
     pub catalogue: Catalogue,
-    /// The tiers, which have the bytes.
+    /// Tiers, which have the bytes.
     pub tiers: Tiers,
-    /// The log of placement decisions.
+    /// Log of placement decisions.
     pub decisions: Decisions,
 }
 
-/// The sender of a node, until [`Sender::stop`].
+/// Sender of a node, running until [`Sender::stop`].
 pub struct Sender {
     inner: Arc<Inner>,
 }
@@ -50,7 +50,7 @@ struct Inner {
 }
 
 impl Sender {
-    /// Begins to send. Must be called within a tokio runtime.
+    /// Starts sending. Must be called within a tokio runtime.
     #[must_use]
     pub fn start(context: SenderContext, mut queues: NewQueues) -> Self {
         let SenderContext { writeback, catalogue, tiers, decisions } = context;
@@ -66,7 +66,7 @@ impl Sender {
         Self { inner }
     }
 
-    /// Stops sending; what is dirty stays so until the next start.
+    /// Stops sending; dirty writes remain dirty until the next start.
     pub async fn stop(&self) {
         self.inner.stop.cancel();
         self.inner.tasks.close();

@@ -1,10 +1,10 @@
-//! The aws-chunked framing: `size[;chunk-signature=…]` CR LF, that many bytes, CR LF; a chunk of
-//! size 0 and the trailers at the end.
+//! The aws-chunked framing: `size[;chunk-signature=…]` CR LF, that many bytes, CR LF; at the end a chunk of
+//! size 0 and the trailers.
 //!
-//! A pure state machine: whole pieces of input go in, slices of them come out, however the input
-//! is cut. Bytes are passed on as they come, also those of a signed chunk: its signature is checked
-//! at its end, and a body whose end was not reached is never used. So a chunk of any size takes no
-//! memory here.
+//! A pure state machine: pieces of input go in and slices of them come out, independent of where the input is
+//! split. Bytes are returned as they arrive, including those of a signed chunk: its signature is verified at
+//! its end, and a body whose end was not reached is never used. A chunk of any size is therefore not buffered
+//! here.
 
 use super::trailer::{Trailer, Trailers};
 use bytes::{Buf, Bytes};
@@ -14,13 +14,13 @@ use mlgw_wire::error::{Code, S3Error};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 
-/// Decodes one body.
+/// Decoder of one body.
 pub struct ChunkDecoder {
     input: Bytes,
     state: State,
-    /// Decoded bytes that the head declared and no chunk has announced yet.
+    /// Decoded bytes that the head declared and no chunk header has announced yet.
     unannounced: u64,
-    /// A line whose end has not come yet, then the trailers.
+    /// A line whose end has not arrived yet; after the last chunk, the trailers.
     line: Vec<u8>,
     signed: Option<Signed>,
     ready: VecDeque<Bytes>,
@@ -30,9 +30,9 @@ pub struct ChunkDecoder {
 enum State {
     /// In the line that begins a chunk.
     Line,
-    /// In a chunk, with so many bytes to come.
+    /// In a chunk; the number of bytes that are left of it.
     Data(u64),
-    /// After a chunk, with so many bytes of CR LF to come.
+    /// After a chunk; the number of bytes of CR LF that are left.
     DataEnd(usize),
     /// After the line of the last chunk.
     Trailer,
@@ -41,12 +41,12 @@ enum State {
 struct Signed {
     signer: ChunkSigner,
     trailer: bool,
-    /// Of the chunk that is coming in.
+    /// Signature of the current chunk.
     signature: Vec<u8>,
     sha256: Sha256,
 }
 
-/// The line that begins a chunk.
+/// Parsed line that begins a chunk.
 #[derive(Debug, PartialEq, Eq)]
 struct Head<'a> {
     bytes: u64,
@@ -54,14 +54,14 @@ struct Head<'a> {
 }
 
 impl ChunkDecoder {
-    /// For a body of `bytes` decoded bytes without signatures.
+    /// Returns a decoder for a body of `bytes` decoded bytes without signatures.
     #[must_use]
     pub fn unsigned(bytes: u64) -> Self {
         Self::new(bytes, None)
     }
 
-    /// For a body of `bytes` decoded bytes whose chunks, and trailers if it has `trailer`s, are
-    /// signed.
+    /// Returns a decoder for a body of `bytes` decoded bytes whose chunks are signed, and whose trailers are
+    /// signed if `trailer` is true.
     #[must_use]
     pub fn signed(bytes: u64, signer: ChunkSigner, trailer: bool) -> Self {
         Self::new(bytes, Some(Signed { signer, trailer, signature: Vec::new(), sha256: Sha256::new() }))
@@ -72,17 +72,17 @@ impl ChunkDecoder {
         Self { input: Bytes::new(), state: State::Line, unannounced, line, signed, ready }
     }
 
-    /// Takes in the next piece of the body. Call it when [`ChunkDecoder::next`] has nothing more.
+    /// Adds the next piece of the body. To be called only after [`ChunkDecoder::next`] has returned `None`.
     pub fn feed(&mut self, input: Bytes) {
         assert!(self.input.is_empty(), "a piece is taken in when the one before is used up");
         self.input = input;
     }
 
-    /// The next decoded bytes, or nothing until more is fed.
+    /// Returns the next decoded bytes, or `None` if more input is needed.
     ///
     /// # Errors
-    /// `IncompleteBody` for wrong framing or lengths, `SignatureDoesNotMatch`. What came out before is
-    /// then worth nothing.
+    /// `IncompleteBody` for wrong framing or lengths, `SignatureDoesNotMatch`. Bytes returned before are
+    /// invalid then.
     #[expect(clippy::should_implement_trait, reason = "more may be fed after nothing came out")]
     pub fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
         loop {
@@ -101,10 +101,10 @@ impl ChunkDecoder {
         }
     }
 
-    /// Ends the body and returns its trailers, their signature checked.
+    /// Ends the body and returns its trailers, after verifying their signature.
     ///
     /// # Errors
-    /// When the framing is not at its end, or the trailers are not well-formed or not signed.
+    /// Returns an error if the framing is not at its end, or if the trailers are malformed or wrongly signed.
     pub fn end(&mut self) -> Result<Vec<Trailer>, S3Error> {
         assert!(self.input.is_empty() && self.ready.is_empty(), "a body ends when all of it was read");
         if self.state != State::Trailer {
@@ -117,7 +117,7 @@ impl ChunkDecoder {
                 let sha256 = Sha256::digest(trailers.signed_text()).into();
                 signed.signer.verify_trailer(&sha256, signature.as_bytes())?;
             }
-            // Trailers of a signed body are signed, and only they are.
+            // Trailers must be signed in a signed body, and only there.
             (Some(_), None) if !trailers.lines.is_empty() => return Err(malformed()),
             (_, Some(_)) => return Err(malformed()),
             (_, None) => {}
@@ -138,7 +138,7 @@ impl ChunkDecoder {
         }
         let line = std::mem::take(&mut self.line);
         self.begin_chunk(&Head::parse(&line)?)?;
-        // The line's memory serves for the next one.
+        // Keeps the line's allocation for the next line.
         self.line = line;
         self.line.clear();
         Ok(())
@@ -178,7 +178,7 @@ impl ChunkDecoder {
         self.end_chunk()
     }
 
-    /// Checks a signed chunk.
+    /// Verifies the signature of a chunk, if the body is signed.
     fn end_chunk(&mut self) -> Result<(), S3Error> {
         let Some(signed) = &mut self.signed else { return Ok(()) };
         let sha256 = signed.sha256.finalize_reset().into();
@@ -205,8 +205,8 @@ impl ChunkDecoder {
 }
 
 impl<'a> Head<'a> {
-    /// Reads a line with its CR LF: a size in hexadecimal and extensions, of which only the
-    /// signature means anything.
+    /// Parses a line with its CR LF: a size in hexadecimal, and extensions. All extensions except the
+    /// signature are ignored.
     fn parse(line: &'a [u8]) -> Result<Self, S3Error> {
         let line = line.strip_suffix(b"\r\n").ok_or_else(incomplete)?;
         let mut parts = line.split(|b| *b == b';');
@@ -238,7 +238,7 @@ mod tests {
     use mlgw_wire::error::{Code, S3Error};
     use proptest::prelude::*;
 
-    /// Decodes an unsigned body that comes in the given pieces.
+    /// Decodes an unsigned body that arrives in the given pieces.
     fn decode<'a>(
         bytes: u64,
         pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -309,7 +309,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_a_body_is_cut_it_is_the_same_body(
+        fn a_body_decodes_the_same_for_every_split(
             chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
         ) {
@@ -329,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(
+        fn arbitrary_bytes_cause_no_panic(
             bytes in 0u64..100,
             pieces in prop::collection::vec(
                 prop_oneof![

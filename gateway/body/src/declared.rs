@@ -1,4 +1,4 @@
-//! What a head says that the body's checksums are, and the answers when they are not.
+//! Checksums that a head declares for its body, and the errors if they do not match.
 
 use super::trailer::Trailer;
 use base64::Engine;
@@ -13,27 +13,27 @@ const PREFIX: &str = "x-amz-checksum-";
 /// A checksum that a client computed.
 pub(super) type Expected = (Algorithm, Vec<u8>);
 
-/// What the headers declare.
+/// Checksums in the headers of a request.
 #[derive(Debug, Default)]
 pub(super) struct Declared {
     pub(super) md5: Option<[u8; 16]>,
-    /// From a header.
+    /// Checksum in a header.
     pub(super) checksum: Option<Expected>,
-    /// To come as a trailer.
+    /// Algorithm of a checksum that follows as a trailer.
     promised: Option<Algorithm>,
 }
 
-/// The checksum algorithm that a request declares for its body, in a header or as a trailer.
+/// Returns the checksum algorithm that a request declares for its body, in a header or as a trailer.
 ///
 /// # Errors
-/// When the headers contradict each other or name what S3 does not know.
+/// Returns an error if the headers contradict each other or name an algorithm unknown to S3.
 pub fn declared_algorithm(headers: &HeaderMap) -> Result<Option<Algorithm>, S3Error> {
     Declared::checksums(headers).map(|declared| declared.algorithm())
 }
 
 impl Declared {
-    /// Reads the headers; `checksums` says whether the checksum headers are about this body, and
-    /// `chunked` whether it can have trailers.
+    /// Parses the headers. `checksums` is true if the checksum headers describe this body, `chunked` if the
+    /// body can have trailers.
     pub(super) fn of(headers: &HeaderMap, checksums: bool, chunked: bool) -> Result<Self, S3Error> {
         let mut declared = if checksums { Self::checksums(headers)? } else { Self::default() };
         if declared.promised.is_some() && !chunked {
@@ -54,7 +54,7 @@ impl Declared {
         Ok(declared)
     }
 
-    /// The algorithm declared, wherever its value is.
+    /// Returns the declared algorithm, of a header or a trailer.
     pub(super) fn algorithm(&self) -> Option<Algorithm> {
         self.promised.or(self.checksum.as_ref().map(|(algorithm, _)| *algorithm))
     }
@@ -72,7 +72,7 @@ impl Declared {
         }
     }
 
-    /// The checksum in the trailers, which must be the one that was promised.
+    /// Returns the checksum in the trailers, which must be the declared one.
     pub(super) fn trailer(&self, trailers: &[Trailer]) -> Result<Option<Expected>, S3Error> {
         let malformed = || S3Error::new(Code::MalformedTrailerError);
         match (self.promised, trailers) {

@@ -1,11 +1,10 @@
-//! `Content-Encoding` as it is stored: the codings of the object, without those of the transfer. It is
-//! stored as it was sent.
+//! `Content-Encoding` as stored: the codings of the object, without those of the transfer, otherwise as sent.
 
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue};
 
-/// The content encoding to store with an object: the header without `aws-chunked`, which only
-/// describes the transfer and would make readers decode what is not encoded.
+/// Returns the content encoding to store with an object: the header without `aws-chunked`, which describes
+/// only the transfer and would make readers decode bytes that are not encoded.
 #[must_use]
 pub fn stored_content_encoding(headers: &HeaderMap) -> Option<Vec<u8>> {
     let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);

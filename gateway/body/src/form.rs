@@ -1,7 +1,7 @@
-//! The form of a PostObject: its fields, and then its file as a stream.
+//! Form of a PostObject request: its fields, and then its file as a stream.
 //!
-//! Who sent a form is known only from its fields, so what comes before the file is bounded whatever
-//! it is: fields, their names, and all that a parser may take for the begin of one.
+//! The sender is known only from the fields, so all input before the file is bounded: fields, their names,
+//! and any bytes that the parser may buffer as the beginning of a field.
 
 use bytes::Bytes;
 use futures_util::stream::{Stream, poll_fn};
@@ -19,23 +19,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Poll, ready};
 
-/// Most fields of a form before its file.
+/// Maximum number of fields before the file.
 const FIELDS_MAX: usize = 100;
-/// What may come before the file begins: the fields, as much again for what separates them, and the
-/// piece that the file begins in.
+/// Maximum bytes before the file begins: the fields, the same again for separators, and the piece of the body
+/// in which the file begins.
 const BYTES_BEFORE_FILE_MAX: usize = 2 * POST_FORM_BYTES_MAX + BLOCK_BYTES as usize;
 
-/// How often the parser may look for more than that: some times for each field that it already has.
+/// Maximum number of polls by the parser beyond that size: a few for each field that it has already buffered.
 const LOOKS_MAX: usize = 10 * FIELDS_MAX;
 
-/// Stands for the name of the file in the key.
+/// Placeholder in the key for the name of the file.
 const FILE_NAME: &str = "${filename}";
 
-/// A form being read.
+/// A form that is being read.
 pub struct Form {
     parts: Multipart<'static>,
     fields: Vec<(String, String)>,
-    /// The file has begun: what comes now is its own.
+    /// True once the file has begun: further bytes belong to the file.
     file_begun: Arc<AtomicBool>,
 }
 
@@ -43,10 +43,10 @@ pub struct Form {
 pub struct FormFile(Field<'static>);
 
 impl Form {
-    /// A form with this head, whose bytes are `body`.
+    /// Starts to read a form with this head and the bytes `body`.
     ///
     /// # Errors
-    /// `PreconditionFailed` when the head does not announce a form.
+    /// `PreconditionFailed` if the head does not announce a form.
     pub fn open<B>(head: &Parts, body: B) -> Result<Self, S3Error>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -66,7 +66,7 @@ impl Form {
         Ok(Self { parts, fields: Vec::new(), file_begun })
     }
 
-    /// Reads the fields up to the file, and puts its name where the key asks for it.
+    /// Reads the fields up to the file, and replaces the placeholder in the key with the file's name.
     ///
     /// # Errors
     /// `MalformedPOSTRequest`, `MaxPostPreDataLengthExceeded`, `InvalidArgument` without a file.
@@ -90,10 +90,10 @@ impl Form {
         Err(S3Error::invalid_argument(why, "file", "0"))
     }
 
-    /// The fields that were read.
+    /// Returns the fields that were read.
     ///
     /// # Errors
-    /// Those of [`post::Fields::new`].
+    /// Same as [`post::Fields::new`].
     pub fn fields(&self) -> Result<post::Fields<'_>, S3Error> {
         post::Fields::new(&self.fields)
     }
@@ -113,7 +113,7 @@ impl Form {
         Ok(())
     }
 
-    /// The fields as the headers of a PUT.
+    /// Returns the fields as the headers of a PUT.
     #[must_use]
     pub fn as_head(&self) -> Parts {
         let mut head = http::Request::new(()).into_parts().0;
@@ -125,7 +125,7 @@ impl Form {
                 continue;
             }
             let name = if lower == "acl" { "x-amz-acl" } else { &lower };
-            // A field that cannot be a header is one for the page's own use.
+            // A field that is not a valid header name is for the page's own use.
             if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
                 head.headers.insert(name, sent_value(value));
             }
@@ -135,7 +135,7 @@ impl Form {
 }
 
 impl FormFile {
-    /// The file's bytes.
+    /// Returns the file's bytes as a stream.
     pub fn frames(self) -> impl Stream<Item = Result<Frame<Bytes>, S3Error>> + Send + 'static {
         self.0.into_stream().map_ok(Frame::data).map_err(|error| match error {
             multer::Error::StreamReadFailed(cause) => broken_off(cause),
@@ -144,8 +144,8 @@ impl FormFile {
     }
 }
 
-/// The pieces of a body, at most one for each time the stream is looked at: the form's parser
-/// takes all that is ready, which would be unbounded otherwise.
+/// Returns the pieces of a body, at most one for every second poll: the form's parser takes all pieces that
+/// are ready, which would be unbounded otherwise.
 fn one_by_one<B>(mut body: B) -> impl Stream<Item = Result<Bytes, S3Error>> + Send + 'static
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -160,7 +160,7 @@ where
         }
         let frame = Pin::new(&mut body).poll_frame(cx);
         if frame.is_pending() {
-            // Nothing came, so there is nothing to rest from.
+            // No piece arrived, so the next poll need not be skipped.
             rested = true;
         }
         frame.map_err(S3Error::from)
@@ -168,9 +168,9 @@ where
     frames.filter_map(async |frame| frame.map(|frame| frame.into_data().ok()).transpose())
 }
 
-/// `pieces`, so many bytes of them until the file has begun. The form's parser takes a piece whenever it
-/// looks, also while it has whole fields to give out; so who has taken enough is left to work through it
-/// before it is too much.
+/// Limits the bytes of `pieces` until the file has begun. The form's parser takes a piece at every poll, even
+/// if it has buffered whole fields. Beyond the limit it therefore gets no further pieces for a number of
+/// polls, so that it can return the buffered fields, before the form is refused.
 fn bounded(
     pieces: impl Stream<Item = Result<Bytes, S3Error>> + Send + 'static,
     file_begun: Arc<AtomicBool>,
@@ -220,7 +220,7 @@ mod tests {
     use mlgw_wire::error::{Code, S3Error};
     use std::convert::Infallible;
 
-    /// The fields and the file of a form that comes in pieces of `piece` bytes.
+    /// Reads the fields and the file of a form that arrives in pieces of `piece` bytes.
     async fn read(text: &str, piece: usize) -> Result<(Form, Vec<u8>), S3Error> {
         let (head, ()) = http::Request::post("/b")
             .header("content-type", "multipart/form-data; boundary=x")
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_file_is_no_large_form() {
+    async fn the_size_of_the_file_is_not_limited_by_the_form() {
         let large = "7".repeat(10 * BYTES_BEFORE_FILE_MAX);
         for (fields, piece) in
             [(1, 1000), (8, BLOCK_BYTES as usize), (100, BLOCK_BYTES as usize), (8, usize::MAX)]
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_before_the_file_is_bounded_also_where_no_field_ever_begins() {
+    async fn input_before_the_file_is_bounded_even_without_a_field() {
         let long = "x".repeat(2 * BYTES_BEFORE_FILE_MAX);
         for text in [
             format!("--x\r\ncontent-disposition: form-data; name=\"{long}"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_name_of_a_file_does_not_blow_up_the_key() {
+    async fn a_long_file_name_in_the_key_is_refused() {
         let text = field("key", &"${filename}".repeat(1000)) + &file(&"n".repeat(2000), "");
         assert_eq!(read(&text, 1000).await.err().map(|error| error.code()), Some(Code::KeyTooLongError));
     }

@@ -1,20 +1,20 @@
-//! Everything that is computed over a body, in one pass and each thing once.
+//! Hashes of a body, computed in a single pass and each of them once.
 
 use md5::Md5;
 use mlgw_formats::checksum::{Algorithm, Running};
 use sha2::{Digest, Sha256};
 
-/// The hashes in the course of their computation.
+/// Hashes that are being computed.
 #[derive(Default)]
 pub(super) struct Hashes {
     md5: Option<Md5>,
-    /// Both the signed payload hash and the SHA256 checksum.
+    /// Serves both as the signed payload hash and as the SHA256 checksum.
     sha256: Option<Sha256>,
     sha256_is_checksum: bool,
     checksums: Vec<Running>,
 }
 
-/// The hashes of a whole body.
+/// Hashes of a whole body.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) md5: Option<[u8; 16]>,

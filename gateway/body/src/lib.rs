@@ -1,14 +1,14 @@
-//! The body of a request: decoded, counted and held to everything its head promised.
+//! Decoding and verification of request bodies against the promises of their heads.
 //!
-//! What comes out of [`Body::next`] are the object's bytes as the client meant them, whatever
-//! framing they travelled in, without copies where the framing allows it. They are hashed once,
-//! on their way through, but for the MD5 of a small or a long body: that is left to who stores it, and
-//! settled with [`BodyMd5::settle`]. The end of the body is reported only after its length, signatures and
-//! checksums turned out right, so **whoever commits only after `None` never stores a body that
-//! its client would not recognise**. Until then bytes may be kept, but nothing may point to them.
+//! [`Body::next`] returns the bytes of the object, decoded from any framing, without copies where the framing
+//! allows it. They are hashed once, as they pass; only the MD5 of a small or a long body is left to the code
+//! that stores it and is verified with [`BodyMd5::settle`]. The end of the body is reported only after its
+//! length, signatures and checksums have been verified. Invariant: **code that commits only after `None`
+//! never stores a body other than the one that the client sent**. Until then bytes may be stored, but no
+//! record may refer to them.
 //!
-//! Nothing is trusted before it is counted: lengths are held to their limits from the head alone,
-//! framing lines and held chunks have limits of their own.
+//! No input is trusted before it is counted: lengths are checked against their limits by the head alone, and
+//! framing lines and buffered data have limits of their own.
 
 pub mod chunked;
 mod declared;
@@ -37,36 +37,36 @@ use std::future::poll_fn;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 
-/// Lengths of bodies of which the MD5 is computed while they are read: it is too long to be done at one go at
-/// the end, and there are no further chunks with which others could go. That of all others may be computed
-/// apart.
+/// Lengths of bodies whose MD5 is computed while they are read. Such a body is too long to be hashed in one
+/// step at its end, and it is a single chunk, so there are no further chunks to hash in a batch with others.
+/// The MD5 of all other bodies may be computed separately.
 const MD5_IN_PASSING: RangeInclusive<u64> = SMALL_BODY_BYTES as u64 + 1..=CHUNK_BYTES_MAX;
 
-/// What an operation asks of a body.
+/// Requirements of an operation on its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// The most bytes, decoded.
+    /// Maximum decoded bytes.
     pub bytes_max: u64,
-    /// The answer to more.
+    /// Error for a longer body.
     pub too_large: Code,
-    /// Whether the head must state the length of the body, over HTTP/1. A truncated document is not
-    /// well-formed, but a truncated object would be stored as another object.
+    /// True if the head must state the length of the body, over HTTP/1. A truncated document is not
+    /// well-formed, but a truncated object would be stored as a different object.
     pub length_required: bool,
-    /// Whether the MD5 is wanted (it is the ETag of an object or part).
+    /// True if the MD5 is required (as the ETag of an object or part).
     pub md5: bool,
-    /// Whether the MD5 may be computed apart, by who stores the body.
+    /// True if the MD5 may be computed separately, by the code that stores the body.
     pub md5_apart: bool,
-    /// Whether `x-amz-checksum-*` headers describe this body. Those of CompleteMultipartUpload
-    /// describe the object.
+    /// True if `x-amz-checksum-*` headers describe this body. Those of CompleteMultipartUpload describe the
+    /// object.
     pub checksum_headers: bool,
-    /// A checksum that is wanted whatever the client declares.
+    /// A checksum that is computed in addition to the client's.
     pub also: Option<Algorithm>,
-    /// The checksum that is computed where the client declares none.
+    /// Checksum that is computed if the client declares none.
     pub otherwise: Option<Algorithm>,
 }
 
 impl Terms {
-    /// The bytes of an object or part.
+    /// Returns the terms for the bytes of an object or part.
     #[must_use]
     pub const fn object(also: Option<Algorithm>) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Terms {
         }
     }
 
-    /// An XML document (or a form) of at most so many bytes.
+    /// Returns the terms for an XML document (or a form) of at most `bytes_max` bytes.
     #[must_use]
     pub const fn document(bytes_max: u64) -> Self {
         Self {
@@ -97,51 +97,51 @@ impl Terms {
     }
 }
 
-/// What a whole body turned out to be.
+/// Length and hashes of a whole, verified body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
-    /// Its length in bytes, decoded.
+    /// Length of the body in decoded bytes.
     pub bytes: u64,
-    /// Its MD5, as far as the terms or the client asked for it.
+    /// MD5 of the body, if the terms or the client required it.
     pub md5: BodyMd5,
-    /// Its checksums: the one that the client declared and those that the terms require.
+    /// Checksums of the body: the one that the client declared and those that the terms require.
     pub checksums: Vec<(Algorithm, Vec<u8>)>,
-    /// The algorithm that the client declared, in a header or as a trailer.
+    /// Algorithm that the client declared, in a header or as a trailer.
     pub declared: Option<Algorithm>,
 }
 
 impl Digests {
-    /// The body's checksum by `algorithm`, when it was computed.
+    /// Returns the body's checksum by `algorithm`, if it was computed.
     #[must_use]
     pub fn checksum(&self, algorithm: Algorithm) -> Option<&[u8]> {
         self.checksums.iter().find(|(a, _)| *a == algorithm).map(|(_, value)| value.as_slice())
     }
 }
 
-/// The MD5 of a body, and who computes it.
+/// MD5 of a body, with the place of its computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BodyMd5 {
-    /// Nobody: it was not asked for.
+    /// Not required and not computed.
     #[default]
     Spared,
-    /// This one was computed while the body was read, and is the one that the client declared if it did.
+    /// Computed while the body was read, and equal to the client's value if there is one.
     InPassing([u8; 16]),
-    /// Who stores the body. It has yet to be what the client declared.
+    /// To be computed by the code that stores the body, and to be compared with the client's value.
     Apart {
-        /// What the client declared.
+        /// MD5 in the client's `Content-MD5` header.
         declared: Option<[u8; 16]>,
     },
 }
 
 impl BodyMd5 {
-    /// The MD5, given what was computed apart, if that was asked for. Before this succeeds nothing may point
-    /// to the body.
+    /// Verifies the separately computed MD5, if one is required, and returns the MD5. No record may refer to
+    /// the body before this succeeds.
     ///
     /// # Errors
-    /// `BadDigest`.
+    /// `BadDigest` if the MD5 differs from the client's value.
     ///
     /// # Panics
-    /// When the MD5 was to be computed apart and was not.
+    /// Panics if the MD5 was to be computed separately and is `None`.
     pub fn settle(self, apart: Option<[u8; 16]>) -> Result<Option<[u8; 16]>, S3Error> {
         match self {
             Self::Spared => Ok(None),
@@ -155,11 +155,11 @@ impl BodyMd5 {
     }
 }
 
-/// A request's body on its way in.
+/// Body of an incoming request.
 pub struct Body<B> {
     incoming: B,
     framing: Framing,
-    /// The length that the head declares.
+    /// Length that the head declares.
     length: Option<u64>,
     bytes: u64,
     terms: Terms,
@@ -167,7 +167,7 @@ pub struct Body<B> {
     declared: Declared,
     md5_apart: bool,
     hashes: Hashes,
-    /// Set once everything was found right.
+    /// Set once the whole body has been verified.
     digests: Option<Digests>,
 }
 
@@ -181,10 +181,10 @@ where
     B: http_body::Body<Data = Bytes> + Unpin,
     S3Error: From<B::Error>,
 {
-    /// A body that will be held to what its head and its signature promise.
+    /// Starts a body that is verified against its head and its signature.
     ///
     /// # Errors
-    /// When the head contradicts itself or promises more than `terms` allow.
+    /// Returns an error if the head contradicts itself or declares more than `terms` allow.
     pub fn new(incoming: B, head: &Parts, payload: Payload, terms: Terms) -> Result<Self, S3Error> {
         let headers = &head.headers;
         if terms.length_required && !is_framed(head) {
@@ -196,7 +196,7 @@ where
         let declared = Declared::of(headers, terms.checksum_headers, chunked)?;
         let length = if chunked { Some(decoded_length(headers)?) } else { plain_length(headers, &incoming) };
         match length {
-            // An HTTP/2 body ends with its stream, so it is whole without a length.
+            // An HTTP/2 body ends with its stream, so it is complete without a length.
             None if terms.length_required && head.version < Version::HTTP_2 => {
                 return Err(S3Error::new(Code::MissingContentLength));
             }
@@ -222,29 +222,29 @@ where
         Ok(Self { incoming, framing, length, bytes, terms, sha256, declared, md5_apart, hashes, digests })
     }
 
-    /// Whether who stores this body has to compute its MD5, for [`BodyMd5::settle`].
+    /// True if the code that stores this body must compute its MD5, for [`BodyMd5::settle`].
     #[must_use]
     pub fn wants_md5_apart(&self) -> bool {
         self.md5_apart
     }
 
-    /// The length in bytes that the head declares, decoded.
+    /// Returns the length in decoded bytes that the head declares.
     #[must_use]
     pub fn decoded_length(&self) -> Option<u64> {
         self.length
     }
 
-    /// The algorithm of the checksum that the client declared, in a header or as a trailer.
+    /// Returns the algorithm of the checksum that the client declared, in a header or as a trailer.
     #[must_use]
     pub fn declared_algorithm(&self) -> Option<Algorithm> {
         self.declared.algorithm()
     }
 
-    /// The next decoded bytes, never empty; nothing after the last, once everything is verified.
-    /// May be dropped and called again without losing bytes.
+    /// Returns the next decoded bytes, never empty, or `None` after the last once the whole body has been
+    /// verified. The future may be dropped and the call repeated without losing bytes.
     ///
     /// # Errors
-    /// AWS's code for what was wrong. Nothing of the body may then be used.
+    /// AWS's code for the defect. No byte of the body may be used then.
     pub async fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
         loop {
             if self.digests.is_some() {
@@ -257,7 +257,7 @@ where
             }
             match poll_fn(|cx| Pin::new(&mut self.incoming).poll_frame(cx)).await {
                 Some(Ok(frame)) => {
-                    // HTTP trailers say nothing to S3: its own are within the body.
+                    // HTTP trailers are ignored: S3's trailers are within the body.
                     let Ok(data) = frame.into_data() else { continue };
                     if let Framing::Chunked(decoder) = &mut self.framing {
                         decoder.feed(data);
@@ -271,10 +271,10 @@ where
         }
     }
 
-    /// What the body turned out to be. Call it after [`Body::next`] has returned nothing.
+    /// Returns length and hashes of the body. To be called after [`Body::next`] has returned `None`.
     ///
     /// # Panics
-    /// When the body is not at its end: its bytes are not yet known to be right.
+    /// Panics if the end of the body was not reached, because the body is not verified before.
     #[must_use]
     pub fn finish(self) -> Digests {
         let Some(digests) = self.digests else { panic!("a body is finished only at its end") };
@@ -293,7 +293,7 @@ where
         Ok(data)
     }
 
-    /// Checks at the end of the bytes everything that can only be checked there.
+    /// Verifies at the end of the body what can only be verified there.
     fn verify(&mut self) -> Result<Digests, S3Error> {
         let trailers = match &mut self.framing {
             Framing::Identity => Vec::new(),
@@ -321,13 +321,13 @@ where
     }
 }
 
-/// A whole small body. Its length is bounded by the terms it was made with.
+/// Reads a whole small body. Its length is bounded by its terms.
 ///
 /// # Errors
-/// As [`Body::next`].
+/// Same as [`Body::next`].
 ///
 /// # Panics
-/// When its MD5 is to be computed apart.
+/// Panics if its MD5 is to be computed separately.
 pub async fn read_all<B>(mut body: Body<B>) -> Result<Bytes, S3Error>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -344,15 +344,15 @@ where
     Ok(all.freeze())
 }
 
-/// The length of the object inside an aws-chunked body, which AWS asks for under the name of the
-/// header that it replaces.
+/// Returns the length of the object in an aws-chunked body. The error is the one for the header that it
+/// replaces.
 fn decoded_length(headers: &HeaderMap) -> Result<u64, S3Error> {
     let value = headers.get("x-amz-decoded-content-length").and_then(|value| value.to_str().ok());
     value.and_then(number).ok_or_else(|| S3Error::new(Code::MissingContentLength))
 }
 
-/// Whether the end of the body is certain. Without `Content-Length` and `Transfer-Encoding` an HTTP/1 body is
-/// empty, although a client may just have forgotten the length.
+/// True if the end of the body is well-defined. Without `Content-Length` and `Transfer-Encoding` an HTTP/1
+/// body is empty, although the client may only have omitted the length.
 fn is_framed(head: &Parts) -> bool {
     head.version >= Version::HTTP_2
         || head.headers.contains_key(CONTENT_LENGTH)
@@ -364,7 +364,7 @@ fn plain_length<B: http_body::Body>(headers: &HeaderMap, incoming: &B) -> Option
     declared.or_else(|| incoming.size_hint().exact())
 }
 
-/// A decimal number without a sign.
+/// Parses a decimal number without a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

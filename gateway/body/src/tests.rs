@@ -1,4 +1,4 @@
-//! Whole bodies: what arrives is what was sent, or the code of AWS.
+//! Tests of whole bodies: the decoded bytes are those that were sent, or the error has AWS's code.
 
 mod chunked;
 mod plain;
@@ -19,12 +19,12 @@ use mlgw_wire::query::Query;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// The head of a PUT with these headers.
+/// Returns the head of a PUT with these headers.
 fn head(headers: &[(&str, &str)]) -> Parts {
     mlgw_testing::signer::head("PUT", "/b/k", headers)
 }
 
-/// The one key of the tests.
+/// Key source with the only key of the tests.
 struct OneKey;
 
 impl KeySource for OneKey {
@@ -34,13 +34,13 @@ impl KeySource for OneKey {
     }
 }
 
-/// Verifies the signature of a head, at the time when it was signed.
+/// Verifies the signature of a head at the time when it was signed.
 fn verify(head: &Parts) -> Result<Authenticated, S3Error> {
     let query = Query::parse(head.uri.query().unwrap_or_default());
     authenticate(head, &query, &OneKey, NOW, &AuthRules::new("s3"))
 }
 
-/// Reads a body that comes in pieces, to its end.
+/// Reads a body that arrives in pieces, to its end.
 async fn read(
     pieces: &[&[u8]],
     head: &Parts,

@@ -1,11 +1,11 @@
-//! The lines after the last chunk of an aws-chunked body.
+//! Trailers: the lines after the last chunk of an aws-chunked body.
 
 use mlgw_wire::error::{Code, S3Error};
 
-/// The name of the line that signs the others.
+/// Name of the trailer that signs the others.
 const SIGNATURE: &str = "x-amz-trailer-signature";
 
-/// One trailer: name in lower case, value trimmed.
+/// A trailer; the name is in lower case, the value trimmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trailer {
     /// The name.
@@ -14,7 +14,7 @@ pub struct Trailer {
     pub value: String,
 }
 
-/// All of them, and the signature over them.
+/// All trailers of a body, with their signature.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Trailers {
     pub(super) lines: Vec<Trailer>,
@@ -22,8 +22,8 @@ pub(super) struct Trailers {
 }
 
 impl Trailers {
-    /// Reads everything that follows the line of the last chunk. SDKs end these lines with CR LF,
-    /// minio-go with LF and a blank line in between; the section ends with a blank line.
+    /// Parses all bytes after the line of the last chunk. SDKs end trailers with CR LF; minio-go ends them
+    /// with LF and inserts a blank line. The section ends with a blank line.
     pub(super) fn parse(section: &[u8]) -> Result<Self, S3Error> {
         let malformed = || S3Error::new(Code::MalformedTrailerError);
         let incomplete = || S3Error::new(Code::IncompleteBody);
@@ -50,7 +50,7 @@ impl Trailers {
         if ended { Ok(trailers) } else { Err(incomplete()) }
     }
 
-    /// The text whose hash is signed.
+    /// Returns the text whose hash is signed.
     pub(super) fn signed_text(&self) -> String {
         self.lines.iter().map(|line| format!("{}:{}\n", line.name, line.value)).collect()
     }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trailer_is_refused() {
+    fn malformed_trailers_are_refused() {
         for section in ["a\r\n\r\n", ":b\r\n\r\n", "x-amz-trailer-signature:a\r\nb:c\r\n\r\n"] {
             let error = Trailers::parse(section.as_bytes()).unwrap_err();
             assert_eq!(error.code(), Code::MalformedTrailerError, "{section:?}");

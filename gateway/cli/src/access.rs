@@ -1,4 +1,4 @@
-//! `mlgw access key …`
+//! The command `mlgw access key …`.
 
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
@@ -18,71 +18,71 @@ pub enum AccessCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// All keys.
+    /// List all keys.
     List,
-    /// One key.
+    /// Show a key.
     Show {
-        /// Its access key id.
+        /// Access key id.
         access_key: String,
     },
-    /// A new key; its secret is shown once.
+    /// Create a key. Its secret is shown once.
     Create(CreateArgs),
-    /// Change a key; what is not given stays.
+    /// Change a key. Omitted properties are kept.
     Update(UpdateArgs),
     /// Delete a key.
     Delete {
-        /// Its access key id.
+        /// Access key id.
         access_key: String,
     },
 }
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// What it may do.
+    /// Permitted operations.
     #[arg(long, value_enum, default_value_t = RoleArg::Read)]
     role: RoleArg,
-    /// Narrow it to buckets that match this glob; may be given several times.
+    /// Restrict it to buckets that match this glob; may be repeated.
     #[arg(long = "bucket", value_name = "GLOB")]
     buckets: Vec<String>,
-    /// Narrow it to keys that begin with a match of this glob; may be given several times.
+    /// Restrict it to keys with a prefix that matches this glob; may be repeated.
     #[arg(long = "prefix", value_name = "GLOB")]
     prefixes: Vec<String>,
-    /// What it is for.
+    /// Description of its purpose.
     #[arg(long, default_value = "")]
     description: String,
     #[command(flatten)]
     quota: QuotaArgs,
-    /// Its access key id; made when not given.
+    /// Access key id. Default: generated.
     #[arg(long, value_name = "ID")]
     access_key: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
-    /// Its access key id.
+    /// Access key id.
     access_key: String,
-    /// What it may do.
+    /// Permitted operations.
     #[arg(long, value_enum)]
     role: Option<RoleArg>,
-    /// Narrow it to buckets that match this glob; may be given several times.
+    /// Restrict it to buckets that match this glob; may be repeated.
     #[arg(long = "bucket", value_name = "GLOB", conflicts_with = "all_buckets")]
     buckets: Option<Vec<String>>,
-    /// Narrow it to no buckets any more.
+    /// Remove the restriction to buckets.
     #[arg(long)]
     all_buckets: bool,
-    /// Narrow it to keys that begin with a match of this glob; may be given several times.
+    /// Restrict it to keys with a prefix that matches this glob; may be repeated.
     #[arg(long = "prefix", value_name = "GLOB", conflicts_with = "all_prefixes")]
     prefixes: Option<Vec<String>>,
-    /// Narrow it to no prefixes any more.
+    /// Remove the restriction to prefixes.
     #[arg(long)]
     all_prefixes: bool,
-    /// What it is for.
+    /// Description of its purpose.
     #[arg(long)]
     description: Option<String>,
-    /// Refuse it from now on.
+    /// Disable it.
     #[arg(long, conflicts_with = "enable")]
     disable: bool,
-    /// Take it again.
+    /// Enable it again.
     #[arg(long)]
     enable: bool,
     #[command(flatten)]
@@ -91,10 +91,10 @@ pub struct UpdateArgs {
 
 #[derive(Debug, Args)]
 struct QuotaArgs {
-    /// How many bytes of objects may count for it, such as 10GiB, or `none`.
+    /// Maximum bytes of its objects, such as 10GiB, or `none`.
     #[arg(long, value_name = "SIZE")]
     quota_bytes: Option<String>,
-    /// How many objects may count for it, or `none`.
+    /// Maximum number of its objects, or `none`.
     #[arg(long, value_name = "N")]
     quota_objects: Option<String>,
 }
@@ -107,11 +107,11 @@ impl From<QuotaArgs> for QuotaRequest {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum RoleArg {
-    /// Read objects and list.
+    /// Read and list objects.
     Read,
-    /// Write and delete objects, too.
+    /// Also write and delete objects.
     Write,
-    /// Buckets and the admin API, too.
+    /// Also manage buckets and use the admin API.
     Admin,
 }
 

@@ -1,4 +1,4 @@
-//! `mlgw bucket …`
+//! The command `mlgw bucket …`.
 
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
@@ -15,87 +15,89 @@ use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub enum BucketCommand {
-    /// All buckets.
+    /// List all buckets.
     List,
-    /// One bucket and what it holds.
+    /// Show a bucket and its usage.
     Show {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
     },
-    /// A new bucket.
+    /// Create a bucket.
     Create {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
-        /// Its region; the server's when not given.
+        /// Region of the bucket. Default: the server's.
         #[arg(long)]
         region: Option<String>,
     },
     /// Delete an empty bucket.
     Delete {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
     },
-    /// What a bucket may hold: shows it, or changes it when a limit is given.
+    /// Show the quota of a bucket, or change it if a limit is given.
     Quota {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
         /// Bytes of objects and of parts of uploads in progress, such as 10GiB, or `none`.
         #[arg(long, value_name = "SIZE")]
         bytes: Option<String>,
-        /// Objects, or `none`.
+        /// Number of objects, or `none`.
         #[arg(long, value_name = "N")]
         objects: Option<String>,
     },
-    /// A new bucket that fronts a bucket of an upstream: nothing is imported, everything is there at once.
+    /// Create a bucket backed by a bucket of an upstream. Its objects are available immediately, without an
+    /// import.
     Bind {
-        /// Its name here.
+        /// Name of the bucket on this server.
         bucket: String,
-        /// The upstream, as the configuration names it.
+        /// Name of the upstream in the configuration.
         #[arg(long)]
         upstream: String,
-        /// What keys there begin with that are shown here without it.
+        /// Prefix of the keys at the upstream. It is removed from keys on this server.
         #[arg(long, default_value = "")]
         prefix: String,
-        /// What becomes of writes: `read-through` refuses them, `write-through` acknowledges them when the upstream has them, `write-back`
-        /// when they are durable here.
+        /// Treatment of writes: `read-through` refuses them, `write-through` acknowledges them when the
+        /// upstream has them, `write-back` when they are durable on this server.
         #[arg(long, default_value = "read-through")]
         mode: String,
-        /// How long an answer of the origin holds, such as 30s or 1h; otherwise as `bound.ttl` says.
+        /// Validity of answers of the origin, such as 30s or 1h. Default: `bound.ttl`.
         #[arg(long)]
         ttl: Option<String>,
     },
-    /// End a binding: the bucket is here no more, and all is at its origin.
+    /// End a binding: remove the bucket from this server. All its objects are at the origin.
     Unbind {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
     },
-    /// Wait until everything that was written to a bucket is at its upstream.
+    /// Wait until all writes to a bucket are at its upstream.
     Flush {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
-        /// Give up what was written here to keys that somebody else has written there since: what is there stays.
+        /// Discard local writes to keys that another client has since written at the upstream.
         #[arg(long)]
         discard: bool,
     },
-    /// Move a bound bucket to another upstream, while it is served: copy all there is, and front the copy from then on.
+    /// Move a remote-backed bucket to another upstream while it is served: copy all objects, then switch to
+    /// the copy.
     Migrate {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
-        /// The upstream, as the configuration names it.
+        /// Name of the upstream in the configuration.
         #[arg(long)]
         upstream: String,
-        /// What keys are to begin with there; nothing may be there yet.
+        /// Prefix of the keys at the new upstream. It must not contain objects yet.
         #[arg(long, default_value = "")]
         prefix: String,
-        /// Wait until that is done.
+        /// Wait for the end of the job.
         #[arg(long)]
         wait: bool,
     },
-    /// Ask the origin anew for what is known of a bound bucket, before its time.
+    /// Expire cached answers of the origin of a remote-backed bucket.
     Refresh {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
-        /// Only for keys that begin so.
+        /// Only keys with this prefix.
         #[arg(long, default_value = "")]
         prefix: String,
     },
@@ -163,14 +165,14 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
     }
 }
 
-/// How often it is looked whether a bucket is clean.
+/// Interval between checks whether a bucket is clean.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Polls in a row without a confirmation by the origin, after which the wait ends: 10 s, in which the write
+/// Polls in a row without a confirmation by the origin after which the wait ends: 10 s, in which the write
 /// is tried three times.
 const STUCK_LOOKS: u32 = 50;
 
-/// The message about an origin that does not confirm writes.
+/// Returns the message about an origin that does not confirm writes.
 fn unconfirmed(bucket: &str, left: &DirtyInfo) -> String {
     let trouble = left.trouble.as_deref().unwrap_or("its answers are no proof");
     format!(
@@ -204,7 +206,7 @@ async fn flush(
         }
         if left.writes == left.foreign_writes {
             if !discard {
-                // For programs; people read the sentence.
+                // JSON output only. The table output is the error message.
                 out.document(&left, |_| String::new())?;
                 return Err(CliError::Failed(format!(
                     "Somebody else wrote to these keys at the upstream before what was written here was there; what is there was left alone, and \

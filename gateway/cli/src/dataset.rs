@@ -1,4 +1,4 @@
-//! `mlgw dataset …`
+//! The command `mlgw dataset …`.
 
 use super::client::Client;
 use super::job;
@@ -14,96 +14,97 @@ use mlgw_common::ByteSize;
 
 #[derive(Debug, Subcommand)]
 pub enum DatasetCommand {
-    /// All datasets, with bytes as they were counted last.
+    /// List all datasets, with the most recent byte counts.
     List,
-    /// One dataset: how much there is, how much of it is here, where, and what is done with it.
+    /// Show a dataset: its size, its local part, its tiers, and its jobs.
     Show {
-        /// Its name.
+        /// Name of the dataset.
         dataset: String,
     },
-    /// A name for a bucket or some of it.
+    /// Create a dataset: a name for a bucket or a part of it.
     Create {
-        /// Its name.
+        /// Name of the dataset.
         dataset: String,
-        /// The bucket that it is of, native or bound.
+        /// Bucket of the dataset, native or remote-backed.
         #[arg(long)]
         bucket: String,
-        /// What its keys begin with; may be given again. The whole bucket when not given.
+        /// Prefix of its keys; may be repeated. Default: the whole bucket.
         #[arg(long = "prefix", value_name = "PREFIX")]
         prefixes: Vec<String>,
-        /// Where a sync imports it from; may be given again: an upstream, what keys there begin with, and after the last ':' what they begin
-        /// with here instead.
+        /// Source of imports by sync; may be repeated: an upstream, the prefix of keys there, and after the
+        /// last ':' the prefix that replaces it on this server.
         #[arg(long = "source", value_name = "UPSTREAM[/PREFIX][:INTO]", value_parser = source)]
         sources: Vec<SourceInfo>,
     },
-    /// Forget the name, its schedules and its jobs; objects and copies stay.
+    /// Delete the name, its schedules and its jobs. Objects and copies are kept.
     Delete {
-        /// Its name.
+        /// Name of the dataset.
         dataset: String,
     },
-    /// Import what is new or changed at its sources.
+    /// Import new and changed objects from its sources.
     Sync {
         #[command(flatten)]
         job: Begin,
-        /// Delete here what was imported and is gone at its source.
+        /// Delete imported objects that no longer exist at their source.
         #[arg(long)]
         delete: bool,
     },
-    /// Bring it in ahead of use: into copies when its bucket is bound, into the hot tier when it is ours.
+    /// Fetch ahead of use: copies of a remote-backed bucket, or segments of a native one into the hot tier.
     Warm {
         #[command(flatten)]
         job: Begin,
-        /// Only keys that begin so.
+        /// Only keys with this prefix.
         #[arg(long, default_value = "")]
         prefix: String,
-        /// In which order: `sequential` (as keys sort), `shuffled` (objects at random) or `shard-shuffled` (directories at random, each as
-        /// keys sort). Of a bucket of ours, whose segments are promoted, that is the order of segments.
+        /// Order: `sequential` (by key), `shuffled` (random objects) or `shard-shuffled` (random directories,
+        /// each by key). For a native bucket, whose segments are promoted, it is the order of segments.
         #[arg(long, default_value = "sequential")]
         order: String,
     },
-    /// Drop copies that nobody read for long.
+    /// Evict copies that were not read recently.
     Evict {
         #[command(flatten)]
         job: Begin,
-        /// How long, such as 7d.
+        /// Minimum time since the last read, such as 7d.
         #[arg(long, value_name = "AGE")]
         older_than: String,
-        /// Only keys that begin so.
+        /// Only keys with this prefix.
         #[arg(long, default_value = "")]
         prefix: String,
     },
-    /// Drop all of its copies; what is at the origin stays.
+    /// Evict all of its copies. Objects at the origin are kept.
     Clear {
         #[command(flatten)]
         job: Begin,
-        /// Only keys that begin so.
+        /// Only keys with this prefix.
         #[arg(long, default_value = "")]
         prefix: String,
     },
-    /// Keep its copies from making room for others.
+    /// Protect its copies from eviction.
     Pin {
-        /// Its name.
+        /// Name of the dataset.
         dataset: String,
-        /// Bytes at most, such as 100GiB; as much as it is known to have when not given.
+        /// Maximum bytes, such as 100GiB. Default: its known size.
         #[arg(long, value_name = "BYTES")]
         bytes_max: Option<String>,
     },
-    /// Let its copies make room again.
+    /// Allow eviction of its copies again.
     Unpin {
-        /// Its name.
+        /// Name of the dataset.
         dataset: String,
     },
 }
 
-/// Which dataset, and when.
+/// Dataset and time of a job.
 #[derive(Clone, Debug, Args)]
 pub struct Begin {
-    /// Its name.
+    /// Name of the dataset.
     dataset: String,
-    /// By the clock instead of now: a cron expression in UTC, five fields or six with seconds; `off` ends that.
+    /// Schedule instead of running now: a cron expression in UTC, five fields or six with seconds; `off`
+    /// removes it.
     #[arg(long, value_name = "CRON", conflicts_with = "wait")]
     schedule: Option<String>,
-    /// Wait for the end; exit status 1 when something fails.
+    /// Wait for the end. Exit status 1 if the job fails.
     #[arg(long)]
     wait: bool,
 }
@@ -166,7 +167,7 @@ pub(super) async fn run(command: DatasetCommand, global: &Global, out: Out) -> R
     }
 }
 
-/// Begins a job, or says when it is to be begun.
+/// Begins a job, or sets or removes its schedule.
 async fn begin(client: &Client, begin: &Begin, request: JobRequest, out: Out) -> Result<(), CliError> {
     let (dataset, kind) = (&begin.dataset, request.kind.clone());
     if let Some(cron) = &begin.schedule {

@@ -1,7 +1,7 @@
-//! Finds the server and the key to talk to it with.
+//! Finds the server and the key for requests to it.
 //!
-//! An endpoint that was given is talked to with the keys of the AWS variables. Without one, the
-//! server of this host's data directory is meant, whose `admin.json` has both.
+//! For a given endpoint, the keys of the AWS variables are used. Without an endpoint, both are taken from
+//! `admin.json` of the data directory on this host.
 
 use super::{CliError, Global};
 use mlgw_api::{ADMIN_FILE, AdminFile};
@@ -9,7 +9,7 @@ use mlgw_common::Secret;
 use mlgw_config::{Loaded, Sources};
 use std::path::{Path, PathBuf};
 
-/// Where a server is and how requests to it are signed.
+/// Address of a server and the key for requests to it.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// URL of the admin API.
@@ -20,7 +20,7 @@ pub struct Target {
     pub secret: Secret,
 }
 
-/// Finds the server that the command is for.
+/// Returns the server that the command addresses.
 pub(super) fn target(global: &Global) -> Result<Target, CliError> {
     let aws = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let keys = aws("AWS_ACCESS_KEY_ID").zip(aws("AWS_SECRET_ACCESS_KEY"));
@@ -48,7 +48,7 @@ pub(super) fn target(global: &Global) -> Result<Target, CliError> {
     }
 }
 
-/// The server that uses the data directory `dir`.
+/// Returns the server that uses the data directory `dir`.
 pub fn server_of(dir: &Path) -> Result<Target, CliError> {
     read(dir).map(of).map_err(CliError::Unreachable)
 }

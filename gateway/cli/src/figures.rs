@@ -1,10 +1,10 @@
-//! Figures as people read them: rates, times, sizes, and the tables of `status` and `top`.
+//! Formatting of figures: rates, times, sizes, and the tables of `status` and `top`.
 
 use super::output::columns;
 use mlgw_api::{OperationStatus, Status, SyncStatus, TierStatus};
 use mlgw_common::ByteSize;
 
-/// A rate with three digits or so.
+/// Formats a rate with up to three digits.
 pub(super) fn rate(count: u64, seconds: f64) -> String {
     let rate = if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
     match rate {
@@ -15,13 +15,13 @@ pub(super) fn rate(count: u64, seconds: f64) -> String {
     }
 }
 
-/// Bytes per second.
+/// Formats bytes per second.
 pub(super) fn byte_rate(bytes: u64, seconds: f64) -> String {
     let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
     format!("{}/s", ByteSize(rate as u64).human())
 }
 
-/// A duration in the unit that suits it.
+/// Formats a duration in a suitable unit.
 pub(super) fn time(seconds: Option<f64>) -> String {
     match seconds {
         None => "-".to_owned(),
@@ -31,7 +31,7 @@ pub(super) fn time(seconds: Option<f64>) -> String {
     }
 }
 
-/// A long duration in its two largest units.
+/// Formats a long duration in its two largest units.
 pub(super) fn age(seconds: u64) -> String {
     const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)];
     let first = UNITS.iter().position(|(_, unit)| seconds >= *unit).unwrap_or(UNITS.len() - 1);
@@ -44,7 +44,7 @@ pub(super) fn age(seconds: u64) -> String {
     parts.collect::<Vec<_>>().join(" ")
 }
 
-/// What was done in `seconds`, the busiest operation first, and all of them together.
+/// Formats the operations of `seconds` as a table, the busiest first.
 pub(super) fn operations(done: &[OperationStatus], seconds: f64) -> String {
     let mut done: Vec<&OperationStatus> = done.iter().collect();
     done.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.operation.cmp(&b.operation)));
@@ -66,7 +66,7 @@ pub(super) fn operations(done: &[OperationStatus], seconds: f64) -> String {
     columns(&["OPERATION", "PER SECOND", "FAILED", "REFUSED", "IN", "OUT", "P50", "P99"], &rows)
 }
 
-/// The tiers and how full they are.
+/// Formats the tiers and their fill levels as a table.
 pub(super) fn tiers(tiers: &[TierStatus]) -> String {
     let size = |bytes: u64| ByteSize(bytes).human();
     let row = |tier: &TierStatus| {
@@ -84,7 +84,7 @@ pub(super) fn tiers(tiers: &[TierStatus]) -> String {
     columns(&["TIER", "OBJECTS", "USED", "CAPACITY", "ROOM", "GARBAGE", "BAD BLOCKS"], &rows)
 }
 
-/// Syncs since the start, by kind of file; those that never were are left out.
+/// Formats the syncs since the start, by kind of file. Kinds without a sync are omitted.
 pub(super) fn syncs(syncs: &[SyncStatus]) -> String {
     let row = |sync: &SyncStatus| {
         vec![sync.file.clone(), sync.count.to_string(), time(sync.p50_seconds), time(sync.p99_seconds)]
@@ -93,7 +93,7 @@ pub(super) fn syncs(syncs: &[SyncStatus]) -> String {
     columns(&["SYNCS OF", "COUNT", "P50", "P99"], &rows)
 }
 
-/// What is wrong, and what to do about it.
+/// Returns the findings and the advice for each.
 pub(super) fn findings(status: &Status) -> Vec<String> {
     let finding = |finding: &mlgw_api::Finding| {
         let severity = finding.severity.name().to_uppercase();
@@ -108,7 +108,7 @@ mod tests {
     use mlgw_testing::sample_status::operation;
 
     #[test]
-    fn figures_have_the_digits_that_people_read() {
+    fn figures_have_a_suitable_number_of_digits() {
         assert_eq!([rate(0, 60.0), rate(30, 60.0), rate(60_000, 60.0)], ["0", "0.5", "1000"]);
         assert_eq!(rate(12_000_000, 60.0), "200 k");
         assert_eq!(rate(5, 0.0), "0");

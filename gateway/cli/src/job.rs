@@ -1,4 +1,4 @@
-//! `mlgw job …`
+//! The command `mlgw job …`.
 
 use super::client::Client;
 use super::output::{Out, columns, pairs};
@@ -10,30 +10,30 @@ use mlgw_api::{JobInfo, JobList};
 use mlgw_common::ByteSize;
 use std::time::Duration;
 
-/// How often a job that is waited for is asked how far it is.
+/// Interval between requests for the state of an awaited job.
 const GLANCE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
-    /// Jobs that are remembered, the newest first.
+    /// List the known jobs, the newest first.
     List {
-        /// Only of this dataset.
+        /// Only jobs of this dataset.
         #[arg(long)]
         dataset: Option<String>,
     },
-    /// One job, and how far it is.
+    /// Show a job and its progress.
     Show {
-        /// Its number.
+        /// Number of the job.
         id: u64,
     },
-    /// Wait for its end; exit status 1 when it fails or is cancelled.
+    /// Wait for the end of a job. Exit status 1 if it fails or is cancelled.
     Wait {
-        /// Its number.
+        /// Number of the job.
         id: u64,
     },
-    /// Have it end. What it did stays done.
+    /// Cancel a job. Completed work is kept.
     Cancel {
-        /// Its number.
+        /// Number of the job.
         id: u64,
     },
 }
@@ -59,7 +59,7 @@ pub(super) async fn run(command: JobCommand, global: &Global, out: Out) -> Resul
     }
 }
 
-/// Waits for a job's end, and says how far it is meanwhile.
+/// Waits for a job's end, and shows its progress meanwhile.
 pub(super) async fn wait(client: &Client, mut job: JobInfo, out: Out) -> Result<(), CliError> {
     let progress = Progress::new(out.quiet);
     while matches!(job.state.as_str(), "queued" | "running") {
@@ -83,7 +83,7 @@ fn path(id: u64) -> String {
     format!("/v1/jobs/{id}")
 }
 
-/// How far a job is, in one line.
+/// Formats the progress of a job in one line.
 pub(super) fn in_short(job: &JobInfo) -> String {
     let size = |bytes: u64| ByteSize(bytes).human();
     let at_least = if job.counted { "" } else { "at least " };
@@ -163,7 +163,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_line_says_how_far_how_fast_and_how_long_still() {
+    fn a_line_has_the_progress_the_rate_and_the_remaining_time() {
         let job = a_job();
         assert_eq!(
             in_short(&job),

@@ -1,8 +1,8 @@
-//! The commands that talk to a server: its admin API, and local work on policies and traces.
+//! The commands that use a server's admin API, and local commands for policies and traces.
 //!
-//! Exit status: 0 done, 1 failed or found something, 2 wrong usage, 3 no server to be reached, 4
-//! refused. An error says what was wrong, where, and what to do next. Commands change nothing by
-//! themselves: what they ask of a server is durable there before they say so.
+//! Exit status: 0 success, 1 failure or findings, 2 wrong usage, 3 server unreachable, 4 refused. An error
+//! states the problem, its place, and the next step. A change requested by a command is durable on the server
+//! before the command reports success.
 
 mod access;
 mod bucket;
@@ -29,72 +29,72 @@ use clap::{Args, Subcommand, ValueEnum};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::path::PathBuf;
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Clone, Debug, Args)]
 pub struct Global {
-    /// Admin API of the server; without it, the data directory on this host says where it is.
+    /// Admin API of the server. Default: the server of the data directory on this host.
     #[arg(long, global = true, env = "MLGW_ADMIN_ENDPOINT", value_name = "URL")]
     pub endpoint: Option<String>,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, global = true, value_enum, default_value_t = OutputForm::Table)]
     pub output: OutputForm,
-    /// Do not ask before something is deleted.
+    /// Delete without confirmation.
     #[arg(long, global = true)]
     pub yes: bool,
-    /// Say only what was asked for.
+    /// Print the result only.
     #[arg(long, global = true)]
     pub quiet: bool,
 }
 
-/// Form of an answer.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputForm {
     /// Columns for people.
     Table,
-    /// The server's document.
+    /// JSON document of the server.
     Json,
 }
 
-/// A command that talks to a server, or works on policies and traces on this host.
+/// A command that uses a server, or works on policies and traces on this host.
 #[derive(Debug, Subcommand)]
 pub enum ClientCommand {
-    /// Who may sign requests, and for what.
+    /// Access keys: which clients may sign requests, and their permissions.
     #[command(subcommand)]
     Access(access::AccessCommand),
-    /// Buckets and what they hold.
+    /// Buckets and their contents.
     #[command(subcommand)]
     Bucket(bucket::BucketCommand),
-    /// Objects: where their bytes are.
+    /// Objects and the location of their bytes.
     #[command(subcommand)]
     Object(object::ObjectCommand),
-    /// Where bytes are kept, whether they are what was written, and the space of what is gone.
+    /// Tiers: location of data, integrity, and reclaimed space.
     #[command(subcommand)]
     Tier(tier::TierCommand),
-    /// Datasets: names for some of a bucket, which are brought in, kept, imported and let go of as one.
+    /// Datasets: named sets of keys of a bucket, to warm, pin, import and evict together.
     #[command(subcommand)]
     Dataset(dataset::DatasetCommand),
-    /// What is being done with datasets, and what was.
+    /// Jobs on datasets, running and finished.
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// What is done by itself with where bytes are, and why.
+    /// Policy: automatic placement of data, and its reasons.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// Who trains, evaluates or serves, in which phase and why; and what they tell that they will read.
+    /// Workloads: training, evaluation and serving clients, their phases, and their access plans.
     #[command(subcommand)]
     Workload(workload::WorkloadCommand),
     /// Recorded accesses.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
-    /// The object stores of others: what is configured, and whether it works.
+    /// Upstream object stores: their configuration and checks.
     #[command(subcommand)]
     Upstream(upstream::UpstreamCommand),
-    /// How the server is.
+    /// State of the server.
     Status {
         /// Print its metrics instead.
         #[arg(long)]
         metrics: bool,
     },
-    /// The server's load, refreshed until `q`.
+    /// Load of the server, refreshed until `q`.
     Top(top::TopArgs),
 }
 
@@ -102,7 +102,7 @@ impl ClientCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of the command, for people.
+    /// The error of the command, for people.
     pub fn run(self, global: &Global, out: Out) -> Result<(), CliError> {
         match self {
             Self::Access(command) => talk(access::run(command, global, out)),
@@ -129,25 +129,25 @@ pub struct ConfigFile {
     pub config: Option<PathBuf>,
 }
 
-/// Why a command did not do what was asked.
+/// Error of a command.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CliError {
-    /// It failed, or found something.
+    /// The command failed, or reported findings.
     #[error("{0}")]
     Failed(String),
-    /// What was asked for makes no sense.
+    /// The arguments are wrong.
     #[error("{0}")]
     Usage(String),
-    /// There is no server to be reached.
+    /// The server cannot be reached.
     #[error("{0}")]
     Unreachable(String),
-    /// The server, or a running one's lock, refused.
+    /// The server refused the request, or a running server holds the lock.
     #[error("{0}")]
     Refused(String),
 }
 
 impl CliError {
-    /// The exit status that it ends with.
+    /// Returns the exit status for this error.
     #[must_use]
     pub const fn status(&self) -> u8 {
         match self {
@@ -159,13 +159,13 @@ impl CliError {
     }
 }
 
-/// Runs a command that talks to a server; one thread is plenty for it.
+/// Runs a command that uses a server, on one thread.
 pub fn talk<T>(command: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|e| CliError::Failed(format!("the runtime does not start: {e}")))?.block_on(command)
 }
 
-/// A name as one segment of a URL's path, or one value of its query.
+/// Encodes a name as one segment of a URL's path, or one value of its query.
 pub(crate) fn path_segment(name: &str) -> String {
     const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(name, ENCODED).to_string()

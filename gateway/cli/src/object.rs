@@ -1,4 +1,4 @@
-//! `mlgw object …`
+//! The command `mlgw object …`.
 
 use super::client::Client;
 use super::output::{Out, columns, pairs};
@@ -7,12 +7,12 @@ use clap::Subcommand;
 use mlgw_api::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 use mlgw_common::ByteSize;
 
-/// Extents in a table for people; `--output json` has all.
+/// Maximum number of extents in a table. `--output json` has all.
 const EXTENTS_SHOWN: usize = 20;
 
 #[derive(Debug, Subcommand)]
 pub enum ObjectCommand {
-    /// One object and where its bytes are.
+    /// Show an object and the location of its bytes.
     Show {
         /// The object.
         #[arg(value_name = "s3://BUCKET/KEY", value_parser = location)]
@@ -27,7 +27,7 @@ pub struct Location {
     pub(super) key: String,
 }
 
-/// An object that is named as `s3://BUCKET/KEY`.
+/// Parses an object in the form `s3://BUCKET/KEY`.
 pub(super) fn location(text: &str) -> Result<Location, String> {
     let named = text.strip_prefix("s3://").and_then(|path| path.split_once('/'));
     match named {

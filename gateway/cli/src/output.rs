@@ -1,20 +1,20 @@
-//! Answers on standard output: columns for people, documents for programs.
+//! Output of results on standard output: columns for people, JSON documents for programs.
 
 use super::{CliError, OutputForm};
 use serde::Serialize;
 use std::io::{self, IsTerminal as _, Write as _};
 
-/// How to answer.
+/// Settings of the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Out {
-    /// Its form.
+    /// Output format.
     pub form: OutputForm,
-    /// Whether only the answer itself is printed.
+    /// True if only the result is printed.
     pub quiet: bool,
 }
 
 impl Out {
-    /// Writes text as it is. A reader that has seen enough is no failure.
+    /// Writes text unchanged. A closed pipe is no error.
     pub fn text(self, text: &str) -> Result<(), CliError> {
         match io::stdout().write_all(text.as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -24,7 +24,7 @@ impl Out {
         }
     }
 
-    /// Writes a document, or what `table` makes of it.
+    /// Writes a document as JSON, or the table that `table` formats from it.
     pub fn document<T: Serialize>(
         self,
         document: &T,
@@ -40,13 +40,13 @@ impl Out {
         }
     }
 
-    /// Says what was done, unless only what was asked for is wanted.
+    /// Reports a completed action, unless quiet.
     pub fn done<T: Serialize>(self, document: &T, sentence: &str) -> Result<(), CliError> {
         if self.quiet { Ok(()) } else { self.document(document, |_| format!("{sentence}\n")) }
     }
 }
 
-/// Asks before something is deleted.
+/// Requests confirmation before a deletion.
 pub(super) fn confirm(question: &str, yes: bool) -> Result<(), CliError> {
     if yes {
         return Ok(());
@@ -63,7 +63,7 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), CliError> {
     }
 }
 
-/// Rows in columns as wide as their widest cell, under a head.
+/// Formats rows in columns as wide as their widest cell, under a header.
 pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
     for row in rows {
@@ -82,7 +82,7 @@ pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// Names and values, one pair a line.
+/// Formats names and values, one pair per line.
 pub(super) fn pairs(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     rows.iter().map(|(name, value)| format!("{name:width$}  {value}").trim_end().to_owned() + "\n").collect()

@@ -1,6 +1,7 @@
-//! `mlgw policy …`
+//! The command `mlgw policy …`.
 //!
-//! Schema, validate, test and simulate need no server and write nothing but the plot that they are asked for; the others ask a server.
+//! Schema, validate, test and simulate need no server and write no file but the requested plot. The others
+//! use a server.
 
 mod apply;
 mod decisions;
@@ -24,49 +25,49 @@ pub(super) use text::{read, unreadable};
 
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// The JSON Schema of policy files, for editors and programs.
+    /// Print the JSON Schema of policy files, for editors and programs.
     Schema {
-        /// That of plugins of frameworks instead.
+        /// Print the schema of framework plugins instead.
         #[arg(long)]
         framework: bool,
     },
-    /// Whether files are right; everything that is wrong is listed with its line.
+    /// Check files and list every error with its line.
     Validate(validate::ValidateArgs),
-    /// Which rules match which keys, as far as keys alone tell.
+    /// Show which rules match which keys, as far as keys alone determine it.
     Test(examine::TestArgs),
-    /// What caches would have got on a trace or a generated workload: ours, those of others, and the best there can be.
+    /// Simulate caches on a trace or a generated workload: mlgw, other policies, and the optimum.
     Simulate(simulate::SimulateArgs),
-    /// What a policy would do with what is stored, beside the one that runs. Nothing changes.
+    /// Show the effect of a policy on stored objects, compared with the running one. Changes nothing.
     Plan(plan::PlanArgs),
-    /// Lets a policy run, at once and for good. One that is wrong is refused whole.
+    /// Apply a policy immediately and permanently. An invalid policy is refused as a whole.
     Apply(apply::ApplyArgs),
-    /// The policy that runs, as it was applied.
+    /// Show the running policy, as it was applied.
     Show {
-        /// What all layers come to, with where each value is from.
+        /// Show the merged layers, with the source of each value.
         #[arg(long)]
         effective: bool,
     },
-    /// The versions of the policy, the newest first.
+    /// List the versions of the policy, the newest first.
     History {
-        /// At most so many.
+        /// Maximum number of versions.
         #[arg(long, default_value_t = 20, value_name = "N")]
         limit: usize,
     },
-    /// Goes back to the files of another version; that is a version of its own.
+    /// Return to the files of another version, as a new version.
     Rollback(apply::RollbackArgs),
-    /// Stops the learning: no bound moves by itself any more.
+    /// Stop the learning: no bound is adjusted automatically.
     Freeze(apply::FreezeArgs),
-    /// Lets the learning go on.
+    /// Resume the learning.
     Unfreeze(apply::FreezeArgs),
-    /// What the policy makes of one object: each rule with what it saw, what is due, and why.
+    /// Explain the decisions on an object: each rule with its inputs, due actions, and reasons.
     Explain {
         /// The object.
         #[arg(value_name = "s3://BUCKET/KEY", value_parser = location)]
         object: Location,
     },
-    /// What became of what was decided, by rule and by dataset, beside what other caches would have got.
+    /// Show the outcomes of decisions, by rule and by dataset, compared with other caches.
     Outcomes,
-    /// What was moved, kept and let go of lately, and why; the newest first.
+    /// List recent moves, cached copies and evictions with their reasons, the newest first.
     Decisions(decisions::DecisionsArgs),
 }
 

@@ -1,17 +1,17 @@
-//! How far long work is: on a terminal one line that is written over, elsewhere a line now and
-//! then. Always to standard error, so that an answer can be piped.
+//! Progress of long work: on a terminal one line that is overwritten, otherwise a line at intervals. Progress
+//! is written to standard error, so that a result can be piped.
 
 use mlgw_common::ByteSize;
 use std::cell::RefCell;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-/// How often a terminal's line is written anew.
+/// Interval of updates of the line on a terminal.
 const TERMINAL_EVERY: Duration = Duration::from_millis(200);
-/// How often a line is written elsewhere.
+/// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Says how far work is.
+/// Prints the progress of one command.
 pub struct Progress {
     quiet: bool,
     terminal: bool,
@@ -25,20 +25,20 @@ struct State {
 }
 
 impl Progress {
-    /// Returns the progress of one command; nothing is printed when it is quiet.
+    /// Returns the progress of one command. It prints nothing if `quiet` is true.
     #[must_use]
     pub fn new(quiet: bool) -> Self {
         let state = State { stage: "", begun: Instant::now(), said: None };
         Self { quiet, terminal: io::stderr().is_terminal(), state: RefCell::new(state) }
     }
 
-    /// Hears that `done` of `total` (0: not known) are done.
+    /// Reports that `done` of `total` are complete. A total of 0 is unknown.
     pub fn step(&self, stage: &'static str, done: u64, total: u64) {
         let line = |elapsed| line(stage, done, total, elapsed);
         self.say(stage, line);
     }
 
-    /// Hears how far it is, in words.
+    /// Reports progress as a text.
     pub(super) fn line(&self, line: impl FnOnce() -> String) {
         self.say("", |_| line());
     }
@@ -58,7 +58,7 @@ impl Progress {
         }
         state.said = Some(now);
         let line = line(now.duration_since(state.begun));
-        // A terminal that is gone is no reason to stop.
+        // A closed terminal does not stop the work.
         let _ = if self.terminal {
             write!(io::stderr(), "\r\x1b[K{line}")
         } else {
@@ -66,7 +66,7 @@ impl Progress {
         };
     }
 
-    /// Wipes the terminal's line.
+    /// Clears the line on the terminal.
     pub fn done(&self) {
         if self.terminal && self.state.borrow().said.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
@@ -74,8 +74,8 @@ impl Progress {
     }
 }
 
-/// What is done, how fast, and how long it will take. Without a total things are counted, with
-/// one they are bytes.
+/// Formats the completed amount, the rate, and the remaining time. Without a total `done` is a count, with
+/// one it is bytes.
 fn line(stage: &str, done: u64, total: u64, elapsed: Duration) -> String {
     let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
     if total == 0 {
@@ -106,7 +106,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_line_says_how_much_how_fast_and_how_long_still() {
+    fn a_line_has_the_amount_the_rate_and_the_remaining_time() {
         let said = line("verifying segments", 64 << 20, 256 << 20, Duration::from_secs(2));
         assert_eq!(said, "verifying segments: 64.0 MiB of 256.0 MiB (25 %), 32.0 MiB/s, 6 s left");
         let counted = line("reading the catalogue", 3000, 0, Duration::from_secs(3));

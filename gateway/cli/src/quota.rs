@@ -1,12 +1,12 @@
-//! Quotas as text for people.
+//! Formatting of quotas for people.
 
 use mlgw_api::{QuotaInfo, UsedInfo};
 use mlgw_common::ByteSize;
 
-/// The word for no limit.
+/// Word for no limit.
 const NONE: &str = "none";
 
-/// Returns a quota for people, with what is held of it.
+/// Formats a quota with its usage.
 pub(super) fn describe(quota: QuotaInfo, used: UsedInfo) -> String {
     let bytes = quota.bytes.map(|limit| {
         let percent = percent(used.bytes, limit);
@@ -30,7 +30,7 @@ mod tests {
     use mlgw_api::{QuotaInfo, UsedInfo};
 
     #[test]
-    fn people_read_what_is_used_of_what() {
+    fn usage_is_shown_beside_each_limit() {
         let used = UsedInfo { bytes: 5 << 30, objects: 3 };
         let quota = |bytes, objects| describe(QuotaInfo { bytes, objects }, used);
         assert_eq!(quota(None, None), "none");

@@ -1,4 +1,4 @@
-//! `mlgw status`: how the server is, what is wrong, and what to do about it.
+//! The command `mlgw status`: the state of the server, findings, and advice.
 
 use super::client::Client;
 use super::figures::{age, findings, operations, syncs, tiers, time};
@@ -28,7 +28,7 @@ pub(super) async fn run(metrics: bool, global: &Global, out: Out) -> Result<(), 
     }
 }
 
-/// Where metrics are served, when that is not the admin API.
+/// Returns the endpoint of metrics if it is separate from the admin API.
 async fn metrics_endpoint(client: &Client) -> Result<Option<String>, CliError> {
     let settings: SettingList = client.get("/v1/config").await?;
     let listen = settings.settings.into_iter().find(|setting| setting.key == "metrics.listen");
@@ -39,7 +39,7 @@ async fn metrics_endpoint(client: &Client) -> Result<Option<String>, CliError> {
     }))
 }
 
-/// One line: which server, and how it is.
+/// Formats the server and its health in one line.
 pub(super) fn headline(status: &Status) -> String {
     let health = match status.health {
         Health::Ok => "nothing is wrong",
@@ -130,7 +130,7 @@ mod tests {
     use mlgw_testing::sample_status::healthy;
 
     #[test]
-    fn a_status_says_everything_on_one_page() {
+    fn a_status_fits_one_page() {
         let text = show(&healthy());
         for says in [
             "mlgw 0.1.0 on n: ready, nothing is wrong\n",
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_first_with_what_to_do() {
+    fn findings_come_first_with_advice() {
         let mut status = healthy();
         status.health = Health::Critical;
         status.findings = vec![Finding {

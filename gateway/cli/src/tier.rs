@@ -1,4 +1,4 @@
-//! `mlgw tier …`
+//! The command `mlgw tier …`.
 
 use super::client::Client;
 use super::output::{Out, columns, pairs};
@@ -10,43 +10,44 @@ use mlgw_api::{BadRange, CompactRequest, CompactionInfo, MovesInfo, TierDetail, 
 use mlgw_common::ByteSize;
 use std::time::Duration;
 
-/// How often work that is waited for is asked how far it is.
+/// Interval between requests for the state of awaited work.
 const GLANCE: Duration = Duration::from_millis(200);
 
 const COMPACTION: &str = "/v1/tiers/hot/compaction";
 
 #[derive(Debug, Subcommand)]
 pub enum TierCommand {
-    /// All tiers.
+    /// List all tiers.
     List,
-    /// One tier: what it holds, how far its scrub is, and what is damaged.
+    /// Show a tier: its usage, the progress of its scrub, and damage.
     Show {
-        /// Its name.
+        /// Name of the tier.
         tier: String,
     },
-    /// Read everything in a tier from the disk and verify it.
+    /// Read all data of a tier from the disk and verify it.
     Scrub {
-        /// Its name.
+        /// Name of the tier.
         tier: String,
-        /// Wait for the end of the pass; exit status 1 when something is damaged.
+        /// Wait for the end of the pass. Exit status 1 if damage is found.
         #[arg(long)]
         wait: bool,
     },
-    /// Bring everything out of a tier: out of hot into the next one below, or out of cold or upstream into hot, as before its disk is taken out.
+    /// Move all data out of a tier, as before its disk is removed: hot to the next lower tier, cold or
+    /// upstream to hot.
     Drain {
-        /// Its name.
+        /// Name of the tier.
         tier: String,
-        /// Wait until it is done; exit status 1 when something could not be moved.
+        /// Wait for the end. Exit status 1 if a segment could not be moved.
         #[arg(long)]
         wait: bool,
     },
-    /// Give back the space of what is gone, now: whole segments that are dead, and those that are dead
-    /// enough, after what lives in them was moved.
+    /// Reclaim the space of deleted data now: release dead segments, and compact those with enough dead bytes
+    /// after moving their live data.
     Compact {
-        /// Percent of a segment's bytes that must be dead; the server's setting when not given.
+        /// Percentage of a segment's bytes that must be dead. Default: the server's setting.
         #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=100))]
         dead_percent: Option<u64>,
-        /// Wait until it is done.
+        /// Wait for the end.
         #[arg(long)]
         wait: bool,
     },
@@ -130,7 +131,7 @@ async fn compact(client: &Client, dead_percent: Option<u64>, wait: bool, out: Ou
     let progress = Progress::new(out.quiet);
     let mut now = asked.clone();
     while now.rounds < asked.until_rounds.unwrap_or(0) {
-        // What there is to free, as far as it was known in the beginning.
+        // Progress relative to the garbage that was known at the beginning.
         let freed = now.freed_bytes.saturating_sub(asked.freed_bytes);
         progress.step("freeing", freed.min(asked.garbage_bytes), asked.garbage_bytes);
         tokio::time::sleep(GLANCE).await;
@@ -162,7 +163,7 @@ fn list(list: &TierList) -> String {
     columns(&["TIER", "USED", "CAPACITY", "SEGMENTS", "BAD BLOCKS"], &rows)
 }
 
-/// Upstreams have none that is known here.
+/// Formats the capacity of a tier. That of an upstream is unknown.
 fn capacity(tier: &TierInfo) -> String {
     if tier.capacity_bytes == 0 { "-".to_owned() } else { ByteSize(tier.capacity_bytes).human() }
 }
@@ -206,7 +207,7 @@ fn show(tier: &TierDetail) -> String {
     head + "\n" + &columns(&["OBJECT", "PART", "BYTES", "SEGMENT", "WHAT"], &rows)
 }
 
-/// The tier of upstreams.
+/// Formats the remote tier.
 fn show_away(tier: &TierDetail) -> String {
     let used = ByteSize(tier.info.used_bytes).human();
     pairs(&[
@@ -215,7 +216,7 @@ fn show_away(tier: &TierDetail) -> String {
     ])
 }
 
-/// A tier that holds copies only.
+/// Formats a tier of copies.
 fn show_copies(tier: &TierDetail) -> String {
     let (used, capacity) =
         (ByteSize(tier.info.used_bytes).human(), ByteSize(tier.info.capacity_bytes).human());

@@ -1,8 +1,8 @@
-//! `mlgw top`: a server's load, refreshed until `q`.
+//! The command `mlgw top`: a server's load, refreshed until `q`.
 //!
-//! On a terminal the page is drawn anew after each interval, a change of its size and nothing else;
-//! it is left as it was found, also when this ends by a signal. Elsewhere each interval is a line.
-//! A server that goes away is said and asked again.
+//! On a terminal the page is drawn again after each interval and after a change of its size. The terminal is
+//! restored at the end, also after a signal. Without a terminal each interval prints a line. While a server
+//! does not answer, the page shows the error and requests continue.
 
 mod page;
 mod terminal;
@@ -19,15 +19,15 @@ use tokio::time::Instant;
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Seconds between two looks.
+    /// Seconds between two refreshes.
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS", value_parser = seconds)]
     interval: f64,
-    /// How many looks; without it, until `q`.
+    /// Number of refreshes. Default: until `q`.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
 }
 
-/// An interval that a server and a reader can bear.
+/// Parses an interval of 0.1 to 3600 seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("not within 0.1 and 3600".to_owned()) }
@@ -44,7 +44,7 @@ pub(super) async fn run(args: TopArgs, global: &Global, out: Out) -> Result<(), 
     looks.lines(page::line, out).await
 }
 
-/// A status and the one before it.
+/// A status, the one before it, and the jobs.
 struct Look {
     now: Status,
     before: Option<(Status, Duration)>,
@@ -52,7 +52,7 @@ struct Look {
     jobs: Vec<JobInfo>,
 }
 
-/// Looks at a server, one after the other.
+/// Requests the status of a server repeatedly.
 struct Looks {
     client: Client,
     interval: Duration,
@@ -70,18 +70,18 @@ impl Looks {
         let JobList { jobs } = self.client.get("/v1/jobs?active=true").await?;
         let at = Instant::now();
         let before = self.last.replace((now.clone(), at));
-        // Counters of another process say nothing about this one.
+        // Counters of another process cannot be compared.
         let before = before.filter(|(before, _)| before.started == now.started);
         Ok(Look { now, before: before.map(|(before, then)| (before, at - then)), jobs })
     }
 
-    /// Whether that was the last one.
+    /// Counts a refresh. Returns true if it was the last one.
     fn was_last(&mut self) -> bool {
         self.left = self.left.map(|left| left.saturating_sub(1));
         self.left == Some(0)
     }
 
-    /// One line a look. The first failure ends it: nobody sits in front of it.
+    /// Prints one line per refresh. The first error ends the command, because no one watches it.
     async fn lines(&mut self, line: impl Fn(&Look) -> String, out: Out) -> Result<(), CliError> {
         loop {
             let look = self.look().await?;
@@ -93,7 +93,7 @@ impl Looks {
         }
     }
 
-    /// One page a look, until the reader has seen enough.
+    /// Draws one page per refresh until the reader quits.
     async fn pages(&mut self, mut terminal: Terminal) -> Result<(), CliError> {
         loop {
             let shown = tokio::select! {

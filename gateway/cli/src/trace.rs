@@ -1,7 +1,7 @@
-//! `mlgw trace …`
+//! The command `mlgw trace …`.
 //!
-//! Import needs no server. A trace is written beside its place and takes it when it is whole, so that a crash leaves none that is cut
-//! off.
+//! Import needs no server. A trace is written to a temporary file beside its destination and renamed when it
+//! is complete, so a crash leaves no truncated trace.
 
 mod served;
 
@@ -20,23 +20,23 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Record what a server is asked for from now on.
+    /// Start recording the accesses of a server.
     Start(served::StartArgs),
-    /// End the recording.
+    /// Stop the recording.
     Stop,
-    /// Show the traces of a server.
+    /// List the traces of a server.
     List,
-    /// Bring a trace of a server into a file here.
+    /// Copy a trace of a server to a local file.
     Export(served::ExportArgs),
-    /// Make a trace of access logs, to rehearse policies with.
+    /// Convert access logs to a trace, to rehearse policies with.
     Import {
-        /// Whose logs they are.
+        /// Format of the logs.
         #[arg(long, value_enum)]
         from: LogWord,
-        /// The logs, in the order of time; `-` for standard input.
+        /// Logs in order of time; `-` for standard input.
         #[arg(required = true, value_name = "LOG")]
         logs: Vec<PathBuf>,
-        /// The trace.
+        /// Destination file of the trace.
         #[arg(value_name = "OUT")]
         to: PathBuf,
     },
@@ -50,7 +50,7 @@ pub enum LogWord {
     Own,
 }
 
-/// What became of the lines.
+/// Result of an import.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct ImportedLogs {
     file: String,
@@ -60,12 +60,12 @@ struct ImportedLogs {
     passed_over: u64,
     bad: u64,
     late: u64,
-    /// Those with keys that no trace takes.
+    /// Accesses with keys that the trace format cannot contain.
     refused: u64,
     first_bad: Vec<Bad>,
 }
 
-/// A line that makes no sense.
+/// A line that cannot be parsed.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Bad {
     log: String,
@@ -105,7 +105,8 @@ fn run_import(from: LogWord, logs: &[PathBuf], to: &Path, out: Out) -> Result<()
     out.done(&imported, &sentence(&imported))
 }
 
-/// Refuses to write over what is no trace: most likely that is a log, and the trace was forgotten.
+/// Refuses to overwrite a file that is not a trace. Such a file is probably a log, with the destination
+/// omitted.
 fn take_care(to: &Path) -> Result<(), CliError> {
     let Ok(file) = File::open(to) else { return Ok(()) };
     let mut begin = Vec::new();
@@ -121,7 +122,7 @@ fn take_care(to: &Path) -> Result<(), CliError> {
     }
 }
 
-/// Enough of a file to tell whether it is a trace.
+/// Bytes of a file that suffice to recognise a trace.
 const HEADER_BYTES: u64 = 64;
 
 fn sentence(imported: &ImportedLogs) -> String {
@@ -157,26 +158,26 @@ fn import(log: Log, logs: &[PathBuf], to: &Path, progress: &Progress) -> Result<
     Ok(ImportedLogs { file, bytes, lines, accesses, passed_over, bad, late, refused, first_bad })
 }
 
-/// Where a trace is while it is not whole.
+/// Returns the path of a trace while it is incomplete.
 fn beside(to: &Path) -> PathBuf {
     let mut name = to.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     to.with_file_name(name)
 }
 
-/// A trace that is being made.
+/// A trace that is being written.
 struct Making {
     import: LogImport,
     file: File,
     writer: Option<TraceWriter>,
-    /// Bytes that are to be written.
+    /// Bytes to be written.
     ready: Vec<u8>,
-    /// Accesses, those that were refused, and bytes.
+    /// Numbers of written accesses, of refused accesses, and of bytes.
     counts: (u64, u64, u64),
 }
 
 impl Making {
-    /// Reads all logs; how many lines are before each of them is answered.
+    /// Reads all logs. Returns the number of lines before each of them.
     fn read_all(&mut self, logs: &[PathBuf], progress: &Progress) -> Result<Vec<u64>, CliError> {
         let (mut begins, mut lines) = (Vec::new(), 0);
         for path in logs {
@@ -188,7 +189,7 @@ impl Making {
             };
             let (mut log, mut line) = (BufReader::new(log), Vec::new());
             while log.read_until(b'\n', &mut line).map_err(unreadable)? > 0 {
-                // What is not UTF-8 makes a bad line, and not a bad log.
+                // Invalid UTF-8 makes a line bad, not the whole log.
                 self.import.line(&String::from_utf8_lossy(&line));
                 line.clear();
                 lines += 1;
@@ -205,7 +206,7 @@ impl Making {
         Ok(begins)
     }
 
-    /// Writes what is ready to be written.
+    /// Writes all imported accesses to the trace.
     fn write(&mut self) -> Result<(), CliError> {
         const WRITE_BYTES: usize = 1 << 20;
         while let Some(imported) = self.import.take() {
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_told_by_log_and_line() {
+    fn bad_lines_are_reported_by_log_and_line() {
         let room = tempfile::tempdir().unwrap();
         let logs = [room.path().join("one.log"), room.path().join("two.log")];
         fs::write(&logs[0], line(1, "a") + &line(2, "b")).unwrap();
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_of_nothing_leave_nothing() {
+    fn logs_without_accesses_leave_no_trace() {
         let room = tempfile::tempdir().unwrap();
         let log = [room.path().join("log")];
         fs::write(&log[0], "nonsense\n").unwrap();

@@ -1,4 +1,4 @@
-//! `mlgw upstream …`
+//! The command `mlgw upstream …`.
 
 use super::client::Client;
 use super::output::{Out, columns, pairs};
@@ -10,21 +10,23 @@ use mlgw_common::ByteSize;
 
 #[derive(Debug, Subcommand)]
 pub enum UpstreamCommand {
-    /// The object stores of others that are configured.
+    /// List the configured upstreams.
     List,
-    /// One of them, and what is bound to it.
+    /// Show an upstream and its remote-backed buckets.
     Show {
-        /// Its name in the configuration.
+        /// Name of the upstream in the configuration.
         upstream: String,
     },
-    /// Give its prefix to this server, after a restore or a rebuild: every other server stops deleting there.
+    /// Transfer the ownership of its prefix to this server, after a restore or a rebuild. Other servers stop
+    /// deleting in it.
     Adopt {
-        /// Its name in the configuration.
+        /// Name of the upstream in the configuration.
         upstream: String,
     },
-    /// Write there, read it back and remove it, and say which permission is missing; exit status 1 when something fails.
+    /// Test an upstream: write, read and delete an object, and report missing permissions. Exit status 1 on
+    /// failure.
     Check {
-        /// Its name in the configuration.
+        /// Name of the upstream in the configuration.
         upstream: String,
     },
 }

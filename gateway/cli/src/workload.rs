@@ -1,4 +1,4 @@
-//! `mlgw workload …`
+//! The command `mlgw workload …`.
 
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
@@ -14,49 +14,49 @@ use mlgw_common::ByteSize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long a plan may take to be put: the server says before that why it does not.
+/// Time limit of the upload of a plan. The server reports errors earlier.
 const PUT_PATIENCE: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Subcommand)]
 pub enum WorkloadCommand {
-    /// The workloads that are remembered, over restarts too; who asked for something last is first.
+    /// List the known workloads, the most recently active first. They are kept over restarts.
     List {
-        /// At most so many.
+        /// Maximum number of workloads.
         #[arg(long, default_value_t = 100, value_name = "N")]
         limit: u32,
     },
-    /// One workload: its phase and why, its datasets, and how far it is.
+    /// Show a workload: its phase with the evidence, its datasets, and its progress.
     Show {
-        /// Its id, or the name that it gives itself.
+        /// Id of the workload, or the name that it sends.
         id: String,
     },
-    /// Access plans: what workloads tell that they will read.
+    /// Access plans: keys that workloads announce to read.
     #[command(subcommand)]
     Plan(PlanCommand),
 }
 
 #[derive(Debug, Subcommand)]
 pub enum PlanCommand {
-    /// Gives a plan to a server, in the place of the one of its id.
+    /// Upload a plan to a server, replacing the one with its id.
     Put {
-        /// The plan, in YAML or JSON.
+        /// Plan in YAML or JSON.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// The name that those give themselves who follow it.
+        /// Name sent by the workloads that follow the plan.
         #[arg(long, value_name = "NAME")]
         workload: String,
-        /// Its id; the workload's name when absent.
+        /// Id of the plan. Default: the name of the workload.
         #[arg(long)]
         id: Option<String>,
     },
-    /// The plans, or one of them, and how far they are followed.
+    /// Show all plans, or one, and their progress.
     Show {
-        /// Its id.
+        /// Id of the plan.
         id: Option<String>,
     },
-    /// Forgets a plan: what its workloads read is guessed again.
+    /// Delete a plan. Reads of its workloads are predicted again.
     Delete {
-        /// Its id.
+        /// Id of the plan.
         id: String,
     },
 }
@@ -213,7 +213,7 @@ fn list_plans(list: &AccessPlanList) -> String {
     columns(&["ID", "WORKLOAD", "BUCKET", "KEYS", "SAMPLER", "TRUSTED", "EPOCH"], &rows)
 }
 
-/// The epoch that it is in, and how much of it was read.
+/// Formats the current epoch of a plan, and how much of it was read.
 fn how_far(plan: &AccessPlanInfo) -> String {
     let last = plan.first_epoch + plan.epochs - 1;
     format!("{} of {}..{last}, {} of {} reads", plan.epoch, plan.first_epoch, plan.read, plan.reads)
@@ -248,7 +248,7 @@ mod tests {
     use mlgw_api::{AccessPlanInfo, WorkloadInfo};
 
     #[test]
-    fn how_far_a_workload_and_its_plan_are_is_told_in_short() {
+    fn the_progress_of_a_workload_and_its_plan_is_formatted() {
         let mut it = WorkloadInfo::default();
         assert_eq!(checkpoints(&it), "none");
         it.checkpoints = 3;

@@ -36,20 +36,20 @@ pub struct TooLittleMemory {
     parts: String,
 }
 
-/// How the memory is divided, in bytes.
+/// Division of the memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryBudget {
-    /// The program itself.
+    /// The program.
     process: u64,
-    /// The catalogue: its caches, its memtables and the commands on their way.
+    /// The catalogue: its caches, its memtables and the commands in flight.
     catalogue: u64,
-    /// Small objects that were read.
+    /// The memory tier.
     memory_tier: u64,
     /// Buffers of writers of the segments, of clients and of compaction.
     writers: u64,
-    /// Blocks from origins that are being fetched.
+    /// Blocks that are being fetched from origins.
     fetches: u64,
-    /// Connections at rest.
+    /// Idle connections.
     connections: u64,
 }
 
@@ -60,7 +60,7 @@ impl MemoryBudget {
 }
 
 impl Config {
-    /// What everything but requests may take.
+    /// Returns the memory for everything except requests.
     #[must_use]
     pub fn memory_budget(&self, machine: &Machine) -> MemoryBudget {
         let cache = self.catalogue_cache_bytes(machine);
@@ -69,7 +69,7 @@ impl Config {
         let own_segments = (self.own_segments_max(machine) * DIRECT_BUFFER_BYTES) as u64;
         let moving = MOVE_BATCH_BYTES_MAX + MOVED_QUEUE_BYTES_MAX as u64;
         let has_origins = self.upstreams.iter().any(|upstream| upstream.kind == UpstreamKind::S3);
-        // Beside the blocks, the index of what is kept has half as much as the catalogue.
+        // Besides the blocks, the index of the cached copies has a cache of half the size of the catalogue's.
         let blocks = self.fetch_blocks_max(machine) as u64 * COPY_BLOCK_BYTES + cache / 2;
         MemoryBudget {
             process: PROCESS_BYTES,
@@ -84,7 +84,7 @@ impl Config {
     /// Checks that requests have the least memory that they work with.
     ///
     /// # Errors
-    /// The least memory that this configuration needs.
+    /// Returns the least memory that this configuration needs.
     pub fn check_memory(&self, machine: &Machine) -> Result<(), TooLittleMemory> {
         let has = machine.memory_bytes;
         if self.is_enough(machine) {
@@ -114,40 +114,40 @@ impl Config {
         self.memory_budget(machine).sum() + MEMORY_BYTES_MIN <= machine.memory_bytes
     }
 
-    /// Memory that requests in flight may hold: a third of it all, or what is left.
+    /// Returns the memory that requests in flight may hold: a third of the total, or what is left.
     #[must_use]
     pub fn memory_bytes(&self, machine: &Machine) -> u64 {
         let auto = (machine.memory_bytes / 3).min(self.left_to_requests(machine).max(MEMORY_BYTES_MIN));
         self.limits.memory_bytes.or_else(|| ByteSize(auto)).0
     }
 
-    /// Memory that is left to requests.
+    /// Returns the memory that is left for requests.
     #[must_use]
     pub fn left_to_requests(&self, machine: &Machine) -> u64 {
         machine.memory_bytes.saturating_sub(self.memory_budget(machine).sum())
     }
 
-    /// S3 connections that the memory has room for at rest, at most those that are configured.
+    /// Returns the number of idle S3 connections for which there is memory, at most the configured limit.
     #[must_use]
     pub fn connections_max(&self, machine: &Machine) -> u64 {
         let share = machine.memory_bytes.saturating_sub(CONNECTIONS_FROM_BYTES) / CONNECTIONS_PART;
         self.limits.connections.min((share / RESTING_CONNECTION_BYTES).max(CONNECTIONS_MIN))
     }
 
-    /// Size of one of the two memtables of the catalogue's state.
+    /// Returns the size of one of the two memtables of the catalogue's state.
     #[must_use]
     pub fn memtable_bytes(&self, machine: &Machine) -> u64 {
         (machine.memory_bytes / 32).clamp(8 * MIB, 32 * MIB)
     }
 
-    /// Bodies that may have a segment to themselves at a time.
+    /// Returns the maximum number of bodies that may write to a segment of their own at the same time.
     #[must_use]
     pub fn own_segments_max(&self, machine: &Machine) -> usize {
         let share = machine.memory_bytes / 32 / DIRECT_BUFFER_BYTES as u64;
         usize::try_from(share).unwrap_or(usize::MAX).clamp(OWN_SEGMENTS_OPEN_MIN, OWN_SEGMENTS_OPEN_MAX)
     }
 
-    /// Blocks of origins that are fetched at once.
+    /// Returns the maximum number of origin blocks that are fetched at the same time.
     #[must_use]
     pub fn fetch_blocks_max(&self, machine: &Machine) -> usize {
         let share = machine.memory_bytes / 4 / COPY_BLOCK_BYTES;

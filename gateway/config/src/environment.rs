@@ -4,14 +4,15 @@ use super::error::did_you_mean;
 use super::upstreams::GivenUpstreams;
 use super::{Finding, Given, Origin, SETTINGS};
 
-/// Variables of mlgw that are no settings.
+/// Variables of mlgw that are not settings.
 const OTHERS: [&str; 4] =
     ["MLGW_ROOT_ACCESS_KEY_ID", "MLGW_ROOT_SECRET_ACCESS_KEY", "MLGW_ADMIN_ENDPOINT", "MLGW_CONFIG"];
 
-/// Adds what `variables` set to `given`, what is wrong with them to `findings`.
+/// Adds the values in `variables` to `given`, and their errors to `findings`.
 ///
-/// Kubernetes gives every pod variables such as `MLGW_SERVICE_HOST` when a service is called
-/// mlgw, so a name without two underscores is refused only when it is one slip from a right one.
+/// Kubernetes sets variables such as `MLGW_SERVICE_HOST` in every pod if a service is named mlgw. An unknown
+/// name without two consecutive underscores is therefore refused only if it is a likely typing error of a
+/// setting.
 pub(super) fn read(
     variables: &[(String, String)],
     given: &mut Vec<Given>,
@@ -32,7 +33,7 @@ pub(super) fn read(
     }
 }
 
-/// The upstream and its setting that a variable names: in capitals, with `_` for `-`.
+/// Returns the upstream and its setting that a variable names, in capitals and with `_` for `-`.
 fn of_upstream(name: &str) -> Option<(String, String)> {
     let (upstream, setting) = name.strip_prefix("MLGW_UPSTREAM__")?.split_once("__")?;
     Some((upstream.to_lowercase().replace('_', "-"), setting.to_lowercase()))

@@ -1,14 +1,14 @@
-//! What is wrong with a configuration: every finding with its place, its reason and a way out.
+//! Errors of a configuration: findings with their place, their reason and a suggested fix.
 
 use super::{Origin, SETTINGS};
 use std::fmt;
 
-/// One thing that is wrong.
+/// A defect of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Where it stands.
+    /// Place of the defect.
     pub origin: Origin,
-    /// What is wrong and, where there is one, the right way.
+    /// Description of the defect and, if there is one, the fix.
     pub reason: String,
 }
 
@@ -18,7 +18,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A configuration that was refused, with everything that is wrong with it.
+/// A configuration was refused; lists all findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(pub Vec<Finding>);
 
@@ -34,15 +34,15 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Why `key` is refused, with the nearest right one.
+/// Returns the reason why `key` is refused, with the nearest valid key.
 pub(super) fn unknown_setting(key: &str) -> String {
     let candidates = SETTINGS.iter().map(|setting| setting.key.to_owned());
     format!("unknown setting '{key}'{}", did_you_mean(key, candidates))
 }
 
-/// The candidate nearest to `name`, as the end of a sentence.
+/// Returns a suggestion of the candidate nearest to `name`, as the end of a sentence.
 pub(super) fn did_you_mean(name: &str, candidates: impl Iterator<Item = String>) -> String {
-    // The last part weighs as much as the whole: a right name under a wrong section is near too.
+    // The last part counts nearly as much as the whole: a valid name under a wrong section is near, too.
     let last = |key: &str| key.rsplit(['.']).next().unwrap_or(key).to_owned();
     let score = |candidate: &str| {
         strsim::jaro_winkler(name, candidate).max(strsim::jaro_winkler(&last(name), &last(candidate)) - 0.05)
@@ -57,5 +57,5 @@ pub(super) fn did_you_mean(name: &str, candidates: impl Iterator<Item = String>)
         )
 }
 
-/// Jaro-Winkler similarity from which a name is worth proposing: one or two slips in a word.
+/// Minimum Jaro-Winkler similarity of a suggestion: one or two typing errors in a word.
 const NEAR: f64 = 0.8;

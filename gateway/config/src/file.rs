@@ -1,4 +1,4 @@
-//! The TOML layer: values with the line they stand on.
+//! The TOML layer: values with their line numbers.
 
 use super::error::unknown_setting;
 use super::upstreams::GivenUpstreams;
@@ -8,10 +8,10 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Largest file that is read. A hundred times the example is still below it.
+/// Maximum size of a file in bytes, more than a hundred times the size of the example.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Adds what the file at `path` sets to `given`, what is wrong with it to `findings`.
+/// Adds the values in the file at `path` to `given`, and its errors to `findings`.
 pub(super) fn read(
     path: &Path,
     given: &mut Vec<Given>,
@@ -77,7 +77,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The sections `[upstream.NAME]`.
+    /// Reads the sections `[upstream.NAME]`.
     fn all_upstreams(&mut self, table: &DeTable<'_>) {
         for (name, value) in table {
             match value.get_ref() {
@@ -109,7 +109,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A section that does not exist: what stands in it says best which one was meant.
+    /// Reports the settings of an unknown section: their names suggest the intended section best.
     fn unknown_section(&mut self, section: &str, at: Range<usize>, table: &DeTable<'_>) {
         if table.is_empty() {
             self.finding(at, unknown_setting(section));
@@ -142,7 +142,7 @@ impl Reader<'_> {
     }
 }
 
-/// The text form of a TOML value; none for tables, dates, floats and nested lists.
+/// Returns the text form of a TOML value; `None` for tables, dates, floats and nested lists.
 fn plain_text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),

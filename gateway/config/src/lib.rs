@@ -1,9 +1,9 @@
-//! Settings: from where they come, which one wins, and how they are shown.
+//! Configuration: sources of settings, their precedence, and their display.
 //!
-//! Four layers, weakest first: built-in, a TOML file, `MLGW_SECTION__KEY` variables, flags. Every
-//! layer is checked whole before any value is used: an unknown key or a wrong value is refused
-//! with the place where it stands, also when a stronger layer would have hidden it. Nothing here
-//! writes, so a power failure cannot leave half a configuration behind.
+//! There are four layers, weakest first: built-in, a TOML file, `MLGW_SECTION__KEY` variables, flags. Every
+//! layer is validated completely before any value is used: an unknown key or a wrong value is refused with
+//! its place, also if a stronger layer would override it. Nothing is written here, so a power loss cannot
+//! leave a partial configuration.
 
 mod budget;
 mod environment;
@@ -37,10 +37,10 @@ use std::time::Duration;
 use table::Texts;
 use upstreams::GivenUpstreams;
 
-/// Where a value was set.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The table's default.
+    /// Default in the table.
     BuiltIn,
     /// A line of a TOML file.
     File(PathBuf, usize),
@@ -61,28 +61,28 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value in text form and where it was set.
+/// A value in text form, with its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// The setting's place in [`SETTINGS`].
+    /// Index of the setting in [`SETTINGS`].
     index: usize,
     text: String,
     origin: Origin,
 }
 
-/// What a process was given besides the built-in values.
+/// Inputs of the configuration besides the built-in values.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The TOML file, if any.
     pub file: Option<PathBuf>,
-    /// Environment variables; those that do not begin with `MLGW_` are passed over.
+    /// Environment variables; those that do not begin with `MLGW_` are ignored.
     pub environment: Vec<(String, String)>,
-    /// Flags: the setting's key, the flag's name, the value.
+    /// Flags: key of the setting, name of the flag, value.
     pub flags: Vec<(&'static str, &'static str, String)>,
 }
 
 impl Sources {
-    /// The file and the variables of this process, without flags.
+    /// Returns the file and the variables of this process, without flags.
     #[must_use]
     pub fn of_process(file: Option<PathBuf>) -> Self {
         let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
@@ -91,16 +91,16 @@ impl Sources {
     }
 }
 
-/// A whole configuration and where each value was set.
+/// A complete configuration with the origins of its values.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The values.
+    /// The typed values.
     pub config: Config,
-    /// The values' texts, in the order of [`SETTINGS`].
+    /// Texts of the values, in the order of [`SETTINGS`].
     texts: Vec<String>,
-    /// Where they were set, in the order of [`SETTINGS`].
+    /// Origins of the values, in the order of [`SETTINGS`].
     origins: Vec<Origin>,
-    /// The sections of upstreams.
+    /// Sections of the upstreams.
     upstreams: Vec<Upstream>,
 }
 
@@ -108,7 +108,7 @@ impl Loaded {
     /// Reads and merges the four layers.
     ///
     /// # Errors
-    /// Everything that is wrong with any of them.
+    /// Lists all findings in all layers.
     pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
         let mut findings = Vec::new();
         let mut given = Vec::new();
@@ -126,10 +126,10 @@ impl Loaded {
         if findings.is_empty() { Self::merge(given, upstreams.merge()?) } else { Err(ConfigError(findings)) }
     }
 
-    /// Checks one file by itself, as `mlgw config check` does.
+    /// Checks a single file, as `mlgw config check` does.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// Lists all findings in the file.
     pub fn check(path: &Path) -> Result<(), ConfigError> {
         Self::load(&Sources { file: Some(path.to_owned()), ..Sources::default() }).map(|_| ())
     }
@@ -154,14 +154,14 @@ impl Loaded {
         if findings.is_empty() { Ok(loaded) } else { Err(ConfigError(findings)) }
     }
 
-    /// Where the setting `key` got its value.
+    /// Returns the origin of the value of the setting `key`.
     #[must_use]
     pub fn origin(&self, key: &str) -> &Origin {
         let index = SETTINGS.iter().position(|setting| setting.key == key);
         index.map_or(&Origin::BuiltIn, |index| &self.origins[index])
     }
 
-    /// Each setting, its value as TOML writes it, and where it was set.
+    /// Iterates over the settings with their values in TOML form and the origins.
     pub fn values(&self) -> impl Iterator<Item = (&'static Setting, String, &Origin)> {
         SETTINGS.iter().zip(&self.texts).zip(&self.origins).map(|((setting, text), origin)| {
             let value = (setting.check)(text).unwrap_or_else(|_| text.clone());
@@ -169,12 +169,12 @@ impl Loaded {
         })
     }
 
-    /// As [`Loaded::values`], of the sections of upstreams; secrets are hidden.
+    /// Same as [`Loaded::values`], for the sections of upstreams. Secrets are hidden.
     pub fn upstream_values(&self) -> impl Iterator<Item = (String, String, &Origin)> {
         self.upstreams.iter().flat_map(Upstream::values)
     }
 
-    /// This configuration with the settings of `newer` that can change while the server runs.
+    /// Returns this configuration with the values of `newer` for the settings that can change at run time.
     #[must_use]
     pub fn with_live_of(&self, newer: &Self) -> Self {
         let mut adopted = self.clone();
@@ -189,7 +189,7 @@ impl Loaded {
         adopted
     }
 
-    /// The keys whose values differ between two loads and that need a restart to change.
+    /// Returns the keys whose values differ between the two configurations and need a restart to change.
     #[must_use]
     pub fn needs_restart(&self, newer: &Self) -> Vec<&'static str> {
         let pairs = SETTINGS.iter().zip(self.texts.iter().zip(&newer.texts));
@@ -208,7 +208,8 @@ fn wrong_value(given: &Given) -> Option<Finding> {
 }
 
 impl Config {
-    /// What no single value shows: values that do not go together or are out of range.
+    /// Returns combinations of values that are inconsistent, and values out of range, with the key that is at
+    /// fault.
     fn contradictions(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         match (&self.tls.cert, &self.tls.key) {
@@ -289,38 +290,38 @@ impl Config {
         found
     }
 
-    /// Where the access log is kept.
+    /// Returns the directory of the access log.
     #[must_use]
     pub fn access_log_dir(&self) -> PathBuf {
         self.access_log.dir.clone().unwrap_or_else(|| self.data_dir.join("access"))
     }
 
-    /// Where segments are kept.
+    /// Returns the directory of the segments.
     #[must_use]
     pub fn segments_dir(&self) -> PathBuf {
         self.hot.dir.clone().unwrap_or_else(|| self.data_dir.join("segments"))
     }
 
-    /// Where copies of what bound buckets front are kept.
+    /// Returns the directory of the clean copies of remote-backed buckets.
     #[must_use]
     pub fn copies_dir(&self) -> PathBuf {
         self.bound.dir.clone().unwrap_or_else(|| self.data_dir.join("copies"))
     }
 
-    /// Where checkpoints of the catalogue are kept.
+    /// Returns the directory of the catalogue's checkpoints.
     #[must_use]
     pub fn checkpoints_dir(&self) -> PathBuf {
         self.catalogue.checkpoint_dir.clone().unwrap_or_else(|| self.data_dir.join("checkpoints"))
     }
 }
 
-/// Below that a segment is mostly its own overhead; one always takes at least one chunk.
+/// Minimum segment size. Smaller segments are mostly overhead; a segment holds at least one chunk.
 const SEGMENT_BYTES_MIN: ByteSize = ByteSize(256 << 10);
-/// Offsets within a segment stay below 2^32 for anyone who packs them.
+/// Maximum segment size, so that offsets within a segment fit in 32 bits.
 const SEGMENT_BYTES_MAX: ByteSize = ByteSize(4 << 30);
-/// A chunk a second: slower is as good as never.
+/// Minimum rate: one chunk per second.
 const COMPACT_RATE_MIN: ByteSize = ByteSize(1 << 20);
-/// Looking takes milliseconds; more often it would be all that is done.
+/// Minimum interval. A scan takes milliseconds, so a shorter interval would keep a thread busy.
 const COMPACT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

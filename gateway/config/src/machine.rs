@@ -1,7 +1,7 @@
-//! What the machine has: the facts from which `auto` settings are derived.
+//! Facts about the machine, from which `auto` settings are derived.
 //!
-//! Memory is the least of RAM and every cgroup limit above this process (v2 and v1), because a
-//! process is killed at the lowest of them.
+//! Memory is the least of RAM and of every cgroup limit above this process (v2 and v1), because a process is
+//! killed at the lowest of them.
 
 use super::{Config, Loaded};
 use mlgw_common::limits::{GIB, MIB};
@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 /// Sizes of this machine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// RAM or the cgroup's limit.
+    /// RAM or the lowest cgroup limit.
     pub memory_bytes: u64,
-    /// Size of the file system of the segments; none when it cannot be asked.
+    /// Size of the file system of the segments; `None` if it is unknown.
     pub disk_bytes: Option<u64>,
 }
 
-/// Assumed where the system does not say.
+/// Assumed memory if the system reports none.
 const MEMORY_BYTES_UNKNOWN: u64 = GIB;
 
 impl Machine {
-    /// Asks the system; `dir`, or the nearest of its parents that exists, says which disk.
+    /// Queries the system; the disk is that of `dir`, or of the nearest parent of it that exists.
     #[must_use]
     pub fn of(dir: &Path) -> Self {
         let disk = dir.ancestors().find_map(|dir| {
@@ -32,14 +32,14 @@ impl Machine {
 }
 
 impl Config {
-    /// Memory for small objects that were read.
+    /// Returns the maximum bytes of the memory tier.
     #[must_use]
     pub fn memory_capacity_bytes(&self, machine: &Machine) -> u64 {
         let auto = (machine.memory_bytes / 10).min(4 * GIB);
         self.memory.capacity.or_else(|| super::ByteSize(auto)).0
     }
 
-    /// Bytes the segments may take.
+    /// Returns the maximum bytes of the hot tier's segments.
     #[must_use]
     pub fn hot_capacity_bytes(&self, machine: &Machine) -> u64 {
         let disk = machine.disk_bytes.unwrap_or(0);
@@ -47,22 +47,22 @@ impl Config {
         self.hot.capacity.or_else(|| super::ByteSize(auto)).0
     }
 
-    /// Bytes the copies of what bound buckets front may take.
+    /// Returns the maximum bytes of the clean copies of remote-backed buckets.
     #[must_use]
     pub fn copies_capacity_bytes(&self, machine: &Machine) -> u64 {
         self.bound.capacity.or_else(|| super::ByteSize(self.hot_capacity_bytes(machine) / 2)).0
     }
 
-    /// Bytes that may be written back and not be at their origins yet.
+    /// Returns the maximum bytes of write-back data that are not at their origins yet.
     #[must_use]
     pub fn dirty_bytes_max(&self, machine: &Machine) -> u64 {
         let auto = (self.hot_capacity_bytes(machine) / 10).min(64 * GIB);
         self.bound.dirty_bytes_max.or_else(|| super::ByteSize(auto)).0
     }
 
-    /// Length at which a segment is sealed: on a small disk, or with a small capacity, less than was
-    /// configured. Otherwise compaction would find no room for what lives in a segment, and what is in open
-    /// segments could not be spilled.
+    /// Returns the length at which a segment is sealed, which is less than configured on a small disk or with
+    /// a small capacity. Otherwise compaction would have no room for the live data of a segment, and data in
+    /// open segments could not be spilled.
     #[must_use]
     pub fn hot_segment_bytes(&self, machine: &Machine) -> u64 {
         let disk = machine.disk_bytes.unwrap_or(u64::MAX);
@@ -70,23 +70,23 @@ impl Config {
         self.hot.segment_bytes.0.min((disk.min(capacity) / 64).max(MIB))
     }
 
-    /// Free bytes that segments leave to the catalogue, whose log must go on for a delete to be
-    /// possible on a full disk.
+    /// Returns the free bytes that segments leave to the catalogue, whose log must grow for a delete on a
+    /// full disk.
     #[must_use]
     pub fn hot_reserve_bytes(&self, machine: &Machine) -> u64 {
         let auto = (machine.disk_bytes.unwrap_or(0) / 16).clamp(32 * MIB, GIB);
         self.hot.reserve_bytes.or_else(|| super::ByteSize(auto)).0
     }
 
-    /// Log bytes after which the catalogue flushes; half of the least reserve at most. Its files take
-    /// up to twice that: what comes during a purge, and the write-ahead log.
+    /// Returns the log bytes after which the catalogue flushes, at most half of the smallest reserve. The
+    /// catalogue's files take up to twice that: writes during a purge, and the write-ahead log.
     #[must_use]
     pub fn catalogue_log_bytes_max(&self, machine: &Machine) -> u64 {
         let auto = (machine.disk_bytes.unwrap_or(0) / 16).clamp(8 * MIB, 128 * MIB);
         self.catalogue.log_bytes_max.or_else(|| super::ByteSize(auto)).0
     }
 
-    /// Memory for the catalogue's caches.
+    /// Returns the memory of the catalogue's caches in bytes.
     #[must_use]
     pub fn catalogue_cache_bytes(&self, machine: &Machine) -> u64 {
         let auto = (machine.memory_bytes / 16).clamp(16 * MIB, GIB);
@@ -95,7 +95,7 @@ impl Config {
 }
 
 impl Loaded {
-    /// What the setting `key` comes to on `machine`, when it says `auto`.
+    /// Returns the value of the setting `key` on `machine` if it is `auto`.
     #[must_use]
     pub fn derived(&self, key: &str, machine: &Machine) -> Option<u64> {
         let config = &self.config;
@@ -127,8 +127,8 @@ fn ram_bytes(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The files that may hold a limit: of the process's group and of every group above it. Inside a
-/// container the group's own path may not be mounted, but the root's file is.
+/// Returns the files that may contain a limit: those of the process's group and of every group above it.
+/// Inside a container the group's own path may not be mounted, but the root's file is.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -145,7 +145,8 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// "max" (v2) does not parse; v1 writes a number near 2^63 for no limit, which RAM undercuts.
+/// Returns the limit in a file. "max" (v2) does not parse; v1 uses a number near 2^63 for no limit, above any
+/// RAM.
 fn limit_bytes(file: &Path) -> Option<u64> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The table in words: what is in force, an example file, the documentation.
+//! Text output of the table: the current values, an example file, the documentation.
 
 use super::upstreams::name_of;
 use super::{Loaded, Machine, SECTIONS, SETTINGS, Setting, UPSTREAM_SETTINGS};
@@ -6,11 +6,11 @@ use mlgw_api::{SettingInfo, SettingList};
 use mlgw_common::ByteSize;
 use std::fmt::Write as _;
 
-/// What the sections of upstreams are for.
+/// Documentation of the sections of upstreams.
 const UPSTREAM_DOC: &str =
     "An object store of others: buckets can be bound to it, segments spilled to it. One section for each.";
 
-/// Every value with where it was set, aligned; `auto` values with what they come to here.
+/// Returns all values with their origins, aligned; `auto` values with their derived values on `machine`.
 #[must_use]
 pub fn show(loaded: &Loaded, machine: &Machine) -> String {
     let rows: Vec<_> = loaded
@@ -31,7 +31,7 @@ pub fn show(loaded: &Loaded, machine: &Machine) -> String {
     out
 }
 
-/// Returns every setting of `loaded` on `machine`, as the admin API tells it.
+/// Returns all settings of `loaded` on `machine`, for the admin API.
 #[must_use]
 pub fn list_settings(loaded: &Loaded, machine: &Machine) -> SettingList {
     let settings = loaded.values().map(|(setting, value, origin)| SettingInfo {
@@ -44,7 +44,7 @@ pub fn list_settings(loaded: &Loaded, machine: &Machine) -> SettingList {
     SettingList { settings: settings.collect() }
 }
 
-/// A commented TOML file with every setting at its default.
+/// Returns a commented TOML file with every setting at its default.
 #[must_use]
 pub fn example() -> String {
     let mut out = String::from(
@@ -79,7 +79,7 @@ fn default_of(setting: &Setting) -> String {
     (setting.check)(setting.default).unwrap_or_else(|_| setting.default.to_owned())
 }
 
-/// docs/CONFIGURATION.md.
+/// Returns the text of docs/CONFIGURATION.md.
 #[must_use]
 pub fn documentation() -> String {
     let mut out = String::from(

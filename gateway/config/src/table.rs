@@ -1,8 +1,8 @@
-//! The one table of settings.
+//! Table of all settings.
 //!
-//! A row gives a setting's key, type, default and line of documentation, and whether it can change
-//! while the server runs. The typed [`Config`], `mlgw config show`, `check` and `example`, the
-//! environment variables and docs/CONFIGURATION.md all come from it, so they cannot disagree.
+//! A row contains a setting's key, type, default and documentation, and whether it can change at run time.
+//! The typed [`Config`], `mlgw config show`, `check` and `example`, the environment variables and
+//! docs/CONFIGURATION.md are all generated from it, so they cannot disagree.
 
 use super::value::{Address, Auto, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value};
 use mlgw_common::ByteSize;
@@ -11,44 +11,44 @@ use mlgw_remote::upstream::UpstreamSettings;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// One row of the table.
+/// A row of the table.
 #[derive(Debug)]
 pub struct Setting {
-    /// Where it stands in TOML: `s3.listen`, or `data_dir` before the first section.
+    /// Key in TOML: `s3.listen`, or `data_dir` before the first section.
     pub key: &'static str,
-    /// What it is for.
+    /// Documentation of the setting.
     pub doc: &'static str,
-    /// Its built-in value, in text form.
+    /// Default, in text form.
     pub default: &'static str,
-    /// What a value has to look like.
+    /// Description of valid values, for error messages.
     pub expects: &'static str,
-    /// Whether SIGHUP brings a new value into force.
+    /// True if SIGHUP applies a new value.
     pub live: bool,
-    /// Why a text is not a value of it, or the value as TOML writes it.
+    /// Validates a text. Returns the value in TOML form, or the reason why it is invalid.
     pub check: fn(&str) -> Result<String, String>,
 }
 
 impl Setting {
-    /// The section, or nothing for a setting before the first section.
+    /// Returns the section, or `None` for a setting before the first section.
     #[must_use]
     pub fn section(&self) -> Option<&'static str> {
         self.key.split_once('.').map(|(section, _)| section)
     }
 
-    /// The key within its section.
+    /// Returns the key within its section.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.key.split_once('.').map_or(self.key, |(_, name)| name)
     }
 
-    /// The environment variable that sets it.
+    /// Returns the environment variable of the setting.
     #[must_use]
     pub fn variable(&self) -> String {
         format!("MLGW_{}", self.key.replace('.', "__").to_uppercase())
     }
 }
 
-/// Hands the fields of [`Config`] their texts in the order of the table.
+/// Iterator over the texts of the settings, in the order of the table, from which [`Config`] is built.
 pub(super) struct Texts<'a> {
     texts: std::slice::Iter<'a, String>,
 }
@@ -63,7 +63,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// A text as TOML writes the value that it is.
+/// Validates a text as a `T` and returns the value in TOML form.
 pub(super) fn check<T: Value>(text: &str) -> Result<String, String> {
     T::from_text(text).map(|value| value.to_toml())
 }
@@ -87,12 +87,12 @@ macro_rules! settings {
             }
         )*
     ) => {
-        /// Every setting, typed.
+        /// All settings, typed.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Config {
             $($(#[doc = $top_doc])+ pub $top: $top_type,)*
             $($(#[doc = $section_doc])+ pub $section: $Section,)*
-            /// The object stores of others.
+            /// Other object stores: origins and spill targets.
             pub upstreams: Vec<UpstreamSettings>,
         }
 
@@ -124,7 +124,7 @@ macro_rules! settings {
             },)*)*
         ];
 
-        /// What the sections are for.
+        /// Names and documentation of the sections.
         pub const SECTIONS: &[(&str, &str)] =
             &[$((stringify!($section), concat!($($section_doc),+)),)*];
 
@@ -142,42 +142,43 @@ macro_rules! settings {
 
 settings! {
     {
-        /// Directory of everything the server keeps. One server at a time may use it.
+        /// Directory of all data of the server. Only one server at a time may use it.
         data_dir: PathBuf = "./mlgw-data", start;
-        /// What an answer of success promises: `full` survives power loss, `os` only the end of the process.
+        /// Guarantee of a success response: with `full` data survives power loss, with `os` only the end of
+        /// the process.
         durability: Durability = "full", start;
-        /// How long requests in flight may take to finish after SIGTERM.
+        /// Time for requests in flight to finish after SIGTERM.
         drain_timeout: Duration = "30s", start;
     }
     /// The S3 endpoint.
     s3: S3 {
-        /// Where the S3 endpoint listens.
+        /// Address of the S3 endpoint.
         listen: Address = "127.0.0.1:9000", start;
         /// Base domains of virtual-host style requests (`BUCKET.DOMAIN`), besides the host of `s3.listen`.
         domains: Vec<String> = "localhost", start;
-        /// Region that answers name.
+        /// Region in responses.
         region: String = "us-east-1", start;
-        /// Refuse signatures whose scope names another region.
+        /// Refuse signatures with another region in their scope.
         region_strict: bool = "false", start;
         /// Accept query strings presigned with Signature Version 2, boto3's default in us-east-1.
         sigv2: bool = "true", start;
-        /// ETags of new bodies: `md5`, or `fast`, a random name with `-1` at its end that spares the MD5 of
-        /// large uploads.
+        /// ETags of new bodies: `md5`, or `fast`, a random value with the suffix `-1`, which avoids the cost
+        /// of MD5 for large uploads.
         etag: EtagKind = "md5", start;
-        /// When `mlgw serve` prints the root credentials to standard output.
+        /// Condition under which `mlgw serve` prints the root credentials to standard output.
         print_credentials: PrintCredentials = "terminal", start;
     }
     /// The admin API, for `mlgw` commands and automation. Plain HTTP: leave it on a loopback address.
     admin: Admin {
-        /// Where the admin API listens.
+        /// Address of the admin API.
         listen: Address = "127.0.0.1:9001", start;
     }
-    /// Where probes and Prometheus read.
+    /// Endpoint of probes and Prometheus.
     metrics: MetricsSection {
-        /// Serves /healthz, /readyz and /metrics here instead of on `admin.listen`.
+        /// Address that serves /healthz, /readyz and /metrics instead of `admin.listen`.
         listen: Option<Address> = "", start;
     }
-    /// HTTPS for the S3 endpoint. Changed files are taken up within seconds.
+    /// HTTPS for the S3 endpoint. Changed files are loaded within seconds.
     tls: Tls {
         /// PEM file of the certificate and its chain.
         cert: Option<PathBuf> = "", start;
@@ -186,172 +187,177 @@ settings! {
     }
     /// The memory tier: small objects that were read, in DRAM.
     memory: MemorySection {
-        /// Bytes it may take; auto is a tenth of memory, at most 4 GiB. 0: none.
+        /// Maximum bytes; auto is a tenth of memory, at most 4 GiB. 0 disables the tier.
         capacity: Auto<ByteSize> = "auto", start;
     }
     /// The hot tier: segments on the local disk.
     hot: Hot {
         /// Directory of the segments; unset means `segments` in `data_dir`.
         dir: Option<PathBuf> = "", start;
-        /// Bytes the segments may take; auto is 90 % of the file system, less 10 GiB on one over 100 GiB.
+        /// Maximum bytes of the segments; auto is 90 % of the file system, less 10 GiB if it is larger than
+        /// 100 GiB.
         capacity: Auto<ByteSize> = "auto", start;
         /// Length at which a segment file is sealed; at most 1/64 of the file system and of `hot.capacity`.
         segment_bytes: ByteSize = "256MiB", start;
-        /// Whether bodies of 64 MiB and more are written past the page cache, which keeps what is read in it.
+        /// Write bodies of 64 MiB and more past the page cache, so that it keeps the data that is read.
         direct_writes: bool = "true", start;
-        /// Free bytes kept for deletes and the catalogue; auto is 1/16 of the file system, 32 MiB to 1 GiB.
+        /// Free bytes reserved for deletes and the catalogue; auto is 1/16 of the file system, 32 MiB to 1
+        /// GiB.
         reserve_bytes: Auto<ByteSize> = "auto", start;
-        /// Percent of a segment's bytes that must be dead before what lives in it is moved and it is
+        /// Percent of a segment's bytes that must be dead before its live data is moved and the segment is
         /// released.
         compact_dead_percent: u64 = "30", live;
-        /// Bytes of segments that compaction reads in a second at most.
+        /// Maximum bytes of segments that compaction reads per second.
         compact_bytes_per_second: ByteSize = "64MiB", live;
-        /// How often compaction looks for dead bytes.
+        /// Interval at which compaction scans for dead bytes.
         compact_interval: Duration = "5s", live;
-        /// A segment whose dead bytes double within this time by themselves is left to die; 0s: none is.
+        /// A segment whose dead bytes are expected to double within this time is not compacted yet; 0s: no
+        /// segment waits.
         compact_patience: Duration = "1m", live;
-        /// Bytes a day that the server may write to this tier's disk by itself, what clients write being
-        /// taken off: clean copies, promoted segments, compaction; 0: no bound.
+        /// Bytes per day that background work may write to this tier's disk, less the bytes that clients
+        /// write: clean copies, promoted segments, compaction; 0: no limit.
         flash_bytes_per_day: ByteSize = "0", live;
-        /// Bytes a second that a daily scrub of the segments reads; 0: none but one that is asked for, as
-        /// fast as it can.
+        /// Bytes per second that the daily scrub of the segments reads; 0: no daily scrub, and a requested
+        /// one runs at full speed.
         scrub_bytes_per_second: ByteSize = "10MiB", start;
     }
-    /// The cold tier: whole segments that nobody reads, on slower disks, and below it an upstream. There is
-    /// none without directories.
+    /// The cold tier: whole segments that are not read, on slower disks, and the upstream below it. Without
+    /// directories there is no cold tier.
     cold: Cold {
         /// Directories of its segments, best one for each disk; they must exist.
         dirs: Vec<PathBuf> = "", start;
-        /// Name of the upstream that segments are spilled to: out of the cold tier, or out of the hot one
-        /// where there is no cold tier. Unset: to none.
+        /// Name of the upstream to which segments are spilled: from the cold tier, or from the hot tier if
+        /// there is no cold tier. Unset: no spilling to an upstream.
         upstream: Option<String> = "", start;
-        /// Whether to start although segments are missing because a disk or an upstream is lost; reads of
-        /// them fail.
+        /// Start even if segments are missing because a disk or an upstream is lost; reads of them fail.
         start_without_missing: bool = "false", start;
-        /// Percent of a segment's bytes that must be dead before what lives in it is moved and it is
+        /// Percent of a segment's bytes that must be dead before its live data is moved and the segment is
         /// released.
         compact_dead_percent: u64 = "50", live;
-        /// Percent of a tier's room from which on segments of it are spilled to the next one, those that are
-        /// read least first.
+        /// Percent of a tier's capacity above which its segments are spilled to the next tier, the least read
+        /// first.
         spill_from_percent: u64 = "85", live;
-        /// Percent down to which they are.
+        /// Percent of the capacity at which spilling stops.
         spill_to_percent: u64 = "80", live;
-        /// Bytes of segments that are copied between the tiers in a second at most.
+        /// Maximum bytes of segments copied between the tiers per second.
         move_bytes_per_second: ByteSize = "256MiB", live;
     }
-    /// Who goes to a disk next when many want to: checkpoint writes, inference reads and training reads have
-    /// equal shares, the server's own work a quarter of one.
+    /// Shares of a busy disk: checkpoint writes, inference reads and training reads have equal shares,
+    /// background work a quarter of one.
     lanes: LanesSection {
         /// Globs of workloads (named by `x-mlgw-workload`, or `workload/NAME` in the user agent) and of
         /// access keys whose reads are inference; all others are training.
         inference: Vec<String> = "", start;
     }
-    /// Bound buckets, and the copies that are kept of what they front.
+    /// Remote-backed buckets, and the clean copies of their objects.
     bound: BoundSection {
         /// Directory of the copies; unset means `copies` in `data_dir`.
         dir: Option<PathBuf> = "", start;
-        /// Bytes the copies may take; auto is half of what the hot tier may. They make room when the disk is
-        /// short of it.
+        /// Maximum bytes of the copies; auto is half of the hot tier's capacity. Copies are evicted if the
+        /// disk runs short of space.
         capacity: Auto<ByteSize> = "auto", start;
-        /// How long what an origin says of an object holds.
+        /// Time for which an object's metadata from the origin is valid.
         ttl: Duration = "30s", live;
-        /// How long it holds that an origin has no such object.
+        /// Time for which the absence of an object at the origin is valid.
         negative_ttl: Duration = "2s", live;
-        /// How long copies are served after that while the origin cannot be reached.
+        /// Further time for which copies are served while the origin cannot be reached.
         stale_max: Duration = "24h", live;
-        /// Bytes that may be written back and not be at their origins yet; auto is the lesser of a tenth of
-        /// what the hot tier may take and 64 GiB.
+        /// Maximum bytes of write-back data that are not at their origins yet; auto is a tenth of the hot
+        /// tier's capacity, at most 64 GiB.
         dirty_bytes_max: Auto<ByteSize> = "auto", start;
     }
-    /// The running policy: what it is told of the server, and files that are taken up whenever they change.
-    /// See POLICIES.md.
+    /// The running policy: facts about the server for its rules, and policy files that are reloaded when they
+    /// change. See POLICIES.md.
     policy: PolicySection {
-        /// Where the server runs: what policies say of this environment holds.
+        /// Environment of the server, for the policies that apply to it.
         environment: Option<Environment> = "", start;
-        /// Accelerators of the machines that read, for hardware profiles; 0: not said.
+        /// Number of accelerators of the reading machines, for hardware profiles; 0: unknown.
         gpu_count: u64 = "0", start;
-        /// Files of policy that are watched, the strongest first. Unset: what was applied by `mlgw policy
-        /// apply` stays.
+        /// Policy files to watch, in descending priority. Unset: the policy of `mlgw policy apply` stays.
         files: Vec<PathBuf> = "", start;
-        /// Plugins of frameworks that are watched: files, or directories of such.
+        /// Framework plugins to watch: files, or directories of files.
         frameworks: Vec<PathBuf> = "", start;
-        /// Bytes of the log from which it is known after a restart how datasets were read, by whom and how
-        /// far; 0: it is not.
+        /// Bytes of the log that preserves over a restart how datasets were read, by which workloads and how
+        /// far; 0: not preserved.
         remember_bytes: ByteSize = "16MiB", start;
-        /// How often it is looked whether what was measured moves a bound; each move is a version of the
-        /// policy.
+        /// Interval at which learning may move bounds, based on measurements; each move creates a version of
+        /// the policy.
         learn_every: Duration = "6h", start;
-        /// How often all objects are looked at for what rules say of them (promote, spill, pin, evict,
-        /// retain), besides when the policy changes; at least 1s.
+        /// Interval at which the rules (promote, spill, pin, evict, retain) are applied to all objects; they
+        /// are also applied when the policy changes. At least 1s.
         look_every: Duration = "1m", start;
     }
-    /// The catalogue: what exists and where its bytes are.
+    /// The catalogue: metadata of all objects and segments.
     catalogue: CatalogueSection {
-        /// Log bytes after which the state is flushed and the log cut; auto is 1/16 of the file system, 8 MiB
-        /// to 128 MiB.
+        /// Log bytes after which the state is flushed and the log is truncated; auto is 1/16 of the file
+        /// system, 8 MiB to 128 MiB.
         log_bytes_max: Auto<ByteSize> = "auto", start;
-        /// Memory for the catalogue: three quarters for blocks of its tables, a quarter for records of
-        /// objects that were read last; auto is 1/16 of memory, 16 MiB to 1 GiB.
+        /// Memory of the catalogue: three quarters for blocks of its tables, a quarter for recently read
+        /// object records; auto is 1/16 of memory, 16 MiB to 1 GiB.
         cache_bytes: Auto<ByteSize> = "auto", start;
-        /// Directory of the checkpoints that `mlgw store rebuild` starts from, best on another disk; unset
+        /// Directory of the checkpoints from which `mlgw store rebuild` starts, best on another disk; unset
         /// means `checkpoints` in `data_dir`.
         checkpoint_dir: Option<PathBuf> = "", start;
-        /// How often a checkpoint is made while anything changes; one is also made before the log is cut. 0:
-        /// none is ever made.
+        /// Interval between checkpoints while data changes; one is also made before the log is truncated. 0:
+        /// no checkpoints.
         checkpoint_interval: Duration = "5m", start;
     }
-    /// What one client, or all of them, may take.
+    /// Limits of a single client, and of all clients together.
     limits: Limits {
-        /// Open S3 connections; one more is answered 503 SlowDown. Few files or little memory lower it.
+        /// Open S3 connections; further ones receive 503 SlowDown. Few file descriptors or little memory
+        /// lower the limit.
         connections: u64 = "10000", start;
-        /// Memory for requests; beyond it 503 SlowDown. Auto is a third of it all, or what is left.
+        /// Memory for requests; beyond it 503 SlowDown. Auto is a third of the memory, or what is left of it.
         memory_bytes: Auto<ByteSize> = "auto", start;
-        /// Percent of that memory for one client address; 100 behind a proxy that hides who they are.
+        /// Percent of that memory for one client address; 100 behind a proxy that hides the clients'
+        /// addresses.
         client_memory_percent: u64 = "50", start;
-        /// From the first byte of a request to the end of its head.
+        /// Maximum time from the first byte of a request to the end of its head.
         request_head_timeout: Duration = "30s", start;
-        /// A connection without a request is closed after this long.
+        /// Time after which a connection without a request is closed.
         idle_timeout: Duration = "5m", start;
-        /// Longest pause within a request's body, or in reading an answer; also the window of
+        /// Maximum pause within a request's body, or in reading a response; also the window of
         /// `body_rate_min`.
         body_timeout: Duration = "60s", start;
-        /// Bytes a second that a client must send or take while it is waited for.
+        /// Minimum bytes per second that a client must send or receive during a transfer.
         body_rate_min: ByteSize = "1KiB", start;
     }
-    /// What is logged, to standard error.
+    /// The log, written to standard error.
     log: Log {
-        /// Form of log lines.
+        /// Format of log lines.
         format: LogFormat = "text", start;
-        /// Lightest lines that are written. No level below `debug` logs single requests.
+        /// Minimum level of log lines. Levels above `debug` do not log single requests.
         level: LogLevel = "info", live;
-        /// A request that takes longer is logged (at most ten a second); 0 logs none.
+        /// Duration in milliseconds above which a request is logged (at most ten lines per second); 0
+        /// disables it.
         slow_request_ms: u64 = "1000", live;
     }
-    /// The access log: one JSON line per request that is sampled. No request ever waits for it.
+    /// The access log: one JSON line per sampled request. No request waits for it.
     access_log: AccessLogSection {
-        /// One of so many requests gets a line: 1 writes all, 100 one in a hundred, 0 none.
+        /// Sampling: one request in this many gets a line. 1 logs all, 100 one in a hundred, 0 none.
         one_in: u64 = "0", live;
         /// Directory of the log; unset means `access` in `data_dir`.
         dir: Option<PathBuf> = "", start;
-        /// Length at which the file is set aside and a new one begun.
+        /// Length at which the file is rotated.
         file_bytes_max: ByteSize = "64MiB", start;
-        /// Files kept, the one being written included.
+        /// Number of files kept, including the current one.
         files_max: u64 = "4", start;
     }
     /// OpenTelemetry traces of requests, sent by OTLP over HTTP.
     traces: TracesSection {
-        /// Where a collector takes traces, as `http://127.0.0.1:4318/v1/traces`; unset sends none.
+        /// URL of a collector, such as `http://127.0.0.1:4318/v1/traces`; unset disables traces.
         endpoint: Option<String> = "", start;
-        /// One of so many requests is traced, besides those whose `traceparent` says so; 0 traces only those.
+        /// Sampling: one request in this many is traced, besides those with a sampled `traceparent`; 0 traces
+        /// only those.
         one_in: u64 = "100", start;
     }
     /// The audit log: one JSON line per change made through the admin API.
     audit: Audit {
-        /// Whether it is written.
+        /// Write the audit log.
         enabled: bool = "true", start;
-        /// Length at which the file is set aside and a new one begun.
+        /// Length at which the file is rotated.
         file_bytes_max: ByteSize = "16MiB", start;
-        /// Files kept, the one being written included.
+        /// Number of files kept, including the current one.
         files_max: u64 = "8", start;
     }
 }

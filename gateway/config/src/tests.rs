@@ -1,4 +1,4 @@
-//! The layers, their precedence and what is refused.
+//! Tests of the layers, their precedence and refused values.
 
 use super::{Durability, Loaded, Machine, SETTINGS, Sources, documentation, example, show};
 use mlgw_testing::printed::assert_file_is;
@@ -26,7 +26,7 @@ fn every_default_is_a_value_of_its_own_type() {
 }
 
 #[test]
-fn stronger_layers_win_and_say_so() {
+fn stronger_layers_win_and_are_reported_as_origin() {
     let text = "durability = \"os\"\n\n[s3]\nlisten = \"0.0.0.0:1\"\nregion = \"x\"\nsigv2 = false\n";
     let file = file(text);
     let sources = Sources {
@@ -56,7 +56,7 @@ fn stronger_layers_win_and_say_so() {
 }
 
 #[test]
-fn no_password_within_a_url_is_shown_wherever_a_value_is() {
+fn passwords_in_urls_are_never_displayed() {
     let text = "[traces]\nendpoint = \"http://u:hunter2@c:4318/v1/traces?key=hunter3\"\n\n[upstream.lake]\n\
                 bucket = \"b\"\nendpoint = \"https://u:hunter4@h\"\nproxy = \"http://u:hunter5@p:3128\"\n";
     let loaded = load(text, &[]).unwrap();
@@ -118,7 +118,7 @@ fn a_wrong_value_is_refused_with_its_line_and_reason() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once() {
+fn all_findings_are_reported_together() {
     let refused = load("a = 1\nb = 2\n[s3]\nsigv2 = 7", &[("MLGW_S3__X", "")]).unwrap_err();
     assert_eq!(refused.lines().count(), 4, "{refused}");
 }
@@ -153,7 +153,7 @@ fn lists_are_toml_lists_or_texts_with_commas() {
 }
 
 #[test]
-fn a_reload_names_what_needs_a_restart() {
+fn a_reload_reports_settings_that_need_a_restart() {
     let old = load("", &[]).unwrap();
     let new = load("durability = \"os\"\n[log]\nlevel = \"debug\"", &[]).unwrap();
     assert_eq!(old.needs_restart(&new), ["durability"]);

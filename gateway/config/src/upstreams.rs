@@ -1,4 +1,4 @@
-//! The sections `[upstream.NAME]`: one for each object store of others, all with the same settings.
+//! Sections `[upstream.NAME]`: one for each other object store, all with the same settings.
 
 use super::error::did_you_mean;
 use super::table::{Setting, Texts, check};
@@ -15,7 +15,7 @@ macro_rules! blocks {
     ($Block:ident, $SETTINGS:ident { $($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal;)* }) => {
         struct $Block { $($name: $type,)* }
 
-        /// The settings of a section, under the key `upstream.NAME.…`.
+        /// Settings of a section, under the key `upstream.NAME.…`.
         pub const $SETTINGS: &[Setting] = &[$(Setting {
             key: concat!("upstream.NAME.", stringify!($name)),
             doc: concat!($($doc),+),
@@ -34,25 +34,25 @@ macro_rules! blocks {
 }
 
 blocks! { Block, UPSTREAM_SETTINGS {
-    /// Whose protocol it speaks. Buckets can be bound to those of kind `s3`.
+    /// Protocol of the store. Buckets can be bound to stores of kind `s3`.
     kind: UpstreamKind = "s3";
-    /// Its bucket or container; of kind `fs` and `webhdfs` a directory.
+    /// Bucket or container; for kinds `fs` and `webhdfs` a directory.
     bucket: Option<String> = "";
-    /// What all keys in it begin with, for segments that are spilled to it.
+    /// Prefix of the keys of spilled segments.
     prefix: Option<String> = "";
-    /// Its URL; unset is the vendor's own.
+    /// URL of the store; unset is the vendor's own.
     endpoint: Option<String> = "";
-    /// Its region; unset is us-east-1 of kind `s3`. Of kind `gcs`, `azure`, `webhdfs` and `fs` there is none.
+    /// Region; unset is us-east-1 for kind `s3`. Kinds `gcs`, `azure`, `webhdfs` and `fs` have none.
     region: Option<String> = "";
-    /// Whether the bucket stands in the URL's path or host; `auto` is the path where `endpoint` is set.
+    /// Place of the bucket in the URL: path or host; `auto` is the path if `endpoint` is set.
     addressing: Addressing = "auto";
-    /// Where credentials come from: `static` from here, `env` from the vendor's variables, `file` from a file
-    /// of the vendor's form, `chain` as AWS' tools find them, `none`. Unset is `chain` of kind `s3`, `none`
-    /// of `fs` and `webhdfs`, `env` of the others.
+    /// Source of credentials: `static` for this section, `env` for the vendor's variables, `file` for a file
+    /// in the vendor's format, `chain` for the sources of AWS' tools, `none`. Unset is `chain` for kind `s3`,
+    /// `none` for `fs` and `webhdfs`, `env` for the others.
     credentials: Option<CredentialKind> = "";
-    /// With `static`: the access key; of Azure the account.
+    /// With `static`: the access key; for Azure the account.
     access_key: Option<String> = "";
-    /// With `static`: its secret.
+    /// With `static`: the secret of the access key.
     secret_key: Option<Secret> = "";
     /// With `static`: the token of temporary credentials.
     session_token: Option<Secret> = "";
@@ -60,42 +60,43 @@ blocks! { Block, UPSTREAM_SETTINGS {
     credentials_file: Option<PathBuf> = "";
     /// With `file`: the profile in it.
     profile: String = "default";
-    /// PEM file of the authorities to trust instead of the machine's.
+    /// PEM file of certificate authorities to trust instead of the machine's.
     ca_file: Option<PathBuf> = "";
     /// URL of an HTTP proxy.
     proxy: Option<String> = "";
-    /// Whether segments are encrypted before they are sent there.
+    /// Encrypt segments before they are sent to the store.
     encrypt: bool = "false";
-    /// Bytes sent to it and taken from it in a second at most, for segments and for bound buckets together; 0
-    /// is no bound.
+    /// Maximum bytes per second sent to and received from the store, for segments and remote-backed buckets
+    /// together; 0: no limit.
     bytes_per_second: ByteSize = "0";
-    /// Requests to it in a second at most, for segments and for bound buckets together; 0 is no bound.
+    /// Maximum requests per second to the store, for segments and remote-backed buckets together; 0: no
+    /// limit.
     requests_per_second: u64 = "0";
-    /// Bytes of objects that were written back and are sent to it in a second at most; 0 is no bound.
+    /// Maximum bytes per second of write-back objects that are sent to the store; 0: no limit.
     persist_bytes_per_second: ByteSize = "0";
-    /// How long it may take to answer, or pause within an answer.
+    /// Maximum time until a response begins, and maximum pause within a response.
     timeout: Duration = "10s";
-    /// What its ETags are, for buckets that are bound to it. `auto`: one of 32 hexadecimal digits is the
-    /// MD5 of the bytes, unless the answer names KMS or a customer key. `opaque`: none is an MD5, and a
-    /// HEAD confirms each write.
+    /// Meaning of the ETags of remote-backed buckets. `auto`: an ETag of 32 hexadecimal digits is the MD5 of
+    /// the bytes, unless the response names KMS or a customer key. `opaque`: no ETag is an MD5, and a HEAD
+    /// confirms each write.
     etag: EtagTrust = "auto";
 } }
 
-/// A value that a section was given.
+/// A value of a section.
 #[derive(Clone, Debug)]
 struct Given {
-    /// Its place in [`UPSTREAM_SETTINGS`].
+    /// Index of the setting in [`UPSTREAM_SETTINGS`].
     index: usize,
     text: String,
     origin: Origin,
 }
 
-/// What the sections were given, weakest first.
+/// Values of the sections, weakest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GivenUpstreams(BTreeMap<String, Vec<Given>>);
 
 impl GivenUpstreams {
-    /// Takes a value of `[upstream.name]` in; what is wrong with it is found.
+    /// Adds a value of `[upstream.name]`. Returns a finding if the name, the setting or the value is invalid.
     pub(super) fn give(
         &mut self,
         name: &str,
@@ -122,10 +123,10 @@ impl GivenUpstreams {
         None
     }
 
-    /// The sections, whole.
+    /// Returns the complete sections.
     ///
     /// # Errors
-    /// Everything that does not go together.
+    /// Lists all sections with missing or inconsistent settings.
     pub(super) fn merge(self) -> Result<Vec<Upstream>, ConfigError> {
         let mut findings = Vec::new();
         let mut merged = Vec::new();
@@ -145,17 +146,17 @@ impl GivenUpstreams {
     }
 }
 
-/// A section, and where its values were set.
+/// A section with the origins of its values.
 #[derive(Clone, Debug)]
 pub struct Upstream {
-    /// What it says.
+    /// Typed settings of the section.
     pub settings: UpstreamSettings,
     texts: Vec<String>,
     origins: Vec<Origin>,
 }
 
 impl Upstream {
-    /// Each setting's key, its value as TOML writes it (a secret's is hidden), and where it was set.
+    /// Iterates over the keys with their values in TOML form (secrets are hidden) and the origins.
     pub(super) fn values(&self) -> impl Iterator<Item = (String, String, &Origin)> {
         UPSTREAM_SETTINGS.iter().zip(&self.texts).zip(&self.origins).map(|((setting, text), origin)| {
             let key = setting.key.replacen("NAME", &self.settings.name, 1);
@@ -164,7 +165,7 @@ impl Upstream {
     }
 }
 
-/// A setting's name within its section.
+/// Returns a setting's name within its section.
 pub(super) fn name_of(setting: &Setting) -> &'static str {
     setting.key.rsplit('.').next().unwrap_or_default()
 }
@@ -177,7 +178,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Err(format!("an upstream's name is 1 to 63 lower-case letters, digits and '-'; {name:?} is not"))
 }
 
-/// Where the credentials of a kind come from unless somebody says so.
+/// Returns the default source of credentials of a kind.
 fn usual_credentials(kind: UpstreamKind) -> CredentialKind {
     match kind {
         UpstreamKind::S3 => CredentialKind::Chain,

@@ -1,8 +1,8 @@
-//! The types that a setting can have, each with one text form.
+//! Types of settings, each with one text form.
 //!
-//! TOML, the environment, flags and built-in defaults all end up as text and pass through
-//! [`Value::from_text`], so a value means the same wherever it was written. `to_text` of a value
-//! reads back as that value.
+//! TOML, the environment, flags and built-in defaults are all converted to text and parsed by
+//! [`Value::from_text`], so a value has the same meaning in every layer. Invariant: `from_text` of a value's
+//! `to_text` returns the value.
 
 use mlgw_common::bytes::number_and_unit;
 use mlgw_common::{ByteSize, Secret, hide_url_secrets};
@@ -12,27 +12,27 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A type that a setting can have.
+/// A type of settings.
 pub trait Value: Sized {
-    /// What a wrong value is told it should have been.
+    /// Description of valid values, for error messages.
     const EXPECTS: &'static str;
 
-    /// Reads the text form.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// Why the text is not such a value.
+    /// Returns the reason why the text is not a valid value.
     fn from_text(text: &str) -> Result<Self, String>;
 
-    /// The text form.
+    /// Returns the text form.
     fn to_text(&self) -> String;
 
-    /// The value as TOML for display, without any secret that it is or contains.
+    /// Returns the value as TOML for display, with secrets hidden.
     fn to_toml(&self) -> String {
         quoted(&hide_url_secrets(&self.to_text()))
     }
 }
 
-/// `text` as a TOML basic string.
+/// Returns `text` as a TOML basic string.
 pub(crate) fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
@@ -137,7 +137,7 @@ impl Value for PathBuf {
     }
 }
 
-/// Several texts; with commas between them outside TOML.
+/// A list of texts, separated by commas outside TOML.
 impl Value for Vec<String> {
     const EXPECTS: &'static str = "a list such as [\"a\", \"b\"], or \"a,b\" in the environment";
 
@@ -155,7 +155,7 @@ impl Value for Vec<String> {
     }
 }
 
-/// Several paths, as several texts.
+/// A list of paths, in the same form as a list of texts.
 impl Value for Vec<PathBuf> {
     const EXPECTS: &'static str = Vec::<String>::EXPECTS;
 
@@ -176,10 +176,10 @@ fn texts(paths: &[PathBuf]) -> Vec<String> {
     paths.iter().map(Value::to_text).collect()
 }
 
-/// Where a listener binds: `HOST:PORT`, the host a name or an address.
+/// Address of a listener: `HOST:PORT`; the host is a name or an IP address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Name or address without brackets.
+    /// Name or IP address without brackets.
     pub host: String,
     /// Port; 0 lets the system choose.
     pub port: u16,
@@ -216,7 +216,7 @@ impl Value for Address {
     }
 }
 
-/// A setting without a value is the empty text.
+/// The empty text is an unset value.
 impl<T: Value> Value for Option<T> {
     const EXPECTS: &'static str = T::EXPECTS;
 
@@ -233,17 +233,17 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// A value, or one that is derived from the machine at start.
+/// A value, or `auto` for one that is derived from the machine at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auto<T> {
-    /// Derived at start; the setting's line says how.
+    /// Derived at start, as the setting's documentation describes.
     Auto,
-    /// Given.
+    /// Explicit value.
     Is(T),
 }
 
 impl<T: Copy> Auto<T> {
-    /// The given value, else what `derive` says.
+    /// Returns the explicit value, or the result of `derive`.
     pub fn or_else(self, derive: impl FnOnce() -> T) -> T {
         match self {
             Self::Auto => derive(),
@@ -274,7 +274,7 @@ impl<T: Value> Value for Auto<T> {
     }
 }
 
-/// Shown as what it is nowhere.
+/// Never displayed.
 impl Value for Secret {
     const EXPECTS: &'static str = "a secret";
 
@@ -291,7 +291,7 @@ impl Value for Secret {
     }
 }
 
-/// Choices whose type belongs to another crate.
+/// Implements [`Value`] for an enumeration of another crate.
 macro_rules! choices_of {
     ($name:ident { $($item:ident = $text:literal,)* } $expects:literal) => {
         impl Value for $name {
@@ -353,76 +353,76 @@ macro_rules! choices {
 }
 
 choices! {
-    /// Where the credentials of an upstream come from.
+    /// Source of the credentials of an upstream.
     CredentialKind {
-        /// From the configuration.
+        /// The configuration.
         Static = "static",
-        /// From the variables of the vendor's own tools.
+        /// The environment variables of the vendor's own tools.
         Env = "env",
-        /// From a file of the vendor's form.
+        /// A file in the vendor's format.
         File = "file",
-        /// As AWS' tools find them.
+        /// The same chain of sources as AWS' tools.
         Chain = "chain",
-        /// Requests are not signed.
+        /// None: requests are not signed.
         None = "none",
     }
     "\"static\", \"env\", \"file\", \"chain\" or \"none\""
 }
 
 choices! {
-    /// What an answer of success promises.
+    /// Guarantee of a success response.
     Durability {
         /// Bytes and metadata survive power loss.
         Full = "full",
-        /// They survive the end of the process, not of the machine.
+        /// Bytes and metadata survive the end of the process, but not a crash of the machine.
         Os = "os",
     }
     "\"full\" or \"os\""
 }
 
 choices! {
-    /// What the ETag of a new body is.
+    /// ETag of a new body.
     EtagKind {
-        /// Its MD5, as clients expect.
+        /// MD5 of the body, as clients expect.
         Md5 = "md5",
-        /// A random name, which costs nothing.
+        /// A random value, without the cost of a hash.
         Fast = "fast",
     }
     "\"md5\" or \"fast\""
 }
 
 choices! {
-    /// How log lines are written.
+    /// Format of log lines.
     LogFormat {
-        /// For people.
+        /// Text for operators.
         Text = "text",
-        /// One JSON object a line.
+        /// JSON: an object per line.
         Json = "json",
     }
     "\"text\" or \"json\""
 }
 
 choices! {
-    /// From which weight on log lines are written.
+    /// Minimum level of log lines.
     LogLevel {
-        /// What failed.
+        /// Failures.
         Error = "error",
-        /// What needs attention soon, too.
+        /// Also conditions that need attention soon.
         Warn = "warn",
-        /// Starts, stops and changes, too.
+        /// Also starts, stops and changes.
         Info = "info",
-        /// What helps a developer, too.
+        /// Also details for developers.
         Debug = "debug",
-        /// Everything.
+        /// All lines.
         Trace = "trace",
     }
     "\"error\", \"warn\", \"info\", \"debug\" or \"trace\""
 }
 
 choices! {
-    /// When `mlgw serve` prints the root credentials.
+    /// Condition under which `mlgw serve` prints the root credentials.
     PrintCredentials {
-        /// When standard output is a terminal.
+        /// Only if standard output is a terminal.
         Terminal = "terminal",
         /// At every start.
         Always = "always",
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_shown_to_people_with_three_digits() {
+    fn sizes_are_displayed_with_three_digits() {
         for (bytes, shown) in [(0, "0 B"), (999, "999 B"), (1 << 20, "1.0 MiB"), (5 << 30, "5.0 GiB")] {
             assert_eq!(ByteSize(bytes).human(), shown);
         }

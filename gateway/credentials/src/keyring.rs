@@ -1,10 +1,10 @@
 //! All access keys: those of the catalogue, the root's, and one for commands on this host.
 //!
-//! The catalogue holds the truth and answers from memory; secrets that were opened once are kept
-//! open, at most one for each credential, and a credential that changed is opened anew. The root's
-//! credentials are one record under a name that no access key can have, replaced whole, so power
-//! failure leaves the old or the new ones. The local key exists only in memory and in
-//! `admin.json`, and is another one after every start.
+//! The catalogue is authoritative and answers from memory. Secrets are cached after they were opened, at most
+//! one for each credential, and a credential that changed is opened again. The root's credentials are one
+//! record under a name that no access key can have. The record is replaced as a whole, so a power failure
+//! leaves the old or the new one. The local key exists only in memory and in `admin.json`, and is generated
+//! at every start.
 
 use super::sealer::{Sealer, SealerError};
 use crate::quota::{QuotaChange, parse_request, tell_quota, tell_used};
@@ -27,12 +27,12 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
-/// Where the root's credentials are kept. `@` stands in no access key.
+/// Name of the record of the root's credentials. No access key contains `@`.
 const ROOT_RECORD: &str = "@root";
-/// Most globs of one key, and the longest of them.
+/// Maximum number of globs of one key, and the maximum length of each.
 const GLOBS_MAX: usize = 100;
 const GLOB_BYTES_MAX: usize = 1024;
-/// Longest description.
+/// Maximum length of a description.
 const DESCRIPTION_BYTES_MAX: usize = 256;
 
 /// An access key id and its secret.
@@ -44,39 +44,39 @@ pub struct RootCredentials {
     pub secret: Secret,
 }
 
-/// Why the keyring did not open.
+/// Error of opening the keyring.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenKeyringError {
-    /// The root's secret does not open, or there is no randomness.
+    /// The root's secret does not open, or the system gives no random bytes.
     #[error(transparent)]
     Sealer(#[from] SealerError),
-    /// The root credentials that were given cannot be used.
+    /// The root credentials of the environment are not valid.
     #[error("MLGW_ROOT_ACCESS_KEY_ID or MLGW_ROOT_SECRET_ACCESS_KEY: {0}")]
     Given(String),
-    /// They could not be kept.
+    /// The root credentials could not be stored.
     #[error("the root credentials cannot be kept: {0}")]
     Propose(#[from] ProposeError),
 }
 
-/// Why a key was not created, changed or deleted.
+/// Error of creating, changing or deleting a key.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeKeyError {
-    /// There is none of that name.
+    /// There is no key of that name.
     #[error("there is no access key {0}")]
     NoSuchKey(String),
-    /// There is one already.
+    /// A key of that name already exists.
     #[error("the access key {0} exists")]
     Exists(String),
-    /// Something given is not acceptable.
+    /// A part of the request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The root key and the local key are not changed this way.
+    /// The root key and the local key cannot be changed by requests.
     #[error("{0} is not kept in the catalogue; the root key is set by MLGW_ROOT_ACCESS_KEY_ID at start")]
     Fixed(String),
     /// The secret could not be sealed.
     #[error(transparent)]
     Sealer(#[from] SealerError),
-    /// The catalogue did not take it.
+    /// The catalogue refused the change.
     #[error(transparent)]
     Propose(#[from] ProposeError),
     /// The catalogue cannot be read.
@@ -103,7 +103,7 @@ struct Inner {
     root: Arc<Key>,
     local: Arc<Key>,
     opened: RwLock<HashMap<String, Opened>>,
-    /// Held over a look and the change that follows from it.
+    /// Held while a key is checked and then changed.
     changing: Mutex<()>,
 }
 
@@ -114,8 +114,8 @@ struct Opened {
 }
 
 impl Keyring {
-    /// Opens the keyring of `catalogue`. `given` replaces the root's credentials; without them
-    /// the kept ones stay, or new ones are made.
+    /// Opens the keyring of `catalogue`. `given` replaces the root's credentials. Without `given`, the stored
+    /// credentials are used, or new ones are generated.
     ///
     /// # Errors
     /// See [`OpenKeyringError`].
@@ -161,26 +161,26 @@ impl Keyring {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The root's key.
+    /// Returns the root's key.
     #[must_use]
     pub fn root(&self) -> &Arc<Key> {
         &self.inner.root
     }
 
-    /// The key of commands on this host.
+    /// Returns the key for commands on this host.
     #[must_use]
     pub fn local(&self) -> &Arc<Key> {
         &self.inner.local
     }
 
-    /// How many keys there are but the local one.
+    /// Returns the number of keys except the local one.
     #[must_use]
     pub fn count(&self) -> usize {
         let kept = self.inner.catalogue.credentials();
         1 + kept.iter().filter(|record| record.access_key != ROOT_RECORD).count()
     }
 
-    /// All keys but the local one, the root's first, then by access key.
+    /// Returns all keys except the local one: the root's first, then the others by access key.
     ///
     /// # Errors
     /// When the catalogue cannot be read.
@@ -190,7 +190,7 @@ impl Keyring {
         std::iter::once(Ok(self.root_info())).chain(kept.map(|record| self.info(record))).collect()
     }
 
-    /// The key `access_key`.
+    /// Returns the key `access_key`, or `None` if it does not exist.
     ///
     /// # Errors
     /// When the catalogue cannot be read.
@@ -201,7 +201,7 @@ impl Keyring {
         self.record(access_key).map(|record| self.info(&record)).transpose()
     }
 
-    /// Creates a key and gives its secret, which is not told again.
+    /// Creates a key and returns it with its secret. The secret is not returned again.
     ///
     /// # Errors
     /// See [`ChangeKeyError`].
@@ -229,11 +229,11 @@ impl Keyring {
         };
         let access_key = record.access_key.clone();
         self.put(record).await?;
-        // Nobody knows its secret yet.
+        // No client has its secret yet.
         Ok((self.limit(&access_key, quota).await?, secret))
     }
 
-    /// Changes a key and gives it as it was and as it is.
+    /// Changes a key and returns it before and after the change.
     ///
     /// # Errors
     /// See [`ChangeKeyError`].
@@ -261,7 +261,7 @@ impl Keyring {
         Ok((told, self.limit(access_key, quota).await?))
     }
 
-    /// Deletes a key and gives it as it was.
+    /// Deletes a key and returns it as it was.
     ///
     /// # Errors
     /// See [`ChangeKeyError`].
@@ -297,7 +297,7 @@ impl Keyring {
         Ok(())
     }
 
-    /// Changes what a key may hold, if there is anything to change, and gives the key as it is then.
+    /// Changes the quota of a key, if there is a change, and returns the key after it.
     async fn limit(&self, access_key: &str, quota: QuotaChange) -> Result<KeyInfo, ChangeKeyError> {
         if !quota.is_nothing() {
             self.inner.catalogue.change_key_quota(access_key, |before| quota.apply(before)).await?;
@@ -443,7 +443,7 @@ fn check_record(record: &Credential) -> Result<(), ChangeKeyError> {
     Ok(())
 }
 
-/// Letters, digits and what stands in no separator of a signature.
+/// Allows letters, digits and characters that are no separators of a signature.
 fn check_access_key(access_key: &str) -> Result<(), String> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     if !(3..=128).contains(&access_key.len()) || !access_key.bytes().all(plain) {
@@ -459,14 +459,14 @@ fn check_secret(secret: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// As AWS's: 20 capitals and digits, about 100 bits.
+/// Generates an access key id like AWS's: 20 capitals and digits, about 100 bits.
 fn made_access_key() -> Result<String, SealerError> {
     const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let random: [u8; 20] = random()?;
     Ok(random.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
 }
 
-/// 40 characters that need no quotes in any shell, about 200 bits.
+/// Generates a secret of 40 characters that need no quotes in any shell, about 200 bits.
 fn made_secret() -> Result<Secret, SealerError> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnopqrstuvwxyzACDEFGH";
     let random = Zeroizing::new(random::<40>()?);

@@ -1,9 +1,9 @@
-//! Who may ask, and for what: access keys, their rights, and their secrets kept sealed.
+//! Access keys, their rights, and their sealed secrets.
 //!
-//! A secret is open only in memory, in a [`Secret`] that is wiped when dropped and never printed;
-//! what is stored is sealed under `secrets.key`, which is on stable media before the first secret
-//! is sealed with it. A right is always checked against the names a request was decoded to, never
-//! against its text on the wire.
+//! A plaintext secret exists only in memory, in a [`Secret`] that is wiped when dropped and never printed. A
+//! stored secret is sealed under `secrets.key`, which is on stable media before the first secret is sealed
+//! with it. A right is always checked against the names that a request was decoded to, never against its text
+//! on the wire.
 
 pub mod keyring;
 pub mod quota;

@@ -1,23 +1,23 @@
-//! Quotas as people give and read them.
+//! Conversion of quotas between the admin API and the catalogue. Pure.
 
 use mlgw_api::{QuotaInfo, QuotaRequest, UsedInfo};
 use mlgw_common::ByteSize;
 use mlgw_formats::schema::{BucketUsage, Measure, Quota};
 
-/// What takes a limit away.
+/// Value of a request that removes a limit.
 const NONE: &str = "none";
 
-/// A change of a quota that was understood: of each limit, what it becomes.
+/// A parsed change of a quota: the new value of each limit, or `None` to keep it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaChange {
     bytes: Option<Option<u64>>,
     objects: Option<Option<u64>>,
 }
 
-/// Returns the change that `request` asks for.
+/// Parses the change in `request`.
 ///
 /// # Errors
-/// What is wrong with it, for people.
+/// A description of the invalid value.
 pub fn parse_request(request: &QuotaRequest) -> Result<QuotaChange, String> {
     let limit = |name, given: &Option<String>, expects, read: fn(&str) -> Option<u64>| match given.as_deref()
     {
@@ -38,27 +38,27 @@ pub fn parse_request(request: &QuotaRequest) -> Result<QuotaChange, String> {
 }
 
 impl QuotaChange {
-    /// Whether it changes nothing.
+    /// Returns true if it changes nothing.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What a quota is after it.
+    /// Returns `quota` after the change.
     #[must_use]
     pub fn apply(&self, quota: Quota) -> Quota {
         Quota { bytes: self.bytes.unwrap_or(quota.bytes), objects: self.objects.unwrap_or(quota.objects) }
     }
 }
 
-/// Returns a quota as the admin API tells it.
+/// Converts a quota to the form of the admin API.
 #[must_use]
 pub fn tell_quota(quota: Option<Quota>) -> QuotaInfo {
     let Quota { bytes, objects } = quota.unwrap_or_default();
     QuotaInfo { bytes, objects }
 }
 
-/// Returns what is held against a quota as the admin API tells it.
+/// Converts the usage that counts against a quota to the form of the admin API.
 #[must_use]
 pub fn tell_used(usage: &BucketUsage) -> UsedInfo {
     UsedInfo { bytes: Measure::Bytes.of(usage), objects: Measure::Objects.of(usage) }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_stays_and_none_takes_a_limit_away() {
+    fn omitted_limits_stay_and_none_removes_a_limit() {
         let before = Quota { bytes: Some(1), objects: Some(2) };
         for (bytes, objects, after) in [
             (None, None, before),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quota_is_refused_by_its_name() {
+    fn an_invalid_quota_is_refused_with_its_name() {
         for (bytes, objects, word) in
             [(Some("-1"), None, "bytes"), (None, Some("1k"), "objects"), (Some(""), None, "bytes")]
         {

@@ -1,10 +1,9 @@
 //! Seals secrets with AES-256-GCM under the key in `secrets.key`.
 //!
-//! Every seal takes a fresh random nonce, and the access key is bound to it, so a sealed secret
-//! moved to another access key does not open. The key file is written whole under another name,
-//! synced, renamed and its directory synced before the key is used: power failure leaves either no
-//! file or the whole one, and never a secret whose key is gone. A file that others could read is
-//! refused.
+//! Every seal uses a fresh random nonce. The access key is authenticated with the secret, so a sealed secret
+//! moved to another access key does not open. The key file is written under another name and synced. It is
+//! then renamed and its directory synced before the key is used. A power failure therefore leaves no file or
+//! a complete one, and never a secret without its key. A file that others could read is refused.
 
 use aes_gcm::aead::{Aead, Payload};
 use aes_gcm::{Aes256Gcm, KeyInit, Nonce};
@@ -17,14 +16,14 @@ use zeroize::Zeroizing;
 
 /// Name of the key file in the data directory.
 pub const FILE_NAME: &str = "secrets.key";
-/// How the file begins; the number is the format's version.
+/// First bytes of the file. The number is the format's version.
 const HEADER: &str = "mlgw-secrets-key 1 ";
 const KEY_BYTES: usize = 32;
 const NONCE_BYTES: usize = 12;
 /// First byte of a sealed secret.
 const SEALED_VERSION: u8 = 1;
 
-/// Why secrets cannot be sealed or opened.
+/// Error of sealing or opening secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum SealerError {
     /// The key file cannot be used.
@@ -32,7 +31,7 @@ pub enum SealerError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// Others may read the key.
@@ -51,7 +50,7 @@ pub enum SealerError {
         /// The file.
         path: PathBuf,
     },
-    /// There was a key once, and secrets are sealed with it.
+    /// The key file is missing, although secrets are sealed with it.
     #[error(
         "{path} is missing, and the secrets of this directory are sealed with it; restore it from a backup"
     )]
@@ -65,7 +64,7 @@ pub enum SealerError {
     /// A sealed secret does not open under this key and access key.
     #[error("the secret of {access_key} does not open: it was sealed with another key, or damaged")]
     DoesNotOpen {
-        /// Whose secret.
+        /// Access key of the secret.
         access_key: String,
     },
 }
@@ -83,7 +82,7 @@ impl std::fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    /// The sealer of a data directory; `first_start` makes the key where there is none. The caller
+    /// Returns the sealer of a data directory. With `first_start`, a missing key is generated. The caller
     /// holds the directory's lock.
     ///
     /// # Errors
@@ -188,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn no_two_seals_are_alike() {
+    fn two_seals_of_a_secret_differ() {
         let dir = tempfile::tempdir().unwrap();
         let sealer = Sealer::open(dir.path(), true).unwrap();
         assert_ne!(sealer.seal("AK", "secret").unwrap(), sealer.seal("AK", "secret").unwrap());
     }
 
     #[test]
-    fn the_key_file_is_private_and_is_found_again() {
+    fn the_key_file_is_private_and_is_used_again() {
         let dir = tempfile::tempdir().unwrap();
         let sealed = Sealer::open(dir.path(), true).unwrap().seal("AK", "secret").unwrap();
         let path = dir.path().join(FILE_NAME);
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_gone_or_cut_short_is_never_replaced() {
+    fn a_key_file_that_is_missing_or_truncated_is_never_replaced() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(Sealer::open(dir.path(), false), Err(SealerError::Missing { .. })));
         std::fs::write(dir.path().join(FILE_NAME), "mlgw-secrets-key 1 00").unwrap();
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_was_cut_short_does_not_stop_the_next() {
+    fn an_interrupted_first_start_does_not_prevent_the_next() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("secrets.key.new"), "half").unwrap();
         assert!(Sealer::open(dir.path(), true).is_ok());

@@ -1,9 +1,9 @@
-//! One connection: HTTP/1.1 or HTTP/2, until its client is done, is overdue, or the server drains.
+//! One connection: HTTP/1.1 or HTTP/2, until its client closes it, is overdue, or the server drains.
 //!
-//! A connection is at work or at rest. At rest it is a socket, a task and nothing else: what the
-//! HTTP library keeps of a connection (buffers that grew with its largest body) is let go of a
-//! moment after its last answer, and made again when its next byte comes. To be at work it takes a
-//! place in the memory for connections; when others wait for one, it rests as soon as it can.
+//! A connection is active or idle. An idle connection is only a socket and a task. The state of the HTTP
+//! library (buffers that grew with its largest body) is dropped shortly after its last answer and created
+//! again when the next byte arrives. An active connection takes a slot of the memory for connections. When
+//! others wait for a slot, it becomes idle as soon as it can.
 
 use super::framing::{Framed, Uncertain};
 use super::interim::{Interim, WithInterim};
@@ -39,56 +39,57 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
-/// What an HTTP/2 connection begins with.
+/// First bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Bytes of an incomplete head that an idle connection holds. Few heads are longer.
+/// Bytes of an incomplete head that an idle connection buffers. Few heads are longer.
 const RESTING_HEAD_BYTES_MAX: usize = 8 << 10;
-/// Silence after which a connection rests. Clients with work send their next request sooner.
+/// Silence after which a connection becomes idle. Clients with work send their next request sooner.
 const REST_AFTER: Duration = Duration::from_secs(1);
-/// How long a connection lingers once the server stops.
+/// Time that a connection lingers after the server stops.
 const DRAIN_LINGER: Duration = Duration::from_secs(1);
-/// A silent HTTP/2 client is asked for a sign of life this often, and given as long again.
+/// Interval of pings to a silent HTTP/2 client, and the time limit of each answer.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// Header lines and bytes of a head that are read in order to refuse it with a complete answer. The limits of
 /// accepted heads are lower, see [`mlgw_wire::headers::check_size`].
 const WIDE_HEAD_LINES: usize = 2 * REQUEST_HEADERS_MAX;
 const WIDE_HEAD_BYTES: usize = 2 * REQUEST_HEAD_BYTES_MAX;
-/// What such a head is charged: its bytes, and for each line 64 bytes while it is parsed and 110 in the map
-/// of headers.
+/// Blocks charged for such a head: its bytes, and for each line 64 bytes while it is parsed and 110 in the
+/// map of headers.
 const WIDE_HEAD_BLOCKS: u32 = 8;
-/// The same over HTTP/2, where a line counts 32 bytes more than it has.
+/// The limit of a head over HTTP/2, where a line counts 32 bytes more than it has.
 const HEADER_LIST_BYTES: u32 = (WIDE_HEAD_BYTES + 32 * WIDE_HEAD_LINES) as u32;
 
 const _: () = assert!(
     WIDE_HEAD_BYTES + WIDE_HEAD_LINES * (64 + 110) <= WIDE_HEAD_BLOCKS as usize * BLOCK_BYTES as usize
 );
 
-/// What an HTTP/2 connection may make the server hold.
+/// Limits of the memory of an HTTP/2 connection.
 struct Multiplexing {
-    /// Requests at once.
+    /// Requests at a time.
     streams: u32,
-    /// Bytes of bodies under way to us, over all requests. 1 MiB fills 1 GB/s at a round trip of 1 ms.
+    /// Bytes of bodies in flight to the server, over all requests. 1 MiB fills 1 GB/s at a round trip of 1
+    /// ms.
     window_bytes: u32,
     /// Bytes of one answer that wait to be sent.
     send_bytes: usize,
-    /// What all of it is charged.
+    /// Blocks charged for all of it.
     blocks: u32,
 }
 
-/// With plenty of memory.
+/// Limits with plenty of memory.
 const WIDE: Multiplexing =
     Multiplexing { streams: 128, window_bytes: MIB as u32, send_bytes: 128 << 10, blocks: 48 };
-/// With little.
+/// Limits with little memory.
 const NARROW: Multiplexing =
     Multiplexing { streams: 16, window_bytes: BLOCK_BYTES as u32, send_bytes: 16 << 10, blocks: 5 };
 
-/// With none but what every connection at work has.
+/// Limits with no memory beyond the slot of an active connection.
 const SINGLE: Multiplexing =
     Multiplexing { streams: 1, window_bytes: 16 << 10, send_bytes: 16 << 10, blocks: 0 };
 
 impl Multiplexing {
-    /// Whether the charge covers the window and a small answer to each request.
+    /// Returns true if the charge covers the window and a small answer to each request.
     const fn is_covered(&self) -> bool {
         let answers = self.streams as u64 * SMALL_BODY_BYTES as u64;
         let charged = AWAKE_CONNECTION_BYTES + self.blocks as u64 * BLOCK_BYTES;
@@ -98,29 +99,29 @@ impl Multiplexing {
 
 const _: () = assert!(WIDE.is_covered() && NARROW.is_covered() && SINGLE.is_covered());
 
-/// Serves connections.
+/// Serves connections. Clones share the HTTP settings.
 #[derive(Clone)]
 pub struct Server {
     http1: Arc<http1::Builder>,
-    /// For a connection with a head that is too large for the other one.
+    /// Settings for a connection whose head is too large for `http1`.
     wide: Arc<http1::Builder>,
-    /// What clients may take.
+    /// Time limits of clients.
     pub patience: Patience,
 }
 
 type Io<I> = Watched<Withholding<WithInterim<I>>>;
 
-/// What hyper waits for: the answer to one request. What that waits for itself is kilobytes large: it
-/// is boxed as it is made, and not moved again.
+/// Future of the answer to one request, polled by hyper. The handler's future is kilobytes large, so it is
+/// boxed when it is created and never moved.
 struct Answering<F, B> {
     answer: Pin<Box<F>>,
     in_flight: Option<InFlight>,
     interim: Option<Interim>,
     framing: Framing,
     is_head: bool,
-    /// Where the handler's unread body goes, and the account of a connection that may wait for it.
+    /// Slot for the handler's unread body, and the account of a connection that may wait for it.
     rest: Option<(RestSlot<body::Incoming>, Account, Arc<Seat>)>,
-    /// An answer that waits for that rest.
+    /// An answer that waits for the unread body.
     finishing: Option<Box<Finishing<body::Incoming, B>>>,
 }
 
@@ -163,9 +164,9 @@ impl<F, B: Body> Answering<F, B> {
     }
 }
 
-/// The answer as it is sent. The answer to a HEAD, and those of some statuses, have no body in any version
-/// of HTTP, and all others say how long theirs is if that is known, also where it is empty; hyper sees to
-/// both in HTTP/1.1 only. A HEAD says the length that the body of a GET would have.
+/// Returns the answer as it is sent. The answer to a HEAD, and those of some statuses, have no body in any
+/// version of HTTP. All others carry the length of their body if it is known, also if it is 0. hyper ensures
+/// both in HTTP/1.1 only. The answer to a HEAD carries the length that the body of a GET would have.
 fn on_the_wire<B: Body>(mut answer: Response<B>, is_head: bool, in_flight: InFlight) -> Response<Flying<B>> {
     let is_bare = matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if is_bare {
@@ -179,21 +180,21 @@ fn on_the_wire<B: Body>(mut answer: Response<B>, is_head: bool, in_flight: InFli
     answer.map(|body| Flying::new((!is_head).then_some(body), in_flight))
 }
 
-/// What has come of the next request of a connection at rest.
+/// Classification of the first bytes of the next request of an idle connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beginning {
-    /// So little that the connection may stay idle.
+    /// Few enough bytes that the connection may stay idle.
     Short,
-    /// A whole head, or what can be none.
+    /// A whole head, or bytes that cannot be a head.
     Head,
     /// A part of a long head.
     Long,
-    /// The beginning of HTTP/2.
+    /// The preface of HTTP/2.
     Multiplexed,
 }
 
 impl Beginning {
-    /// What these bytes are. Empty lines before a head belong to it, as hyper skips them.
+    /// Classifies `bytes`. Empty lines before a head belong to it, as hyper skips them.
     fn of(bytes: &[u8]) -> Self {
         if bytes.starts_with(PREFACE) {
             return Self::Multiplexed;
@@ -213,7 +214,7 @@ impl Beginning {
     }
 }
 
-/// What a connection is, besides its bytes.
+/// State of a connection besides its bytes.
 struct Line {
     seat: Arc<Seat>,
     interim: Interim,
@@ -223,20 +224,20 @@ struct Line {
     patience: Patience,
 }
 
-/// How the work of a connection ended.
+/// Outcome of the active phase of a connection.
 enum Ended<I> {
-    /// It is over.
+    /// The connection is closed.
     Closed,
-    /// Its client may send more later.
+    /// The connection is idle. Its client may send more later.
     Rests(Io<I>),
-    /// hyper did not take a head; what it has read of it is put back.
+    /// hyper refused a head. The bytes that hyper has read of it are put back.
     Refused(Io<I>, S3Error),
-    /// The server has ended it; the client may not have read the last answer yet.
+    /// The server has ended the connection. The client may not have read the last answer yet.
     Lingers(Io<I>),
 }
 
 impl Server {
-    /// A server whose clients have this much time.
+    /// Returns a server with these time limits for clients.
     #[must_use]
     pub fn new(patience: Patience) -> Self {
         // By default hyper takes at most 100 header lines. Any explicit limit costs every request 2,000
@@ -246,15 +247,15 @@ impl Server {
         Self { http1: Arc::new(http1_builder()), wide: Arc::new(wide), patience }
     }
 
-    /// The same server with other times for its clients.
+    /// Returns the same server with other time limits for clients.
     #[must_use]
     pub fn with(&self, patience: Patience) -> Self {
         Self { http1: Arc::clone(&self.http1), wide: Arc::clone(&self.wide), patience }
     }
 
-    /// Serves one connection to its end, with the memory that `account` has for it. Once `stop` is
-    /// cancelled the requests in flight are answered and the connection closes; once it has to give up its
-    /// `seat`, it closes unless a request is in flight.
+    /// Serves one connection to its end, within the memory of `account`. After `stop` is cancelled, the
+    /// requests in flight are answered and the connection closes. When it must make room for others, it
+    /// closes unless a request is in flight.
     pub async fn serve<I, H, F, B>(
         &self,
         io: I,
@@ -272,7 +273,7 @@ impl Server {
         let io = Withholding::new(WithInterim::new(io, interim.clone()), withheld.clone());
         let mut io = Watched::new(io, Arc::clone(&seat.activity));
         let line = Line { seat, interim, withheld, account, stop, patience: self.patience };
-        // The memory for a head that is too much for most connections.
+        // Memory for a head that is too large for most connections.
         let mut wide: Option<MemoryGrant> = None;
         while let Some(first) = line.first_bytes(&mut io).await {
             let kind = Beginning::of(&first);
@@ -283,7 +284,7 @@ impl Server {
                 // Its request was not read yet.
                 () = line.seat.give_up.cancelled() => return,
             };
-            // Both are boxed, so that a connection at rest has no room for them.
+            // Both futures are boxed, so that an idle connection reserves no space for them.
             let ended = match place {
                 Ok(place) if kind == Beginning::Multiplexed => {
                     Box::pin(line.multiplexed(io, place, handler.clone())).await
@@ -318,12 +319,12 @@ impl Server {
     }
 }
 
-/// What serves HTTP/1.1.
+/// Returns the settings of HTTP/1.1.
 fn http1_builder() -> http1::Builder {
     let mut http1 = http1::Builder::new();
-    // No `pipeline_flush`: it would take a whole body into memory, however slowly it is read, and
-    // swallow the answer to a head that cannot be read.
-    // Times are kept by the watch, which also sees connections before their first byte.
+    // `pipeline_flush` stays off: it would buffer a whole body in memory for a slow reader, and
+    // discard the answer to a head that cannot be parsed.
+    // Time limits are kept by the watch, which also covers connections before their first byte.
     http1
         .timer(TokioTimer::new())
         .header_read_timeout(None)
@@ -333,8 +334,8 @@ fn http1_builder() -> http1::Builder {
 }
 
 impl Line {
-    /// Waits for the head of the next request, or for so much of it that it may not wait at rest any more,
-    /// or for what begins HTTP/2. Nothing when the connection ends instead.
+    /// Waits for the head of the next request, for [`RESTING_HEAD_BYTES_MAX`] of it, or for the preface of
+    /// HTTP/2. Returns `None` if the connection ends instead.
     async fn first_bytes<I>(&self, io: &mut Io<I>) -> Option<Vec<u8>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
@@ -358,13 +359,13 @@ impl Line {
         Some(bytes)
     }
 
-    /// A place to work, for a request that has begun so.
+    /// Acquires the slots for a request with this beginning.
     async fn place(&self, beginning: Beginning) -> Result<(ActiveSlot, Option<UnverifiedSlot>), S3Error> {
         let unproven = (beginning == Beginning::Long).then(|| self.account.unverified_slot()).transpose()?;
         Ok((self.account.activate().await?, unproven))
     }
 
-    /// Serves HTTP/1.1 until there has been nothing to do for a while.
+    /// Serves HTTP/1.1 until no request has arrived for [`REST_AFTER`].
     async fn one_by_one<I, H, F, B>(
         &self,
         http: &http1::Builder,
@@ -389,7 +390,7 @@ impl Line {
                 Poll::Pending => Poll::Pending,
             });
             let rests = tokio::select! {
-                // A client that breaks off is no event of ours.
+                // A connection broken by the client is not logged.
                 over = at_work => match over {
                     Some(over) => {
                         let parts = connection.into_parts();
@@ -426,7 +427,7 @@ impl Line {
         }
     }
 
-    /// The end of an HTTP/1.1 connection that hyper has ended; `read` is what it has read ahead.
+    /// Ends an HTTP/1.1 connection that hyper has ended. `read` are the bytes that hyper has read ahead.
     async fn ended<I: AsyncRead + AsyncWrite + Unpin>(
         &self,
         over: hyper::Result<()>,
@@ -454,7 +455,7 @@ impl Line {
         }
     }
 
-    /// Polls an HTTP/1.1 connection. What looked like a refusal of hyper's own and is none goes out.
+    /// Polls an HTTP/1.1 connection. Bytes that were withheld but are no refusal of hyper are sent.
     fn poll<C: Future<Output = hyper::Result<()>> + Unpin>(
         &self,
         connection: &mut C,
@@ -508,7 +509,7 @@ impl Line {
                         return Ended::Closed;
                     }
                 }
-                // It is idle and holds a place that others wait for.
+                // The connection is idle and occupies a slot that others wait for.
                 _ = looks.tick() => if self.is_overdue() || self.is_in_the_way() && self.rests() {
                     return Ended::Closed;
                 }
@@ -516,14 +517,14 @@ impl Line {
         }
     }
 
-    /// How much an HTTP/2 connection may make us hold, with the memory for it.
+    /// Returns the limits of an HTTP/2 connection, with the memory for them.
     fn width(&self) -> (&'static Multiplexing, Option<MemoryGrant>) {
         let held = |width: &'static Multiplexing| Some((width, self.account.try_reserve(width.blocks)?));
         let granted = held(&WIDE).or_else(|| held(&NARROW));
         granted.map_or((&SINGLE, None), |(width, held)| (width, Some(held)))
     }
 
-    /// Hands requests to `handler` and ties what is watched to their bodies and answers.
+    /// Passes requests to `handler` and attaches the watch to their bodies and answers.
     fn answering<H, F, B>(
         &self,
         handler: H,
@@ -551,7 +552,7 @@ impl Line {
         }
     }
 
-    /// Lets the client read its last answer.
+    /// Waits until the client has read its last answer, within time limits.
     async fn linger<I: AsyncRead + AsyncWrite + Unpin>(&self, io: Io<I>) {
         tokio::select! {
             () = linger(io) => {}
@@ -563,7 +564,7 @@ impl Line {
         }
     }
 
-    /// Whether every answer is out, nothing more has come, and another request may.
+    /// Returns true if every answer is sent, no further bytes have arrived, and another request may follow.
     fn is_done(&self) -> bool {
         !self.seat.activity.ends() && self.seat.activity.is_quiet() && self.interim.is_flushed()
     }
@@ -572,8 +573,8 @@ impl Line {
         self.seat.activity.quiet_for().is_some_and(|quiet| quiet >= REST_AFTER)
     }
 
-    /// Whether the connection has no request in flight while others wait for its place. A part of the next
-    /// head is kept when it becomes idle.
+    /// Returns true if the connection has no request in flight while others wait for its slot. A part of the
+    /// next head is kept when the connection becomes idle.
     fn is_in_the_way(&self) -> bool {
         let activity = &self.seat.activity;
         let is_idle = activity.owes_nothing() && !activity.ends();
@@ -589,7 +590,7 @@ impl Line {
     }
 }
 
-/// The answer to a head that hyper does not take.
+/// Returns the answer to a head that hyper refuses.
 fn refusal_of(error: &hyper::Error) -> S3Error {
     match error.is_parse_too_large() {
         true => too_large(),
@@ -599,12 +600,12 @@ fn refusal_of(error: &hyper::Error) -> S3Error {
     }
 }
 
-/// Whether the client sends no request behind this one.
+/// Returns true if the client sends no request after this one.
 fn closes(request: &Request<body::Incoming>) -> bool {
     request.version() <= Version::HTTP_10 || is_close(request.headers())
 }
 
-/// Whether `Connection` has the option `close`.
+/// Returns true if `Connection` has the option `close`.
 fn is_close(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CONNECTION).iter();
     let mut options = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
@@ -615,7 +616,7 @@ fn expects_continue(request: &Request<body::Incoming>) -> bool {
     request.headers().get(EXPECT).is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Whether the client expects `100 Continue` for a body that has no bytes.
+/// Returns true if the client expects `100 Continue` for a body that has no bytes.
 fn expects_in_vain(request: &Request<body::Incoming>, framing: Framing) -> bool {
     framing.expects && framing.version == Version::HTTP_11 && request.body().is_end_stream()
 }

@@ -1,12 +1,12 @@
-//! Refuses requests of HTTP/1 whose framing is not certain, before the HTTP library reads them.
+//! Refuses requests of HTTP/1 with ambiguous framing, before the HTTP library reads them.
 //!
 //! The library is lenient where two parsers may disagree about the end of a request: it accepts a bare LF as
-//! the end of a line, `Content-Length` beside `Transfer-Encoding`, and a coding in front of `chunked`. A
-//! proxy in front of the server may parse such bytes as different requests (request smuggling). Therefore the
-//! bytes of a connection pass through here: unambiguous framing passes unchanged, anything else ends the
-//! connection with an answer that names the reason.
+//! the end of a line, `Content-Length` beside `Transfer-Encoding`, and a coding before `chunked`. A proxy in
+//! front of the server may parse such bytes as different requests (request smuggling). This module therefore
+//! scans the bytes of a connection: unambiguous framing passes unchanged, anything else ends the connection
+//! with an answer that names the reason.
 //!
-//! Only line ends and the two framing headers are examined; everything else is left to the library.
+//! Only line ends and the two framing headers are examined. The library checks everything else.
 
 use memchr::memchr;
 use mlgw_wire::error::{Code, S3Error};
@@ -15,15 +15,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of a line that are kept when it comes in pieces: more than any valid framing header.
+/// Bytes kept of a line that arrives in pieces. Longer than any valid framing header.
 const LINE_KEPT_BYTES: usize = 128;
 
-/// The reason why the end of a request is uncertain.
+/// The reason why the end of a request is ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Uncertain {
     /// A line ends with LF alone.
     BareLineFeed,
-    /// The length is given twice, or is none.
+    /// The length is given twice, or is not a number.
     Length,
     /// There is a coding other than `chunked` alone, or a length beside it.
     Coding,
@@ -32,7 +32,7 @@ pub(super) enum Uncertain {
 }
 
 impl Uncertain {
-    /// The answer to a request whose head is like this.
+    /// Returns the answer to a request with such a head.
     pub(super) fn refusal(self) -> S3Error {
         S3Error::new(Code::BadRequest).message(match self {
             Self::BareLineFeed => "A line of the request's head does not end with CR LF.",
@@ -43,34 +43,34 @@ impl Uncertain {
     }
 }
 
-/// Where in the requests of a connection the next byte is.
+/// Position of the next byte in the requests of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// In front of a request line, or in it.
+    /// Before a request line, or in it.
     RequestLine,
     /// In the header lines.
     Header,
-    /// In a body; the number of bytes that are still to come.
+    /// In a body, with the number of remaining bytes.
     Body(u64),
     /// In the line that begins a chunk.
     ChunkLine,
-    /// In a chunk; the number of its bytes that are still to come, without its CR LF.
+    /// In a chunk, with the number of its remaining bytes without its CR LF.
     Chunk(u64),
-    /// In the line end behind a chunk.
+    /// In the line end after a chunk.
     ChunkEnd,
     /// In the trailers of a chunked body.
     Trailer,
 }
 
-/// Follows the framing of the requests on one connection; a pure state machine.
+/// Tracks the framing of the requests on one connection. A pure state machine.
 #[derive(Debug)]
 pub(super) struct Framing {
     place: Place,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of a line whose end has not arrived yet.
     line: Vec<u8>,
-    /// Of that line.
+    /// Length of that line so far.
     line_bytes: usize,
-    /// The last byte before the end of that line is CR.
+    /// True if the last byte of that line so far is CR.
     carriage_return: bool,
     length: Option<u64>,
     chunked: bool,
@@ -88,15 +88,15 @@ impl Framing {
         }
     }
 
-    /// Whether the next byte belongs to a request's head.
+    /// Returns true if the next byte belongs to a request's head.
     const fn is_in_head(&self) -> bool {
         matches!(self.place, Place::RequestLine | Place::Header)
     }
 
-    /// Follows `bytes`.
+    /// Advances over `bytes`.
     ///
     /// # Errors
-    /// The reason, and how many of the bytes come before the uncertain line: those may be passed on.
+    /// The reason, and the number of bytes before the ambiguous line. Those may be passed on.
     pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<(), (usize, Uncertain)> {
         let mut at = 0;
         while at < bytes.len() {
@@ -117,7 +117,7 @@ impl Framing {
         taken
     }
 
-    /// Takes in a line, or as much of it as there is; returns its bytes.
+    /// Consumes a line, or the part of it that has arrived. Returns the number of bytes consumed.
     fn line(&mut self, rest: &[u8]) -> Result<usize, Uncertain> {
         let Some(end) = memchr(b'\n', rest) else {
             self.keep(rest);
@@ -133,7 +133,7 @@ impl Framing {
                 return Err(self.bare());
             }
             let mut line = std::mem::take(&mut self.line);
-            // Of a long line only the begin was kept, and the CR was not.
+            // Only the beginning of a long line was kept, without its CR.
             if self.line_bytes <= LINE_KEPT_BYTES {
                 line.pop();
             }
@@ -150,7 +150,7 @@ impl Framing {
         if self.is_in_head() { Uncertain::BareLineFeed } else { Uncertain::Chunk }
     }
 
-    /// Keeps a piece of a line, as far as it may be significant.
+    /// Keeps a piece of a line, up to [`LINE_KEPT_BYTES`] of the line.
     fn keep(&mut self, piece: &[u8]) {
         let room = LINE_KEPT_BYTES.saturating_sub(self.line.len());
         self.line.extend_from_slice(&piece[..piece.len().min(room)]);
@@ -160,10 +160,10 @@ impl Framing {
         }
     }
 
-    /// Takes in a line without its end.
+    /// Handles a complete line, given without its end.
     fn end_line(&mut self, line: &[u8]) -> Result<(), Uncertain> {
         match self.place {
-            // Clients may send an empty line in front of a request.
+            // Clients may send an empty line before a request.
             Place::RequestLine if line.is_empty() => {}
             Place::RequestLine => {
                 (self.length, self.chunked) = (None, false);
@@ -204,13 +204,13 @@ impl Framing {
     }
 }
 
-/// A decimal number without a sign.
+/// Parses a decimal number without a sign.
 fn number(digits: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok()?;
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
-/// Where the line of a chunk leads.
+/// Parses the line that begins a chunk. Returns the position after it.
 fn chunk(line: &[u8]) -> Option<Place> {
     let size = line.split(|b| *b == b';').next()?.trim_ascii_end();
     let digits = std::str::from_utf8(size).ok().filter(|size| size.bytes().all(|b| b.is_ascii_hexdigit()))?;
@@ -220,7 +220,7 @@ fn chunk(line: &[u8]) -> Option<Place> {
     }
 }
 
-/// A connection whose requests are followed.
+/// A connection whose framing is scanned.
 #[derive(Debug)]
 pub(super) struct Framed<I> {
     inner: I,
@@ -229,12 +229,12 @@ pub(super) struct Framed<I> {
 }
 
 impl<I> Framed<I> {
-    /// Follows the requests of `inner`, which begins in front of one.
+    /// Scans the requests of `inner`, which starts before a request.
     pub(super) const fn new(inner: I) -> Self {
         Self { inner, framing: Framing::new(), uncertain: None }
     }
 
-    /// The connection, and what was uncertain about a head on it.
+    /// Returns the connection, and the reason of an ambiguous head on it.
     pub(super) fn into_parts(self) -> (I, Option<Uncertain>) {
         let refused = self.refused();
         (self.inner, refused)
@@ -259,7 +259,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Framed<I> {
         this.uncertain = Some(uncertain);
         buf.set_filled(before + certain);
         if certain == 0 {
-            // No bytes would be the end of the connection.
+            // Zero bytes would signal the end of the connection.
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, format!("{uncertain:?}"))));
         }
         Poll::Ready(Ok(()))
@@ -287,8 +287,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Framed<I> {
         Pin::new(&mut self.get_mut().inner).poll_flush(cx)
     }
 
-    /// Between two requests the library shuts a connection down when a read fails. The refusal still has to
-    /// be sent then.
+    /// Shuts down the connection, unless a refusal must still be sent. Between two requests the library
+    /// shuts a connection down when a read fails.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.refused().is_some() {

@@ -1,11 +1,11 @@
 //! `100 Continue` for a body of length 0.
 //!
-//! hyper sends the interim answer when a handler first asks for the body, which is right whenever
-//! there is one: a request that is refused by its head never asks. Of an empty body it knows that
-//! there is nothing to ask for and ignores the expectation, and clients that count on the interim
-//! answer wait for it (s3-clients, row 6). So it is put on the wire here, in front of the final
-//! one. Only when hyper holds no bytes of an earlier answer back: a client that pipelines might
-//! otherwise find it in the middle of that one. Then it gets the final answer alone, as it may.
+//! hyper sends the interim answer when a handler first polls the body. This is right for every body with
+//! bytes: a request that is refused by its head is never polled. For an empty body hyper ignores the
+//! expectation, and clients that count on the interim answer wait for it (s3-clients, row 6). This module
+//! therefore writes it before the final answer. It does so only if hyper has no bytes of an earlier answer
+//! buffered, because a client that pipelines could otherwise receive it in the middle of that answer. In that
+//! case the client gets the final answer alone, which the protocol allows.
 
 use std::io;
 use std::pin::Pin;
@@ -16,49 +16,49 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Asks for the interim answer of one connection.
+/// Requests the interim answer of one connection. Clones share the request.
 #[derive(Clone, Debug, Default)]
 pub struct Interim(Arc<Flags>);
 
 #[derive(Debug, Default)]
 struct Flags {
-    /// Bytes were written since the last flush: hyper may hold more of the same answer.
+    /// True if bytes were written since the last flush. hyper may have more of the same answer buffered.
     unflushed: AtomicBool,
-    /// The interim answer goes in front of the next bytes.
+    /// True if the interim answer is due before the next bytes.
     owed: AtomicBool,
 }
 
 impl Interim {
-    /// The next bytes written begin the final answer of a request that is owed an interim one.
+    /// Marks the next bytes written as the final answer of a request that is owed an interim one.
     pub fn owe(&self) {
         if !self.0.unflushed.load(Relaxed) {
             self.0.owed.store(true, Relaxed);
         }
     }
 
-    /// Whether everything that was written was flushed.
+    /// Returns true if all written bytes were flushed and no interim answer is due.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         !self.0.unflushed.load(Relaxed) && !self.0.owed.load(Relaxed)
     }
 }
 
-/// A connection into which interim answers are put.
+/// A connection into which interim answers are inserted.
 #[derive(Debug)]
 pub struct WithInterim<I> {
     inner: I,
     interim: Interim,
-    /// What is left of one to be written.
+    /// Remaining bytes of an interim answer.
     rest: &'static [u8],
 }
 
 impl<I: AsyncWrite + Unpin> WithInterim<I> {
-    /// Puts into `inner` what `interim` asks for.
+    /// Wraps `inner` and inserts the answers that `interim` requests.
     pub const fn new(inner: I, interim: Interim) -> Self {
         Self { inner, interim, rest: &[] }
     }
 
-    /// Writes what is owed, and notes that other bytes follow.
+    /// Writes the interim answer if it is due, and records that other bytes follow.
     fn poll_owed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.interim.0.owed.swap(false, Relaxed) {
             self.rest = CONTINUE;
@@ -102,7 +102,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for WithInterim<I> {
         self.inner.is_write_vectored()
     }
 
-    /// hyper flushes a connection once all it holds is written.
+    /// Flushes the connection. hyper calls it after all its buffered bytes are written.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.interim.0.unflushed.store(false, Relaxed);
@@ -120,7 +120,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[tokio::test]
-    async fn it_stands_before_the_final_answer_however_little_is_written_at_once() {
+    async fn the_interim_answer_precedes_the_final_answer_if_writes_are_short() {
         let (mut client, server) = tokio::io::duplex(3);
         let interim = Interim::default();
         let mut connection = WithInterim::new(server, interim.clone());
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_never_stands_within_another_answer() {
+    async fn the_interim_answer_is_never_written_within_another_answer() {
         let (mut client, server) = tokio::io::duplex(64);
         let interim = Interim::default();
         let mut connection = WithInterim::new(server, interim.clone());

@@ -1,10 +1,10 @@
-//! Accepts connections, a bounded number of them.
+//! Accepts a bounded number of connections.
 //!
-//! The connection beyond the limit is not left to wait: it is answered `503 SlowDown` at once and closed, so
-//! that its client's retry goes somewhere else or comes later. Even that is bounded: when too many are being
-//! refused, one more is just closed. On a listener for people and probes a connection that is idle makes
-//! room first ([`crate::room`]), and there are some spare places where nothing but probes is answered, so
-//! that no crowd of other connections can take the probes away.
+//! A connection beyond the limit is not kept waiting. It is answered `503 SlowDown` and closed, so that the
+//! client retries later or at another server. The number of such refusals at a time is also bounded: beyond
+//! it a connection is closed without an answer. On a listener for operators and probes, an idle connection is
+//! closed first to make room ([`crate::room`]). Such a listener also has reserved slots in which only probes
+//! are answered, so that other connections cannot displace the probes.
 
 pub mod connection;
 pub mod framing;
@@ -44,47 +44,47 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Connections that the kernel keeps until they are accepted: a burst of as many clients as one
-/// second of work.
+/// Connections that the kernel queues until they are accepted: a burst of as many clients as one second of
+/// work.
 const BACKLOG: u32 = 4096;
-/// How long a connection beyond the limit waits for another to close: a client that closes one and
-/// opens the next is not to be refused because its end is seen a moment later.
+/// Time that a connection beyond the limit waits for another to close. A client that closes one connection
+/// and opens the next is not refused because the close is detected a moment later.
 const REFUSAL_GRACE: Duration = Duration::from_millis(200);
 /// Pause between two searches for a connection that can make room.
 const ROOM_PAUSE: Duration = Duration::from_millis(10);
 /// Pause after an accept that failed because the process or the system is short of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why a listener did not open.
+/// Error of opening a listener.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The name has no address.
     #[error("cannot listen on {address} ({setting}): the name {host:?} has no address: {source}")]
     Resolve {
-        /// What was asked for.
+        /// The requested address.
         address: String,
-        /// Where it was asked for.
+        /// Setting that requests it.
         setting: &'static str,
-        /// The name.
+        /// The host name.
         host: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The address is not to be had.
+    /// The address is not available.
     #[error("cannot listen on {address} ({setting}): {source}; {advice}")]
     Bind {
-        /// What was asked for.
+        /// The requested address.
         address: String,
-        /// Where it was asked for.
+        /// Setting that requests it.
         setting: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
-        /// What to do.
+        /// Recommended action.
         advice: &'static str,
     },
 }
 
-/// Opens the listener of `setting`.
+/// Opens the listener of `setting` on the first address of `address` that can be bound.
 ///
 /// # Errors
 /// See [`BindError`].
@@ -124,54 +124,54 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Who is at the other end.
+/// The client of a connection.
 #[derive(Clone)]
 pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
-    /// What its connection may hold.
+    /// Memory account of its connection.
     pub account: Account,
-    /// Whether its connection has a spare place: probes are answered there, and nothing else.
+    /// True if its connection has a reserved slot, in which only probes are answered.
     pub is_spare: bool,
 }
 
-/// A listener and what it needs to serve.
+/// A listener with its limits and the server of its connections.
 pub struct Door {
     /// The listener.
     pub listener: TcpListener,
-    /// For HTTPS.
+    /// Certificate for HTTPS. `None` for HTTP.
     pub certificate: Option<Certificate>,
-    /// Connections at once.
+    /// Maximum number of connections at a time.
     pub connections_max: usize,
-    /// Whether idle ones make room for others.
+    /// True if idle connections are closed to make room for others.
     pub makes_room: bool,
-    /// Further connections, for probes, and what these may hold.
+    /// Reserved slots for probes, beyond `connections_max`.
     pub spare: Option<Spare>,
-    /// Connections being refused at once.
+    /// Maximum number of connections being refused at a time.
     pub refusals_max: usize,
-    /// Serves them.
+    /// Serves the connections.
     pub server: Server,
-    /// What they may hold.
+    /// Memory of the connections.
     pub memory: Memory,
-    /// Counts them, where they are to be counted.
+    /// Counts the connections, if they are counted.
     pub metrics: Option<Arc<Metrics>>,
-    /// Ends the accepting, and then each connection after its requests.
+    /// Stops accepting, and then ends each connection after its requests.
     pub stop: CancellationToken,
-    /// The connections' tasks.
+    /// Tasks of the connections.
     pub tasks: TaskTracker,
 }
 
-/// Places for probes.
+/// Reserved slots for probes.
 pub struct Spare {
-    /// How many.
+    /// Number of slots.
     pub connections_max: usize,
-    /// How long their clients may take.
+    /// Time limits of their clients.
     pub patience: Patience,
-    /// What they may hold.
+    /// Memory of their connections.
     pub memory: Memory,
 }
 
-/// The places of a listener that are free.
+/// The free slots of a listener.
 #[derive(Clone)]
 struct Places {
     open: Arc<Semaphore>,
@@ -181,7 +181,7 @@ struct Places {
 }
 
 impl Door {
-    /// Accepts until it is told to stop.
+    /// Accepts connections until `stop` is cancelled.
     pub async fn accept<H, F, B>(self, handler: H)
     where
         H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
@@ -207,8 +207,8 @@ impl Door {
         }
     }
 
-    /// Gives a connection a place, or a refusal. Where there is no place it waits a moment for those before
-    /// it, so that a burst is not cut off before idle connections have made room for it.
+    /// Assigns a slot to a connection, or refuses it. Without a free slot it waits up to [`REFUSAL_GRACE`]
+    /// for a refusal slot, so that a burst is not cut off before idle connections have made room for it.
     async fn place<H, F, B>(&self, places: &Places, stream: TcpStream, address: SocketAddr, handler: &H)
     where
         H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
@@ -232,10 +232,10 @@ impl Door {
         let (spares, metrics) = (places.spare.clone(), self.metrics.clone());
         let is_crowded = places.refusals.available_permits() < self.refusals_max / 2;
         self.tasks.spawn(async move {
-            // Held until this ends: a connection counts while it is open.
+            // Kept until the task ends, because an open connection is counted.
             let _count = count;
             let room = async {
-                // A connection that has no answer yet when it is looked at may make room a moment later.
+                // A connection that has no answer yet may become idle a moment later.
                 while let Some(crowd) = crowd.as_ref().filter(|_| !made) {
                     tokio::time::sleep(ROOM_PAUSE).await;
                     made = crowd.make_room();
@@ -273,13 +273,13 @@ impl Door {
     }
 }
 
-/// A place that is free now or in a moment.
+/// Acquires a slot that is free within [`REFUSAL_GRACE`].
 async fn soon(places: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
     timeout(REFUSAL_GRACE, places.acquire_owned()).await.ok()?.ok()
 }
 
-/// A connection that was gone before it was accepted is nothing; a lack of descriptors or memory
-/// passes only when something closes, so the accepting pauses.
+/// Handles a failed accept. A connection that was closed before it was accepted is ignored. A lack of
+/// descriptors or memory lasts until something is closed, so accepting pauses.
 async fn accept_failed(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
@@ -288,7 +288,7 @@ async fn accept_failed(error: &io::Error) {
     }
 }
 
-/// A connection, and what it takes to serve it.
+/// An accepted connection with the state needed to serve it.
 struct Arrived {
     stream: TcpStream,
     certificate: Option<Certificate>,
@@ -299,7 +299,7 @@ struct Arrived {
 }
 
 impl Arrived {
-    /// The same connection in a place for probes.
+    /// Returns the same connection in a reserved slot for probes.
     fn spare(mut self, server: Server, memory: &Memory) -> Self {
         self.peer.account = memory.account(self.peer.address.ip());
         self.peer.is_spare = true;
@@ -314,7 +314,7 @@ impl Arrived {
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
         let Self { stream, certificate, server, stop, peer, seat } = self;
-        // Answers are written whole; waiting for more of them would only cost time.
+        // Answers are written whole, so a delay to collect more bytes would only cost time.
         let _ = stream.set_nodelay(true);
         let account = peer.account.clone();
         let handler = move |request| handler(request, peer.clone());

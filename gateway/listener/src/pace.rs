@@ -1,9 +1,9 @@
-//! The body of a request, held to a pace: a client that sends next to nothing is not waited for.
+//! The body of a request with a minimum rate: a client that sends almost nothing is cut off.
 //!
-//! Only the time in which we wait for the client counts, so a body that is taken slowly because of
-//! us is never cut. In each window of such waiting at least `rate_min` bytes a second have to come,
-//! and at least one; else the body ends with [`BodyFault::TooSlow`] and its request with
-//! `RequestTimeout`. It is so for each body by itself, also for one of many on an HTTP/2 connection.
+//! Only the time in which the server waits for the client counts, so a body that the server itself reads
+//! slowly is never cut. In each window of such waiting at least `rate_min` bytes a second must arrive, and at
+//! least one byte. Otherwise the body ends with [`BodyFault::TooSlow`] and its request with `RequestTimeout`.
+//! The rule applies to each body separately, also to one of many on an HTTP/2 connection.
 //!
 //! A body that is dropped before its end is handed back to its connection ([`super::unread`]).
 
@@ -18,17 +18,17 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 
-/// What a client has to keep up.
+/// Minimum rate of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Time of waiting over which is judged.
+    /// Duration of waiting over which the rate is measured.
     pub window: Duration,
-    /// Bytes a second, in the mean of a window.
+    /// Mean bytes per second in a window.
     pub rate_min: u64,
 }
 
 impl Pace {
-    /// The bytes that have to come in a window.
+    /// Returns the bytes that must arrive in a window, at least 1.
     #[must_use]
     pub fn bytes_min(&self) -> u64 {
         let millis = u64::try_from(self.window.as_millis()).unwrap_or(u64::MAX);
@@ -36,7 +36,7 @@ impl Pace {
     }
 }
 
-/// Why a body did not come to its end.
+/// Error of a body that is incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyFault {
     /// The client sent too little for too long.
@@ -56,29 +56,29 @@ impl From<BodyFault> for S3Error {
     }
 }
 
-/// A request's body. Its request counts as in flight until it is dropped.
+/// A request's body. Its request counts as in flight until the body is dropped.
 #[derive(Debug)]
 pub struct Incoming<B = hyper::body::Incoming> {
-    /// None once it was handed back.
+    /// `None` after the body was handed back.
     body: Option<B>,
     meter: Meter,
-    /// Whether it was read from: on HTTP/1.1 that is when `100 Continue` is sent.
+    /// True if the body was polled. On HTTP/1.1 the first poll sends `100 Continue`.
     asked: bool,
     end: End,
-    /// Where an unread rest goes. None for a body without bytes.
+    /// Slot for the unread remainder. `None` for a body without bytes.
     rest: Option<RestSlot<B>>,
-    /// A body without bytes keeps nothing.
+    /// Request in flight. `None` for a body without bytes.
     request: Option<InFlight>,
 }
 
-/// How far the reading of a body came.
+/// Progress of reading a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// More may come.
+    /// More bytes may arrive.
     Open,
-    /// It was read to its end.
+    /// The body was read to its end.
     Whole,
-    /// It broke off, or was too slow.
+    /// The body broke off, or was too slow.
     Failed,
 }
 
@@ -92,8 +92,8 @@ struct Meter {
 }
 
 impl<B: Body> Incoming<B> {
-    /// Holds `body` to `pace`. The second value receives what is left of it when it is dropped; there is none
-    /// for a body without bytes.
+    /// Applies a minimum rate to `body`. The second value receives the unread remainder when the body is
+    /// dropped. It is `None` for a body without bytes.
     pub fn new(body: B, pace: Pace, request: impl FnOnce() -> InFlight) -> (Self, Option<RestSlot<B>>) {
         let (request, rest) = match body.is_end_stream() {
             true => (None, None),
@@ -122,14 +122,14 @@ impl Meter {
         }
     }
 
-    /// The client is waited for, from now on if it was not before.
+    /// Records that the server waits for the client, from now on if it did not before.
     fn waits(&mut self) {
         let now = Instant::now();
         self.waited += self.since.map_or(Duration::ZERO, |since| now - since);
         self.since = Some(now);
     }
 
-    /// Ready when the client was waited for in vain.
+    /// Returns ready when a window of waiting has passed with too few bytes.
     fn poll_in_vain(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             self.waits();
@@ -139,7 +139,7 @@ impl Meter {
                 }
                 (self.waited, self.bytes) = (Duration::ZERO, 0);
             }
-            // Armed once in a while and not for every wait: one that fires early is armed again.
+            // Armed once and not for every wait. A timer that fires early is armed again.
             let left = self.pace.window - self.waited;
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(left)));
             ready!(timer.as_mut().poll(cx));
@@ -204,7 +204,7 @@ mod tests {
 
     type Sender = mpsc::Sender<Result<Frame<Bytes>, BodyFault>>;
 
-    /// A body whose pieces come through a channel.
+    /// Returns a body whose pieces arrive through a channel.
     fn body(pace: Pace) -> (Sender, Incoming<impl http_body::Body<Data = Bytes, Error = BodyFault> + Unpin>) {
         let (sender, mut pieces) = mpsc::channel(1);
         let stream = futures_util::stream::poll_fn(move |cx| pieces.poll_recv(cx));
@@ -217,18 +217,18 @@ mod tests {
     }
 
     #[test]
-    fn a_window_asks_for_its_share_and_at_least_a_byte() {
+    fn a_window_requires_its_share_of_bytes_and_at_least_one() {
         let of = |millis, rate_min| Pace { window: Duration::from_millis(millis), rate_min }.bytes_min();
         assert_eq!((of(60_000, 1024), of(500, 1000), of(60_000, 0)), (61_440, 500, 1));
     }
 
     #[tokio::test]
-    async fn a_client_that_sends_nothing_is_not_waited_for() {
+    async fn a_client_that_sends_nothing_is_cut_off() {
         let (_sender, mut body) = body(Pace { window: Duration::from_millis(5), rate_min: 0 });
         assert!(matches!(body.frame().await, Some(Err(BodyFault::TooSlow))));
     }
 
-    /// What a look at a body says that was waited for over a whole window, in which `bytes` came.
+    /// Returns the error of a body after a whole window of waiting in which `bytes` arrived.
     async fn after_a_window(rate_min: u64, bytes: usize) -> Option<BodyFault> {
         let window = Duration::from_secs(3600);
         let (sender, mut body) = body(Pace { window, rate_min });
@@ -243,18 +243,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_drips_is_not_waited_for_and_one_that_keeps_the_pace_is() {
+    async fn a_client_below_the_minimum_rate_is_cut_off_and_one_that_keeps_it_is_not() {
         assert!(matches!(after_a_window(1, 3599).await, Some(BodyFault::TooSlow)));
         assert!(after_a_window(1, 3600).await.is_none());
         assert!(after_a_window(0, 1).await.is_none());
     }
 
     #[tokio::test]
-    async fn time_in_which_nobody_reads_does_not_count() {
+    async fn time_in_which_the_server_does_not_read_does_not_count() {
         let (sender, mut body) = body(Pace { window: Duration::from_millis(20), rate_min: 1 });
         sender.send(piece(1)).await.unwrap();
         assert!(matches!(body.frame().await, Some(Ok(_))));
-        // We are busy for longer than a window.
+        // The server is busy for longer than a window.
         tokio::time::sleep(Duration::from_millis(40)).await;
         sender.send(piece(1)).await.unwrap();
         assert!(matches!(body.frame().await, Some(Ok(_))));

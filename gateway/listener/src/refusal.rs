@@ -1,4 +1,4 @@
-//! Tells a client that its connection cannot be served: an answer without having read the request.
+//! Refuses a connection: sends an error answer without having read the request.
 //!
 //! Always: the answer has an `<Error>` document with a request id, as every other refusal.
 
@@ -9,20 +9,21 @@ use mlgw_wire::error::{Code, S3Error};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
-/// How long a refused client may take to agree on keys, and to read its answer.
+/// Time limit of the TLS handshake and of reading the answer, for a refused client.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// The same where so many are being refused that others would not even be answered.
+/// The same limit while so many connections are refused that others would not be answered.
 pub(super) const IN_A_CROWD: Duration = Duration::from_millis(100);
 
 /// Answers with `error` in HTTP/1.1 and closes.
 pub(super) async fn say(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error, patience: Duration) {
-    // What comes of it is the client's affair.
+    // The outcome is ignored: a client that does not read its answer is closed anyway.
     let _ = tokio::time::timeout(patience, answer(io, &error)).await;
 }
 
-/// Writes the answer and leaves the client time to read it.
+/// Writes the answer and gives the client time to read it.
 async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) {
-    // As long as the ids of requests; random, so it equals one of those with a chance of 1 in 2^72.
+    // The id is as long as that of a request. It is random and equals one of those with a chance of 1 in
+    // 2^72.
     let id = random::<9>().map(|id| hex::text(&id).to_uppercase()).unwrap_or_default();
     let body = error.to_xml(true, "", &id);
     let again = match error.code() {

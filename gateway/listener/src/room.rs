@@ -1,13 +1,13 @@
-//! Makes room among the connections of a listener that has as many as it may.
+//! Makes room among the connections of a listener that has reached its limit.
 //!
-//! A connection without a complete request costs its client nothing, so an attacker opens many of them. When
-//! the limit is reached, the oldest such connection is closed to admit a new one; nothing is lost, because it
-//! carried no request. Next are connections that are idle after requests, the longest idle first, and those
-//! whose answer is only waiting for the rest of an unneeded body. Connections with any other request in
-//! flight are never closed here. Only the listeners for operators and probes do this. S3 clients keep
-//! connections that they have used; at the limit new ones are refused instead.
+//! A connection without a complete request costs its client nothing, so an attacker opens many of them. At
+//! the limit, the oldest such connection is closed to admit a new one. No request is lost, because it carried
+//! none. Next are connections that are idle after requests, the longest idle first, and then those whose
+//! answer only waits for the remainder of an unneeded body. Connections with any other request in flight are
+//! never closed. Only the listeners for operators and probes do this. S3 clients keep connections that they
+//! have used, so at the limit of an S3 listener new ones are refused instead.
 //!
-//! Decisions look at [`Activity`] only; a crash leaves nothing behind.
+//! Decisions depend on [`Activity`] only. All state is in memory and empty after a restart.
 
 use super::watch::Activity;
 use parking_lot::Mutex;
@@ -15,36 +15,36 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use tokio_util::sync::CancellationToken;
 
-/// What is known of a connection while it is open.
+/// State of an open connection that the listener uses to make room.
 #[derive(Debug)]
 pub struct Seat {
-    /// What it has done.
+    /// Activity of the connection.
     pub activity: Arc<Activity>,
-    /// Cancelled when the connection has to make room.
+    /// Cancelled when the connection must close to make room.
     pub give_up: CancellationToken,
 }
 
 impl Seat {
-    /// Of a connection that opens now.
+    /// Returns the state of a connection that opens now.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self { activity: Activity::new(), give_up: CancellationToken::new() })
     }
 }
 
-/// The connections of a listener, in the order in which they came.
+/// The connections of a listener, in the order of their arrival.
 #[derive(Debug)]
 pub(super) struct Crowd {
-    /// Beyond this many entries those of closed connections are removed.
+    /// Number of entries beyond which those of closed connections are removed.
     entries_max: usize,
     seats: Mutex<Seats>,
 }
 
 #[derive(Debug, Default)]
 struct Seats {
-    /// Connections that had no request when they were last looked at.
+    /// Connections that had no request when they were last checked.
     unused: VecDeque<Weak<Seat>>,
-    /// The others.
+    /// Connections that had a request.
     used: VecDeque<Weak<Seat>>,
 }
 
@@ -53,7 +53,7 @@ impl Crowd {
         Self { entries_max: connections_max.saturating_mul(2).max(16), seats: Mutex::default() }
     }
 
-    /// A connection comes.
+    /// Adds a connection.
     pub(super) fn enter(&self, seat: &Arc<Seat>) {
         let mut seats = self.seats.lock();
         if seats.unused.len() + seats.used.len() >= self.entries_max {
@@ -62,7 +62,7 @@ impl Crowd {
         seats.unused.push_back(Arc::downgrade(seat));
     }
 
-    /// Closes one connection, if one may be closed; false where all are at work.
+    /// Closes one connection to make room. Returns false if all connections are busy.
     pub(super) fn make_room(&self) -> bool {
         let mut seats = self.seats.lock();
         while let Some(entry) = seats.unused.pop_front() {
@@ -76,7 +76,7 @@ impl Crowd {
         }
         seats.used.retain(|entry| entry.strong_count() > 0);
         let spare = |seat: &Arc<Seat>| seat.activity.spare_for().filter(|_| !seat.give_up.is_cancelled());
-        // Of equals the last one found is taken: the oldest.
+        // Of equals the last one is taken: the oldest.
         let used = seats.used.iter().rev().filter_map(Weak::upgrade);
         let longest = used.filter_map(|seat| Some((spare(&seat)?, seat))).max_by_key(|(spare, _)| *spare);
         longest.inspect(|(_, seat)| seat.give_up.cancel()).is_some()
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_waits_for_a_body_that_nobody_needs_makes_room_last() {
+    fn an_answer_that_waits_for_an_unneeded_body_makes_room_last() {
         let (crowd, seats) = crowd_of(3);
         let _working: Vec<_> = seats.iter().take(2).map(|seat| seat.activity.request()).collect();
         seats[0].activity.finishes(true);
@@ -154,9 +154,9 @@ mod tests {
     }
 
     proptest! {
-        /// Connections come, are used and go, in any order; the list never grows with their number.
+        /// Connections open, get requests and close in any order. The number of entries stays bounded.
         #[test]
-        fn what_is_remembered_is_bounded_and_room_is_found_while_one_is_idle(
+        fn entries_are_bounded_and_room_is_made_while_a_connection_is_idle(
             steps in prop::collection::vec((0_u8..4, 0_usize..8), 1..400),
         ) {
             let (crowd, mut open) = (Crowd::new(8), Vec::<Arc<Seat>>::new());

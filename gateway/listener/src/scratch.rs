@@ -1,5 +1,5 @@
-//! Reads from a connection without memory of its own: what comes is used within the same poll, so all
-//! connections of a thread share one place for it.
+//! Reads from a connection into a buffer that all connections of a thread share. The bytes are consumed
+//! within the same poll, so a connection needs no buffer of its own.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -8,14 +8,14 @@ use std::pin::Pin;
 use std::task::Poll;
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Most bytes that are read at once.
+/// Maximum number of bytes of one read.
 pub(super) const SCRATCH_BYTES: usize = 64 << 10;
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_BYTES]);
 }
 
-/// Reads at most `max` bytes and gives them to `take`; their number, 0 at the end.
+/// Reads at most `max` bytes and passes them to `take`. Returns their number, or 0 at the end of the stream.
 pub(super) async fn read_some(
     io: &mut (impl AsyncRead + Unpin),
     max: usize,

@@ -1,4 +1,4 @@
-//! Connections against a listener with a handler of its own.
+//! Tests of connections to a listener with a test handler.
 
 mod room;
 mod unread;
@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What `/large` answers: more pieces of 64 KiB than the system's buffers take.
+/// Pieces of 64 KiB of the answer to `/large`, more than the system's buffers take.
 const LARGE_PIECES: usize = 1024;
 const LONG: Duration = Duration::from_secs(60);
 const PATIENT: Patience = Patience { head: LONG, idle: LONG, pace: Pace { window: LONG, rate_min: 0 } };
@@ -35,11 +35,11 @@ struct Running {
     address: SocketAddr,
     stop: CancellationToken,
     tasks: TaskTracker,
-    /// A handler of `/wait` goes on when it gets a permit.
+    /// Permits for the handlers of `/wait` to proceed.
     go_on: Arc<Semaphore>,
     /// Handlers of `/wait` that have begun.
     begun: Arc<AtomicUsize>,
-    /// Pieces of `/large` that were asked for.
+    /// Pieces of `/large` that were requested.
     handed_out: Arc<AtomicUsize>,
     accepting: tokio::task::JoinHandle<()>,
 }
@@ -104,17 +104,17 @@ async fn start_as(
     Running { address, stop, tasks, go_on, begun, handed_out, accepting }
 }
 
-/// What `/refuse` answers.
+/// Body of the answer to `/refuse`.
 const REFUSED: &str = "no";
 
-/// An answer that is given without a look at the body; `/bare` has a status without one.
+/// Returns an answer without reading the body. The status for `/bare` has no body.
 fn refused(path: &str) -> Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>> {
     let mut response = Response::new(Full::new(Bytes::from_static(REFUSED.as_bytes())).boxed_unsync());
     *response.status_mut() = if path == "/bare" { StatusCode::NOT_MODIFIED } else { StatusCode::FORBIDDEN };
     response
 }
 
-/// A long body whose pieces are there at once, counted as they are taken.
+/// Returns a long body whose pieces are available immediately and counted as they are taken.
 fn large(handed_out: Arc<AtomicUsize>) -> impl http_body::Body<Data = Bytes, Error = Infallible> + Send {
     let piece = Bytes::from(vec![7; 64 << 10]);
     StreamBody::new(futures_util::stream::iter((0..LARGE_PIECES).map(move |_| {
@@ -127,7 +127,7 @@ async fn send(stream: &mut TcpStream, text: &str) {
     stream.write_all(text.as_bytes()).await.unwrap();
 }
 
-/// Reads until the text of an answer has come, or the end.
+/// Reads until `end` or the end of the stream.
 async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut got = Vec::new();
     let mut bytes = [0; 1024];
@@ -141,7 +141,7 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_connection_beyond_the_limit_is_told_to_slow_down_and_closed() {
+async fn the_connection_beyond_the_limit_is_answered_slow_down_and_closed() {
     let server = start(1, PATIENT).await;
     let mut first = TcpStream::connect(server.address).await.unwrap();
     send(&mut first, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\nhello").await;
@@ -158,7 +158,7 @@ async fn the_connection_beyond_the_limit_is_told_to_slow_down_and_closed() {
 }
 
 #[tokio::test]
-async fn a_drain_answers_what_is_in_flight_and_takes_nothing_new() {
+async fn a_drain_answers_requests_in_flight_and_accepts_no_new_ones() {
     let server = start(10, PATIENT).await;
     let mut idle = TcpStream::connect(server.address).await.unwrap();
     let mut busy = TcpStream::connect(server.address).await.unwrap();
@@ -194,12 +194,12 @@ async fn a_client_that_is_slow_in_any_way_is_closed() {
 
 const TOO_SLOW: &str = "the client sends its body too slowly";
 
-/// Waits for a client no longer than a millisecond.
+/// Limits with a body window of one millisecond.
 const HURRIED: Patience =
     Patience { pace: Pace { window: Duration::from_millis(1), rate_min: u64::MAX }, ..PATIENT };
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_an_answer_to_its_request() {
+async fn a_body_that_does_not_arrive_is_answered_with_a_timeout() {
     let server = start(10, HURRIED).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     send(&mut stream, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\nab").await;
@@ -207,7 +207,7 @@ async fn a_body_that_does_not_come_is_an_answer_to_its_request() {
     assert!(got.ends_with(TOO_SLOW), "{got}");
 }
 
-/// An HTTP/2 client with the usual window of 64 KiB.
+/// Opens an HTTP/2 client with the usual window of 64 KiB.
 async fn http2(
     address: SocketAddr,
 ) -> (http2::SendRequest<BoxBody<Bytes, Infallible>>, tokio::task::JoinHandle<hyper::Result<()>>) {
@@ -217,7 +217,7 @@ async fn http2(
 }
 
 #[tokio::test]
-async fn a_stalled_body_on_http2_is_an_answer_to_its_request_and_others_go_on() {
+async fn a_stalled_body_on_http2_is_answered_and_other_requests_proceed() {
     let server = start(10, HURRIED).await;
     let (mut sender, _connection) = http2(server.address).await;
     let stalled =
@@ -225,14 +225,14 @@ async fn a_stalled_body_on_http2_is_an_answer_to_its_request_and_others_go_on() 
     let request = http::Request::put("http://h/").body(stalled.boxed()).unwrap();
     let answer = sender.send_request(request).await.unwrap();
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), TOO_SLOW);
-    // Without a body, which a busy machine would not send in time either.
+    // Without a body, because a busy machine might not send one in time either.
     let request = http::Request::get("http://h/refuse").body(Full::default().boxed()).unwrap();
     let answer = sender.send_request(request).await.unwrap();
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), REFUSED);
 }
 
 #[tokio::test]
-async fn an_answer_on_http2_that_its_client_holds_back_closes_the_connection() {
+async fn an_answer_on_http2_that_its_client_does_not_read_closes_the_connection() {
     let server = start(10, HURRIED).await;
     let (mut sender, connection) = http2(server.address).await;
     let request = http::Request::get("http://h/large").body(Full::default().boxed()).unwrap();
@@ -243,7 +243,7 @@ async fn an_answer_on_http2_that_its_client_holds_back_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn connections_take_turns_where_there_is_one_place_to_work() {
+async fn connections_take_turns_if_there_is_one_active_slot() {
     let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
     let mut first = TcpStream::connect(server.address).await.unwrap();
     let mut second = TcpStream::connect(server.address).await.unwrap();
@@ -256,12 +256,12 @@ async fn connections_take_turns_where_there_is_one_place_to_work() {
 }
 
 #[tokio::test]
-async fn what_came_of_the_next_request_before_a_rest_is_not_lost() {
+async fn bytes_of_the_next_request_before_an_idle_phase_are_not_lost() {
     let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
     let mut first = TcpStream::connect(server.address).await.unwrap();
     send(&mut first, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nokPUT / HTTP/1.1\r\nho").await;
     assert!(read_until(&mut first, "\r\n\r\nok").await.starts_with("HTTP/1.1 200"));
-    // Another one makes the first rest.
+    // A second connection makes the first one idle.
     let mut second = TcpStream::connect(server.address).await.unwrap();
     send(&mut second, "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await;
     tokio::time::sleep(Duration::from_millis(1200)).await;
@@ -271,7 +271,7 @@ async fn what_came_of_the_next_request_before_a_rest_is_not_lost() {
 }
 
 #[tokio::test]
-async fn the_rest_of_a_refused_body_is_no_request_though_others_wait_for_memory() {
+async fn the_remainder_of_a_refused_body_is_not_parsed_as_a_request_while_others_wait_for_memory() {
     let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
     let mut first = TcpStream::connect(server.address).await.unwrap();
     send(&mut first, "PUT /wait/refuse HTTP/1.1\r\nhost: h\r\ncontent-length: 1000\r\n\r\n").await;
@@ -294,7 +294,7 @@ async fn the_rest_of_a_refused_body_is_no_request_though_others_wait_for_memory(
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_read_is_not_taken_into_memory() {
+async fn an_answer_that_is_not_read_is_not_buffered_in_memory() {
     let server = start(10, PATIENT).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     send(&mut stream, "GET /large HTTP/1.1\r\nhost: h\r\n\r\n").await;
@@ -304,7 +304,7 @@ async fn an_answer_that_is_not_read_is_not_taken_into_memory() {
 }
 
 #[tokio::test]
-async fn continue_is_sent_when_asked_also_for_no_bytes() {
+async fn continue_is_sent_when_expected_also_for_an_empty_body() {
     let server = start(10, PATIENT).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     for body in ["ok", "", "more"] {
@@ -322,7 +322,7 @@ async fn continue_is_sent_when_asked_also_for_no_bytes() {
 }
 
 #[tokio::test]
-async fn a_busy_port_is_refused_with_its_setting_and_a_way_out() {
+async fn a_busy_port_is_refused_with_its_setting_and_advice() {
     let server = start(1, PATIENT).await;
     let address = Address { host: "127.0.0.1".into(), port: server.address.port() };
     let refused = bind("admin.listen", &address).await.unwrap_err().to_string();

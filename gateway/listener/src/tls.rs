@@ -1,8 +1,8 @@
-//! HTTPS: the certificate in force, and the watch that takes up a changed one.
+//! HTTPS: the certificate in force, and the task that reloads it after a change.
 //!
-//! Files are looked at every second. A new pair is loaded whole and tried before it replaces the
-//! one in force; a pair that does not load, or whose halves do not match, is refused and logged,
-//! and the old one stays. Connections that are open keep the certificate they began with.
+//! The files are checked every second. A new pair is loaded completely and validated before it replaces the
+//! one in force. A pair that does not load, or whose halves do not match, is refused and logged, and the old
+//! one stays in force. Open connections keep the certificate with which they began.
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
@@ -14,28 +14,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_rustls::TlsAcceptor;
 
-/// How often the files are looked at.
+/// Interval between checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Why a certificate and key cannot be used.
+/// Error of a certificate and key that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not what it should be.
+    /// A file cannot be read or parsed.
     #[error("{path}: {reason}")]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
-    /// They are no pair.
+    /// The certificate and the key do not match.
     #[error("{cert} and {key}: {source}")]
     Pair {
         /// The certificate's file.
         cert: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What is wrong with them.
+        /// Error of the TLS library.
         source: rustls::Error,
     },
 }
@@ -58,13 +58,13 @@ impl Certificate {
         Ok(Self { cert: cert.to_owned(), key: key.to_owned(), config })
     }
 
-    /// What accepts the next connection.
+    /// Returns an acceptor with the certificate in force.
     #[must_use]
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.config.load_full())
     }
 
-    /// Loads the files again; on failure the pair in force stays.
+    /// Loads the files again. On failure the pair in force stays.
     ///
     /// # Errors
     /// See [`TlsError`].
@@ -73,7 +73,7 @@ impl Certificate {
         Ok(())
     }
 
-    /// Takes up changed files until the task is dropped.
+    /// Reloads changed files until the task is dropped.
     pub async fn watch(self) {
         let mut known = self.stamps();
         let mut looks = tokio::time::interval(LOOK_EVERY);
@@ -91,7 +91,8 @@ impl Certificate {
         }
     }
 
-    /// What changes when a file is written or replaced; also a link to it that points elsewhere.
+    /// Returns stamps of both files: inode, length and modification time. They change when a file is written
+    /// or replaced, or a link points to another file. `None` for a file that cannot be read.
     fn stamps(&self) -> [Option<(u64, u64, i64, i64)>; 2] {
         [&self.cert, &self.key].map(|path| {
             let of = std::fs::metadata(path).ok()?;
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_pair_is_taken_up_and_a_bad_one_is_refused() {
+    fn a_changed_pair_is_loaded_and_a_bad_one_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (cert, key) = write_pair(dir.path(), "a.example");
         let certificate = Certificate::load(&cert, &key).unwrap();
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_refused_by_name() {
+    fn an_invalid_certificate_is_refused_with_its_path() {
         let dir = tempfile::tempdir().unwrap();
         let (cert, key) = write_pair(dir.path(), "a.example");
         let refused = Certificate::load(&dir.path().join("none.pem"), &key).unwrap_err().to_string();

@@ -1,17 +1,17 @@
-//! Handles the part of a request's body that its handler has not read when its answer is ready.
+//! Handles the remainder of a request's body that its handler has not read when the answer is ready.
 //!
-//! On HTTP/1 that part stands between the answer and the next request of the connection, so the answer may
-//! promise another request only once the part was read. A small rest is read before the answer is sent, for
-//! at most [`UNREAD_BODY_WAIT`]. Where it is large, late or broken, or where the client waits for `100
-//! Continue` and may never send it, the answer carries `Connection: close`; then the connection lingers
-//! ([`super::linger`]), since closing it with bytes still coming would make the client's system throw the
-//! answer away.
+//! On HTTP/1 the remainder precedes the next request of the connection, so the answer may promise another
+//! request only after the remainder was read. A small remainder is read before the answer is sent, for at
+//! most [`UNREAD_BODY_WAIT`]. If it is large, late or broken, or if the client waits for `100 Continue` and
+//! may never send it, the answer carries `Connection: close`. The connection then lingers
+//! ([`super::linger`]), because closing it while bytes arrive would make the client's system discard the
+//! answer.
 //!
-//! On HTTP/2 other requests go on beside it. A rest is still read for a while, also after the answer: a
-//! client whose stream is reset while it sends often reports that instead of the answer.
+//! On HTTP/2 other requests proceed in parallel. A remainder is still read for a while, also after the
+//! answer: a client whose stream is reset while it sends often reports the reset instead of the answer.
 //!
-//! The rest is taken over when the handler drops its body, however the handler keeps it, so the rule holds
-//! for every request of every listener. Nothing here outlives the process.
+//! The remainder is taken over when the handler drops its body, however the handler stores it, so the rule
+//! holds for every request of every listener. All state is in memory and empty after a restart.
 
 use super::room::Seat;
 use super::watch::InFlight;
@@ -30,14 +30,15 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-/// How long an answer waits for a small rest. A client that sends its body at once needs a round trip.
+/// Time that an answer waits for a small remainder. A client that sends its body immediately needs a round
+/// trip.
 const UNREAD_BODY_WAIT: Duration = Duration::from_secs(1);
-/// How often it is checked meanwhile whether others wait for the memory of the connection.
+/// Interval between checks whether others wait for the memory of the connection.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long the rest of an HTTP/2 request is read behind its answer.
+/// Time that the remainder of an HTTP/2 request is read after its answer.
 const STREAM_LINGER: Duration = Duration::from_secs(5);
 
-/// Receives the rest of one body.
+/// Receives the remainder of one body.
 #[derive(Debug)]
 pub struct RestSlot<B>(Arc<Mutex<Option<Rest<B>>>>);
 
@@ -48,13 +49,13 @@ impl<B> Clone for RestSlot<B> {
 }
 
 impl<B> RestSlot<B> {
-    /// An empty slot.
+    /// Returns an empty slot.
     #[must_use]
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(None)))
     }
 
-    /// Hands a rest over.
+    /// Stores a remainder in the slot.
     pub fn put(&self, rest: Rest<B>) {
         *self.0.lock() = Some(rest);
     }
@@ -66,48 +67,47 @@ impl<B> Default for RestSlot<B> {
     }
 }
 
-/// The rest of a body. Its request is in flight until it is dropped.
+/// The remainder of a body. Its request is in flight until it is dropped.
 #[derive(Debug)]
 pub struct Rest<B> {
     pub(super) body: B,
-    /// Whether the body was read from at all.
+    /// True if the body was polled at all.
     pub(super) asked: bool,
-    /// Whether reading it has failed.
+    /// True if reading it has failed.
     pub(super) failed: bool,
     pub(super) _request: Option<InFlight>,
 }
 
-/// The facts of a request that decide about its rest.
+/// The properties of a request that decide about its remainder.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Framing {
-    /// Of the request.
+    /// HTTP version of the request.
     pub(super) version: Version,
-    /// The client waits for `100 Continue` before it sends its body.
+    /// True if the client waits for `100 Continue` before it sends its body.
     pub(super) expects: bool,
-    /// The client sends no request behind it.
+    /// True if the client sends no request after this one.
     pub(super) closes: bool,
 }
 
-/// The treatment of a rest.
+/// The treatment of a remainder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
-    /// It is read before the answer is sent.
+    /// The remainder is read before the answer is sent.
     Read,
-    /// The answer is sent at once, and nothing follows it on its connection or stream.
+    /// The answer is sent immediately, and no request follows it on its connection or stream.
     Leave,
 }
-
-/// Decides about a rest of `left` bytes, where that is known.
+/// Decides about a remainder of `left` bytes, if known.
 fn plan(expects: bool, asked: bool, failed: bool, left: Option<u64>, is_short: bool) -> Plan {
     let may_never_come = expects && !asked;
     let is_small = left.is_none_or(|bytes| bytes <= UNREAD_BODY_BYTES_MAX);
     if failed || may_never_come || is_short || !is_small { Plan::Leave } else { Plan::Read }
 }
 
-/// An answer that waits for the rest of its request's body. It gives the waiting up where its connection has
-/// to make room.
+/// An answer that waits for the remainder of its request's body. It stops waiting when its connection must
+/// make room.
 pub(super) struct Finishing<B, R> {
-    /// Taken when it is done.
+    /// `None` after the answer was returned.
     answer: Option<Response<R>>,
     rest: Option<Rest<B>>,
     bytes: u64,
@@ -124,16 +124,16 @@ impl<B, R> Drop for Finishing<B, R> {
     }
 }
 
-/// What is to be done with an answer.
+/// Next action for an answer.
 pub(super) enum Next<B, R> {
-    /// It is sent.
+    /// Send the answer.
     Send(Response<R>),
-    /// It is sent once this is done.
+    /// Send the answer after the remainder was read.
     Wait(Box<Finishing<B, R>>),
 }
 
-/// Looks at what `slot` holds once the handler has answered on the connection of `seat`. While
-/// others wait for `memory`, which the connection has some of, the answer does not wait.
+/// Decides how to send `answer` after the handler has answered, given the unread body in `slot`. While others
+/// wait for `memory`, which the connection occupies, the answer does not wait.
 pub(super) fn settle<B, R>(
     slot: &RestSlot<B>,
     framing: Framing,
@@ -145,7 +145,7 @@ where
 {
     let rest = slot.0.lock().take();
     let Some(rest) = rest else {
-        // Read to its end, or held by a task that outlives the handler, whose end is not known here.
+        // Read to its end, or kept by a task that outlives the handler, whose end is unknown.
         let is_kept = Arc::strong_count(&slot.0) > 1;
         return Next::Send(if is_kept { closing(answer, framing.version) } else { answer });
     };
@@ -153,7 +153,7 @@ where
         return Next::Send(answer);
     }
     let expects = framing.expects && framing.version == Version::HTTP_11;
-    // Nothing follows an answer that closes anyway, so it need not wait.
+    // An answer that closes the connection is followed by no request, so it need not wait.
     let closes = answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
     let left = rest.body.size_hint().exact();
     match plan(expects, rest.asked, rest.failed, left, memory.is_short() || closes) {
@@ -178,7 +178,7 @@ impl<B, R> Finishing<B, R>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    /// The answer, once the rest was read or given up.
+    /// Returns the answer after the remainder was read or abandoned.
     pub(super) fn poll(&mut self, version: Version, cx: &mut Context<'_>) -> Poll<Response<R>> {
         let whole = ready!(self.poll_rest(cx));
         let (answer, rest) = (self.answer.take(), self.rest.take());
@@ -190,7 +190,7 @@ where
         })
     }
 
-    /// Whether the rest was read to its end.
+    /// Returns true if the remainder was read to its end.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let Some(rest) = &mut self.rest else { return Poll::Ready(true) };
         loop {
@@ -219,7 +219,7 @@ where
     }
 }
 
-/// The answer before a rest that is not waited for.
+/// Returns the answer for a remainder that is not awaited.
 fn leave<B, R>(answer: Response<R>, rest: Rest<B>, version: Version) -> Response<R>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -234,7 +234,7 @@ where
     closing(answer, version)
 }
 
-/// The answer, with `Connection: close`.
+/// Returns the answer with `Connection: close`, unless it is HTTP/2.
 fn closing<R>(mut answer: Response<R>, version: Version) -> Response<R> {
     if version <= Version::HTTP_11 {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -1,10 +1,10 @@
-//! Watches a connection: what its client does not do in time closes it.
+//! Watches a connection and closes it when its client exceeds a time limit.
 //!
-//! One rule for every way to be slow, where the bytes pass: a head that does not come to its end, an
-//! answer that is not read or read too slowly, a connection that nobody uses. (A body that does not
-//! come is the affair of its request, see [`super::pace`].) The watch sees which side is waited for,
-//! so a request that takes long because of us is never cut. On HTTP/2 the bytes of one answer may be
-//! held back by its client while others flow, so there each answer is watched by itself too.
+//! One rule covers every way to be slow, measured on the bytes of the connection: a head that is not
+//! completed, an answer that is read too slowly or not at all, a connection without requests. (A body that
+//! does not arrive is handled by its request, see [`super::pace`].) The watch knows which side is awaited, so
+//! a request that takes long because of the server is never cut. On HTTP/2 a client may stop reading one
+//! answer while others proceed, so each answer is also watched separately.
 
 use super::pace::Pace;
 use bytes::{Buf as _, Bytes};
@@ -18,19 +18,19 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How long a client may take for what.
+/// Time limits of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// From the first byte of a request to the end of its head.
+    /// Time from the first byte of a request to the end of its head.
     pub head: Duration,
-    /// Without any request.
+    /// Time without any request.
     pub idle: Duration,
-    /// To send a body, or to take an answer.
+    /// Minimum rate of sending a body or reading an answer.
     pub pace: Pace,
 }
 
 impl Patience {
-    /// How often a connection is looked at: often enough that nothing takes a quarter longer.
+    /// Returns the interval between checks: at most a quarter of the smallest limit, within 50 ms and 5 s.
     #[must_use]
     pub fn look_every(&self) -> Duration {
         let least = self.head.min(self.idle).min(self.pace.window);
@@ -38,33 +38,33 @@ impl Patience {
     }
 }
 
-/// Why a connection is closed.
+/// Reason of closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overdue {
-    /// The head of a request did not come to its end.
+    /// The head of a request was not completed in time.
     Head,
     /// There was no request.
     Idle,
-    /// An answer was not read, or too slowly.
+    /// An answer was read too slowly or not at all.
     Answer,
 }
 
-/// What a connection has done. Times are milliseconds since it opened, plus one; 0 is never.
+/// Activity of a connection. Times are milliseconds since it opened, plus one. 0 means never.
 #[derive(Debug)]
 pub struct Activity {
     opened: Instant,
     in_flight: AtomicUsize,
-    /// Whether a request ever came whole.
+    /// True if a complete head was ever received.
     used: AtomicBool,
-    /// Whether an answer waits for the rest of its request's body.
+    /// True if an answer waits for the remainder of its request's body.
     finishing: AtomicBool,
-    /// Whether an answer was the last one of the connection.
+    /// True if an answer was the last one of the connection.
     ends: AtomicBool,
     multiplexed: AtomicBool,
     last_ms: AtomicU64,
     head_since_ms: AtomicU64,
     write_waits_since_ms: AtomicU64,
-    /// Of the present window: what was waited for the client before now, and what it took.
+    /// Time waited for the client in the present window, and the bytes that it took in that time.
     write_waited_ms: AtomicU64,
     written_bytes: AtomicU64,
     /// The answers of an HTTP/2 connection that are being sent.
@@ -74,13 +74,14 @@ pub struct Activity {
 /// An answer on an HTTP/2 connection.
 #[derive(Debug, Default)]
 struct Sending {
-    /// Since when its client has not taken what was handed out; 0 while it is us who are waited for.
+    /// Time since which its client has not taken the bytes handed out. 0 while the client waits for the
+    /// server.
     since_ms: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl Activity {
-    /// Of a connection that opens now.
+    /// Returns the activity of a connection that opens now.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -99,7 +100,7 @@ impl Activity {
         })
     }
 
-    /// From now on the connection carries many requests at once: HTTP/2.
+    /// Marks the connection as HTTP/2, with many requests at a time.
     pub fn multiplexes(&self) {
         self.multiplexed.store(true, Relaxed);
         self.head_since_ms.store(0, Relaxed);
@@ -109,7 +110,7 @@ impl Activity {
         1 + u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
     }
 
-    /// A request's head has come; it is in flight until every such value is dropped.
+    /// Records a complete head. The request is in flight until the returned value is dropped.
     #[must_use]
     pub fn request(self: &Arc<Self>) -> InFlight {
         self.head_since_ms.store(0, Relaxed);
@@ -118,59 +119,60 @@ impl Activity {
         InFlight(Arc::clone(self))
     }
 
-    /// Whether the head of a request ever came whole.
+    /// Returns true if a complete head was ever received.
     #[must_use]
     pub fn was_used(&self) -> bool {
         self.used.load(Relaxed)
     }
 
-    /// Says whether an answer waits for the rest of its request's body.
+    /// Records if an answer waits for the remainder of its request's body.
     pub fn finishes(&self, waits: bool) {
         self.finishing.store(waits, Relaxed);
     }
 
-    /// Whether the connection ends with an answer that was begun: no request follows it, and what still comes
-    /// is not the beginning of one.
+    /// Returns true if the connection ends with an answer that was begun. No request follows it, and further
+    /// bytes are not the beginning of one.
     #[must_use]
     pub fn ends(&self) -> bool {
         self.ends.load(Relaxed)
     }
 
-    /// For how long closing the connection would have lost nothing: it is idle, or its answer is waiting for
-    /// the rest of an unneeded body.
+    /// Returns the time for which closing the connection would have lost no request. It is `None` unless the
+    /// connection is idle or its answer waits for the remainder of an unneeded body.
     #[must_use]
     pub fn spare_for(&self) -> Option<Duration> {
         self.quiet_for().or_else(|| self.finishing.load(Relaxed).then_some(Duration::ZERO))
     }
 
-    /// Whether a request is in flight.
+    /// Returns true if a request is in flight.
     #[must_use]
     pub fn has_request(&self) -> bool {
         self.in_flight.load(Relaxed) > 0
     }
 
-    /// Whether nothing is under way: no request, no part of a head, no answer that is not taken.
+    /// Returns true if there is no request in flight, no part of a head, and no answer that waits for the
+    /// client.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let none = |since: &AtomicU64| since.load(Relaxed) == 0;
         self.in_flight.load(Relaxed) == 0 && none(&self.head_since_ms) && none(&self.write_waits_since_ms)
     }
 
-    /// Whether no request is in flight and no answer is being sent. A part of the next head may have
-    /// come.
+    /// Returns true if no request is in flight and no answer is being sent. A part of the next head may have
+    /// arrived.
     #[must_use]
     pub fn owes_nothing(&self) -> bool {
         self.in_flight.load(Relaxed) == 0 && self.write_waits_since_ms.load(Relaxed) == 0
     }
 
-    /// How long nothing has been under way, if it is so.
+    /// Returns the time for which the connection has been quiet, or `None` if it is not.
     #[must_use]
     pub fn quiet_for(&self) -> Option<Duration> {
         let quiet = self.is_quiet().then(|| self.now_ms().saturating_sub(self.last_ms.load(Relaxed)));
         quiet.map(Duration::from_millis)
     }
 
-    /// What the client has kept waiting for longer than `patience` allows, if anything.
+    /// Returns the time limit that the client has exceeded, if any.
     #[must_use]
     pub fn overdue(&self, patience: &Patience) -> Option<Overdue> {
         let now = self.now_ms();
@@ -189,7 +191,7 @@ impl Activity {
         over(self.last_ms.load(Relaxed), patience.idle).then_some(Overdue::Idle)
     }
 
-    /// Whether the connection's bytes were taken too slowly, at the end of a window of waiting.
+    /// Returns true if the connection's bytes were taken too slowly, at the end of a window of waiting.
     fn takes_too_slowly(&self, now: u64, pace: &Pace) -> bool {
         let since = self.write_waits_since_ms.load(Relaxed);
         let waiting = if since == 0 { 0 } else { now.saturating_sub(since) };
@@ -207,7 +209,7 @@ impl Activity {
         false
     }
 
-    /// Whether an answer of many has been held back for a window, and the time that its bytes may take.
+    /// Returns true if an HTTP/2 answer was not read for a window plus the time that its bytes may take.
     fn holds_one_back(&self, now: u64, pace: &Pace) -> bool {
         let mut streams = self.streams.lock();
         streams.retain(|sending| sending.strong_count() > 0);
@@ -244,12 +246,12 @@ impl Activity {
     }
 }
 
-/// A request in flight, while this lives.
+/// A request in flight, until it is dropped.
 #[derive(Debug)]
 pub struct InFlight(Arc<Activity>);
 
 impl InFlight {
-    /// Notes that the connection ends with the answer to this request.
+    /// Records that the connection ends with the answer to this request.
     pub fn is_last(&self) {
         self.0.ends.store(true, Relaxed);
     }
@@ -262,31 +264,31 @@ impl Drop for InFlight {
     }
 }
 
-/// A connection whose bytes are watched.
+/// A connection that records its activity.
 #[derive(Debug)]
 pub struct Watched<I> {
     inner: I,
     activity: Arc<Activity>,
-    /// Bytes that were read and are to be read again.
+    /// Bytes that were put back and are read again.
     again: Bytes,
-    /// Whether the client has closed its side.
+    /// True if the client has closed its side.
     ended: bool,
 }
 
 impl<I> Watched<I> {
-    /// Watches `inner`.
+    /// Records the activity of `inner`.
     pub const fn new(inner: I, activity: Arc<Activity>) -> Self {
         Self { inner, activity, again: Bytes::new(), ended: false }
     }
 
-    /// Whether the client has closed its side, or the connection broke.
+    /// Returns true if the client has closed its side, or the connection broke.
     pub const fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Lets `bytes`, the last that were read, be read again.
+    /// Puts back `bytes`, the last that were read, to be read again.
     pub fn put_back(&mut self, bytes: &[u8]) {
-        // A copy: a slice would keep alive all of the buffer that it is of.
+        // A copy, because a slice would keep its whole buffer alive.
         self.again = [bytes, &self.again].concat().into();
     }
 
@@ -349,18 +351,18 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     }
 }
 
-/// The body of an answer; its request is in flight until it is dropped.
+/// The body of an answer. Its request is in flight until the body is dropped.
 #[derive(Debug)]
 pub struct Flying<B> {
-    /// None for an answer that has no body on the wire.
+    /// `None` for an answer without a body on the wire.
     body: Option<B>,
     request: InFlight,
-    /// On a connection of many answers at once.
+    /// State of the answer on an HTTP/2 connection.
     sending: Option<Arc<Sending>>,
 }
 
 impl<B> Flying<B> {
-    /// Ties the request to the body of its answer, where it has one.
+    /// Ties the request to the body of its answer, if there is one.
     pub fn new(body: Option<B>, request: InFlight) -> Self {
         let sending = request.0.multiplexed.load(Relaxed).then(Arc::<Sending>::default);
         if let Some(sending) = &sending {
@@ -411,7 +413,7 @@ mod tests {
     use std::time::Duration;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-    /// No patience: what is waited for at all is overdue once a millisecond has passed.
+    /// Limits of zero: any wait is overdue after a millisecond.
     const NONE: Patience = Patience {
         head: Duration::ZERO,
         idle: Duration::ZERO,
@@ -419,7 +421,7 @@ mod tests {
     };
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// Lets the connection be two milliseconds old, so that "since 1 ms" is over.
+    /// Waits until the connection is two milliseconds old, so that a time of 1 ms is exceeded.
     fn age(activity: &Activity) {
         while activity.opened.elapsed() < Duration::from_millis(3) {
             std::hint::spin_loop();
@@ -427,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_nobody_uses_is_idle() {
+    fn a_connection_without_requests_is_idle() {
         let activity = Activity::new();
         age(&activity);
         assert_eq!(activity.overdue(&NONE), Some(Overdue::Idle));
@@ -453,7 +455,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_that_keep_a_connection_of_http2_alive_are_no_head_and_no_use() {
+    async fn http2_keep_alive_frames_count_neither_as_a_head_nor_as_a_request() {
         let (mut client, server) = tokio::io::duplex(64);
         let activity = Activity::new();
         activity.multiplexes();
@@ -465,7 +467,8 @@ mod tests {
         assert_eq!(activity.overdue(&NONE), Some(Overdue::Idle));
     }
 
-    /// A connection whose client does not read, with an answer that waits since its first millisecond.
+    /// Returns a connection whose client does not read, with an answer that waits since its first
+    /// millisecond.
     async fn stuck() -> (DuplexStream, Arc<Activity>, Watched<DuplexStream>) {
         let (client, server) = tokio::io::duplex(4);
         let activity = Activity::new();
@@ -495,7 +498,7 @@ mod tests {
             let mut bytes = [0; 3];
             client.read_exact(&mut bytes).await.unwrap();
             assert_eq!(watched.write(b"the").await.unwrap(), 3);
-            // It has waited for all of a window of one second.
+            // The answer has waited for all of a window of one second.
             activity.write_waited_ms.store(1001, Relaxed);
             let pace = Pace { window: Duration::from_secs(1), rate_min };
             assert_eq!(activity.overdue(&Patience { head: LONG, idle: LONG, pace }), verdict);

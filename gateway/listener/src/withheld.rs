@@ -1,13 +1,13 @@
-//! Holds back the answers that hyper makes by itself: a bare status line to a head that it refuses.
+//! Holds back the answers that hyper generates: a bare status line for a head that it refuses.
 //!
-//! An S3 client expects an `<Error>` document with a request id, and a head with too many lines for hyper may
-//! be one that this server accepts. hyper has no hook for either. It writes its answer, flushes and reports
-//! an error, all in one poll. Therefore an answer that looks like one of hyper's own is held back until the
-//! end of the poll. If hyper has reported an error by then, the connection's task answers instead
+//! An S3 client expects an `<Error>` document with a request id, and this server may accept a head with too
+//! many lines for hyper. hyper has no hook for either. It writes its answer, flushes and reports an error,
+//! all in one poll. Therefore an answer that looks like one of hyper's own is held back until the end of the
+//! poll. If hyper has reported an error by then, the connection's task answers instead
 //! ([`Withheld::take_refusal`]). If not, the bytes belong to a handler's answer and are sent as they are
 //! ([`Withheld::release`]).
 //!
-//! Always: bytes that are held back are sent before any that follow, unless they were taken as a refusal.
+//! Always: withheld bytes are sent before any that follow, unless they were taken as a refusal.
 
 use parking_lot::Mutex;
 use std::io::{self, IoSlice};
@@ -21,14 +21,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const BEGIN: &[u8] = b"HTTP/1.1 4";
 const WITHIN: &[u8] = b"connection: close\r\n";
 const END: &[u8] = b"\r\n\r\n";
-/// Longer than any of them.
+/// Upper bound of the length of a refusal by hyper.
 const REFUSAL_BYTES_MAX: usize = 256;
 
 const NOTHING: u8 = 0;
 const HELD: u8 = 1;
 const RELEASED: u8 = 2;
 
-/// What is held back on one connection.
+/// The withheld bytes of one connection. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Withheld(Arc<Shared>);
 
@@ -39,13 +39,13 @@ struct Shared {
 }
 
 impl Withheld {
-    /// Lets what is held back go out with the next flush. Returns whether there is anything.
+    /// Releases the withheld bytes for the next flush. Returns true if there are any.
     #[must_use]
     pub fn release(&self) -> bool {
         self.0.state.compare_exchange(HELD, RELEASED, Relaxed, Relaxed).is_ok()
     }
 
-    /// Drops what is held back, which was a refusal of hyper's. Returns whether there was one.
+    /// Drops the withheld bytes, which were a refusal by hyper. Returns true if there were any.
     #[must_use]
     pub fn take_refusal(&self) -> bool {
         let was_held = self.0.state.compare_exchange(HELD, NOTHING, Relaxed, Relaxed).is_ok();
@@ -66,22 +66,22 @@ impl Withheld {
     }
 }
 
-/// A connection on which hyper's own refusals are held back.
+/// A connection on which refusals by hyper are withheld.
 #[derive(Debug)]
 pub struct Withholding<I> {
     inner: I,
     withheld: Withheld,
-    /// Nothing was written since the last flush: the next bytes begin an answer.
+    /// True if no bytes were written since the last flush, so the next bytes begin an answer.
     is_fresh: bool,
 }
 
 impl<I: AsyncWrite + Unpin> Withholding<I> {
-    /// Holds back in `withheld` what hyper writes to `inner` by itself.
+    /// Wraps `inner` and stores refusals by hyper in `withheld`.
     pub const fn new(inner: I, withheld: Withheld) -> Self {
         Self { inner, withheld, is_fresh: true }
     }
 
-    /// Writes what was released, or is followed by more and hence no refusal.
+    /// Writes withheld bytes that were released, or that are followed by more and hence are no refusal.
     fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.withheld.is(NOTHING) {
             return Poll::Ready(Ok(()));
@@ -99,7 +99,7 @@ impl<I: AsyncWrite + Unpin> Withholding<I> {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether bytes may be a refusal of hyper's.
+    /// Returns true if `bytes` may be a refusal by hyper.
     fn looks_like_refusal(&self, bytes: &[u8]) -> bool {
         self.is_fresh
             && bytes.len() <= REFUSAL_BYTES_MAX
@@ -133,7 +133,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Withholding<I> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        // A refusal is one piece.
+        // A refusal is written in one piece.
         if let [whole] = slices
             && this.looks_like_refusal(whole)
         {
@@ -158,7 +158,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Withholding<I> {
         Pin::new(&mut this.inner).poll_flush(cx)
     }
 
-    /// hyper ends a connection after its refusal; the answer that replaces it still has to be sent.
+    /// Shuts down the connection, unless bytes are withheld. hyper shuts it down after its refusal, but the
+    /// answer that replaces the refusal must still be sent.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.withheld.is(HELD) {
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_only_looks_like_one_goes_out_in_its_place_however_little_is_taken_at_once() {
+    async fn bytes_that_only_look_like_a_refusal_are_sent_in_order_if_writes_are_short() {
         for piece in [1, 7, 4096] {
             let (mut client, server) = tokio::io::duplex(piece);
             let withheld = Withheld::default();

@@ -1,7 +1,7 @@
 //! Proposes changes of objects to the catalogue.
 //!
-//! Always: a change that was refused because its segment was fenced names the bytes at their new place, or
-//! fails. When power fails before the catalogue has synced, the change did not happen.
+//! Always: a change that was refused because its segment was fenced is proposed again with the new extents of
+//! its bytes, or fails. If power fails before the catalogue has synced, the change did not happen.
 
 use crate::stages::stage;
 use crate::{Objects, Shortage};
@@ -14,12 +14,13 @@ use mlgw_segments::hot::Hold;
 use std::sync::Arc;
 
 impl Objects {
-    /// Proposes a change of one key. When this returns `Ok`, the change is durable and visible. If a segment
-    /// was fenced meanwhile, its bytes are appended again elsewhere and the change is proposed with their new
-    /// place.
+    /// Proposes a change of one key. When this function returns `Ok`, the change is durable and visible. If a
+    /// segment was fenced meanwhile, its bytes are appended to another segment and the change is proposed
+    /// again with the new extents.
     ///
     /// # Errors
-    /// What the catalogue refuses.
+    /// Those of the catalogue; [`ProposeError::Overloaded`] when an append or [`APPEND_AGAIN_MAX`] proposals
+    /// failed.
     pub async fn propose_object(
         &self,
         bucket: &Bucket,
@@ -50,8 +51,8 @@ impl Objects {
         Err(ProposeError::Overloaded)
     }
 
-    /// Appends the bytes of a change that lie in `segment` again, and puts their new place into the change.
-    /// If that fails, the client has to send them again.
+    /// Appends the bytes of a change that are in `segment` again, and replaces their extents in the change.
+    /// If the append fails, the client must send the bytes again.
     async fn append_again(
         &self,
         command: &mut Command,
@@ -70,7 +71,7 @@ impl Objects {
     }
 }
 
-/// Returns the extents that a change would begin to refer to, with their body.
+/// Returns the extents that a change adds references to, with their body.
 fn new_extents(command: &mut Command) -> Option<(BodyId, Vec<&mut Extent>)> {
     let Some(Change::Object(object)) = &mut command.change else { return None };
     match object.change.as_mut()? {

@@ -1,9 +1,9 @@
-//! Compresses chunks before they are stored, on blocking threads, at most as many at a time as there are
-//! processors.
+//! Compresses chunks before they are stored, on blocking threads. The number of chunks at a time is limited
+//! to the number of processors.
 //!
-//! Always: the compressed chunk is charged to the account of its request. Where the account has no memory,
-//! the chunk is stored as it came, so nothing waits for memory here. All of it is in memory: power failure
-//! leaves nothing behind.
+//! Always: the compressed chunk is charged to the account of its request. If the account has no free memory,
+//! the chunk is stored uncompressed, so the compressor never waits for memory. All state is in memory, so a
+//! power failure changes nothing.
 
 use crate::memory::{Account, MemoryGrant, blocks_of};
 use bytes::Bytes;
@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::Semaphore;
 
-/// Compresses chunks. See the module.
+/// Compresses chunks within a limit of concurrency. See the module.
 #[derive(Debug)]
 pub struct Compressor {
-    /// One permit for each chunk under way. It takes a chunk's memory and the state of zstd, 3 MiB at most.
+    /// Permits, one for each chunk in progress. A chunk takes its memory and the state of zstd, 3 MiB at
+    /// most.
     places: Arc<Semaphore>,
     counts: Counts,
 }
@@ -35,12 +36,12 @@ struct Counts {
 pub struct How {
     /// The effort, 1 to 19.
     pub level: u32,
-    /// The least ratio. Below it the chunk stays as it came. At 1 any gain is enough.
+    /// The minimum ratio. Below it the chunk is stored uncompressed. At 1 any gain is enough.
     pub ratio_min: f64,
 }
 
 impl How {
-    /// Returns the settings for a chunk of a body. The first chunk decides for the whole body, so it has to
+    /// Returns the settings for a chunk of a body. The first chunk decides for the whole body, so it must
     /// reach the ratio of the rule. For the others any gain is enough.
     #[must_use]
     pub const fn of(level: u32, min_ratio: f64, is_first: bool) -> Self {
@@ -53,7 +54,7 @@ impl How {
 pub struct Compression {
     /// The effort, 1 to 19.
     pub level: u32,
-    /// The ratio that its first chunk has to reach. Below it the whole body is stored as it came.
+    /// The ratio that the first chunk must reach. Below it the whole body is stored uncompressed.
     pub min_ratio: f64,
 }
 
@@ -61,7 +62,7 @@ pub struct Compression {
 pub struct Packed {
     /// The bytes to store.
     pub payload: Payload,
-    /// MemoryGrant until they are stored.
+    /// Memory of the bytes until they are stored.
     pub memory: MemoryGrant,
 }
 
@@ -93,13 +94,13 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// Returns a compressor for `places` chunks at a time, at least one.
+    /// Returns a compressor for a number of chunks at a time, at least one.
     #[must_use]
     pub fn new(places: usize) -> Self {
         Self { places: Arc::new(Semaphore::new(places.max(1))), counts: Counts::default() }
     }
 
-    /// Returns `chunk` compressed, or nothing if it misses the ratio or there is no memory for it.
+    /// Returns `chunk` compressed, or `None` if it misses the ratio or no memory is free for it.
     pub async fn compress(&self, chunk: &Bytes, how: How, memory: &Account) -> Option<Packed> {
         let payload = self.compress_unheld(chunk, how).await?;
         let Some(held) = memory.try_reserve(blocks_of(payload.stored_bytes() as u64)) else {
@@ -109,7 +110,8 @@ impl Compressor {
         Some(Packed { payload, memory: held })
     }
 
-    /// As [`Compressor::compress`], for a caller with one chunk at a time and no account.
+    /// Compresses a chunk like [`Compressor::compress`], for a caller with one chunk at a time and no
+    /// account.
     pub async fn compress_unheld(&self, chunk: &Bytes, how: How) -> Option<Payload> {
         let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
         let bytes = chunk.clone();
@@ -156,7 +158,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[tokio::test]
-    async fn what_it_holds_was_granted_or_the_chunk_stays_as_it_is() {
+    async fn a_chunk_is_compressed_within_granted_memory_or_stored_uncompressed() {
         let (compressor, memory) = (Compressor::new(2), Memory::new(0, 100, None));
         let (account, other) =
             (memory.account(Ipv4Addr::LOCALHOST.into()), memory.account([10, 0, 0, 1].into()));

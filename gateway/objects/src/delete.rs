@@ -1,6 +1,6 @@
 //! Deletes objects.
 //!
-//! A delete is durable when it returns. Deleting a key without an object succeeds.
+//! A delete is durable when it returns. A delete of a key without an object succeeds.
 
 use crate::{ObjectError, Objects};
 use mlgw_common::{ObjectKey, Timestamp};
@@ -22,7 +22,7 @@ impl Objects {
     ) -> Result<(), ObjectError> {
         let change = ObjectChange::Delete(DeleteObject { conditions });
         match self.propose_object(bucket, key, now, change).await {
-            // A condition on a key without an object: the object is gone, as requested.
+            // The condition refers to a key without an object. The object is absent, as requested.
             Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchKey)) => Ok(()),
             Err(error) => Err(error.into()),
         }

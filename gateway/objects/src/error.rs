@@ -9,7 +9,7 @@ use mlgw_formats::command::Reject;
 use mlgw_metadata::ProposeError;
 use std::fmt;
 
-/// Why an operation on an object failed.
+/// Error of an operation on an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectError {
     /// The server is short of something. The same request may succeed in a moment.
@@ -35,7 +35,7 @@ pub enum ObjectError {
     LostRace {
         /// The name of the condition, as `If-Match`.
         condition: &'static str,
-        /// Whether the object was removed. If not, it was replaced.
+        /// True if the object was removed. If false, it was replaced.
         is_removed: bool,
     },
     /// The catalogue refused the change.
@@ -60,7 +60,7 @@ fn rejection(reject: &Reject) -> String {
     }
 }
 
-/// What the server is short of. The order is that of the labels of `mlgw_throttled_total`.
+/// Resource that the server is short of. The order is that of the labels of `mlgw_throttled_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shortage {
     /// Connections.
@@ -71,12 +71,12 @@ pub enum Shortage {
     Disk,
     /// Memory for requests.
     Memory,
-    /// Places in the queue of the catalogue.
+    /// Slots in the queue of the catalogue.
     Queue,
 }
 
 impl Shortage {
-    /// All of them, in the order of their declaration.
+    /// All shortages, in the order of their declaration.
     pub const ALL: [Self; 5] = [Self::Connections, Self::Dirty, Self::Disk, Self::Memory, Self::Queue];
 
     /// The name in metrics and status.

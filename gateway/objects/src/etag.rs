@@ -1,16 +1,16 @@
 //! ETags: names of the bytes of an object.
 //!
 //! By default an ETag is the MD5 of the body, and for an upload in parts the MD5 of the MD5s of its parts, as
-//! at AWS. The MD5 of a large body takes longer than all other work on it. With `s3.etag = "fast"` it is left
-//! out, and the ETag is 128 random bits: it differs from that of any other bytes, and also when the same
-//! bytes are sent twice. It ends in `-1`, as that of an upload in parts does, so clients do not compare it
+//! at AWS. The MD5 of a large body takes longer than all other work on it. With `s3.etag = "fast"` no MD5 is
+//! computed and the ETag is 128 random bits: two bodies always have different ETags, even if their bytes are
+//! the same. A random ETag ends in `-1`, as that of an upload in parts does, so clients do not compare it
 //! with an MD5 of their own. A client that sends `Content-MD5` gets the MD5 as ETag with either setting.
 //! Pure: a power failure changes nothing.
 
 use crate::ObjectError;
 use md5::{Digest, Md5};
 
-/// Returns the ETag of a body or part: its MD5, or without one a random name.
+/// Returns the ETag of a body or part: its MD5 in hexadecimal, or a random name if `md5` is `None`.
 ///
 /// # Errors
 /// [`ObjectError::Internal`] when the system has no random bytes.
@@ -24,7 +24,7 @@ pub fn of_body(md5: Option<[u8; 16]>) -> Result<String, ObjectError> {
     }
 }
 
-/// Returns the ETag of an upload that was completed with parts of these ETags.
+/// Returns the ETag of an upload that was completed with `count` parts of these ETags.
 #[must_use]
 pub fn of_parts<'a>(parts: impl Iterator<Item = &'a str>, count: u32) -> String {
     let mut md5 = Md5::new();
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_md5_gets_a_name_that_nobody_takes_for_one() {
+    fn a_body_without_an_md5_gets_a_random_etag_that_is_no_md5() {
         let (one, other) = (of_body(None).unwrap(), of_body(None).unwrap());
         assert_ne!(one, other);
         assert!(one.len() == 34 && one.ends_with("-1"), "{one}");

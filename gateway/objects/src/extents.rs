@@ -1,15 +1,15 @@
-//! The extents of an object: which bytes of which segments hold its body.
+//! The extents of an object: the byte ranges of segments that hold its body.
 //!
-//! Nothing here writes, so a power failure changes nothing.
+//! This module only reads, so a power failure changes nothing.
 
 use mlgw_common::{BucketId, ObjectKey, PartNumber};
 use mlgw_formats::schema::{Extent, ObjectVersion};
 use mlgw_metadata::{Catalogue, ReadError};
 
-/// Extents returned at most: those of 10 GiB, if none is short.
+/// Maximum number of extents returned. It covers an object of 10 GiB whose extents have full size.
 const EXTENTS_MAX: usize = 10_000;
 
-/// Returns the first extents of an object, in order.
+/// Returns the first [`EXTENTS_MAX`] extents of an object, in the order of its bytes.
 ///
 /// # Errors
 /// When the catalogue cannot be read.

@@ -1,16 +1,16 @@
 //! Stores the bytes of a new body, chunk by chunk.
 //!
-//! A chunk is buffered here until it is complete and only then appended, so a slow client never keeps a
-//! segment busy. Several chunks may be on their way to the disk while the next one fills. Each chunk is
-//! hashed while it is appended, and compressed before that if a rule selects the object ([`packing`]).
+//! A chunk is appended only after it is completely buffered, so a slow client never keeps a segment busy.
+//! Several chunks may be in flight to the disk while the next one fills. Each chunk is hashed while it is
+//! appended. If a rule selects the object, the chunk is compressed before the append ([`packing`]).
 //!
-//! Always: memory is reserved before it is used. A body is admitted, before any of it is read, with enough
-//! memory to finish, or it fails with [`Shortage::Memory`]. It takes more where more is free. Where nothing
-//! is free it appends smaller chunks, one at a time. So the server stays within its limit and no admitted
-//! body is stuck.
+//! Always: memory is reserved before it is used. A body is admitted before any of it is read. It then has
+//! enough memory to finish, or it fails with [`Shortage::Memory`]. It takes more memory where more is free.
+//! Where none is free it appends smaller chunks, one at a time. The server therefore stays within its limit
+//! and no admitted body is stuck.
 //!
-//! When power fails, or the body is given up, its bytes are in segments and nothing refers to them.
-//! Compaction frees them.
+//! If power fails or the body is abandoned, its bytes are in segments without a reference. Compaction frees
+//! them.
 
 mod packing;
 
@@ -33,10 +33,10 @@ use packing::Packing;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// Chunks of one body on their way to the disk at a time. Four of 1 MiB keep a device that syncs in 2 ms busy
-/// at 2 GB/s.
+/// Maximum number of chunks of one body in flight to the disk. Four of 1 MiB keep a device that syncs in 2 ms
+/// busy at 2 GB/s.
 const IN_FLIGHT_MAX: usize = 4;
-/// Blocks that the connection of a body takes: the piece that it handed out and the one that it reads, each
+/// Blocks charged for the connection of a body: the piece that it handed out and the one that it reads, each
 /// at most 64 KiB.
 pub const CONNECTION_BLOCKS: u32 = 2;
 
@@ -54,7 +54,7 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    /// Returns the destination of `body`, which becomes an object or a part at `target`.
+    /// Returns the destination of `body` at `target`.
     #[must_use]
     pub(crate) fn of(target: Target<'_>, body: BodyId) -> Self {
         let Target { bucket, key, part } = target;
@@ -65,9 +65,9 @@ impl Destination {
 /// Chunks that are durable in segments, in the order of the body.
 #[derive(Default)]
 pub(crate) struct Durable {
-    /// Where they are.
+    /// Extents of the chunks.
     pub(crate) extents: Vec<Extent>,
-    /// Keep their segments until the catalogue has named the chunks.
+    /// Holds that keep the segments until the catalogue has recorded the chunks.
     pub(crate) holds: Vec<Hold>,
     /// The MD5 of the body, if it was requested.
     pub(crate) md5: Option<[u8; 16]>,
@@ -89,16 +89,16 @@ pub(crate) struct Ingest {
     memory: Account,
     destination: Destination,
     placement: Placement,
-    /// A small body that arrived in one piece. It needs no buffer.
+    /// A small body that arrived in one piece and needs no buffer.
     whole: Option<Bytes>,
     buffer: BytesMut,
-    /// Reserved from the admission to the end: one block of the buffer and the blocks of the connection. A
+    /// Memory from the admission to the end: one block of the buffer and the blocks of the connection. A
     /// small body is covered by the slot of its connection.
     _admitted: Option<MemoryGrant>,
-    /// Further blocks of the buffer.
+    /// Memory for further blocks of the buffer.
     more: Option<MemoryGrant>,
     /// Chunks that are being appended and hashed, in the order of the body. They are tasks, so that they
-    /// proceed while the client is waited for.
+    /// proceed while the ingest waits for the client.
     in_flight: FuturesOrdered<JoinHandle<Result<Appended, ObjectError>>>,
     md5: WantedMd5,
     stored: Durable,
@@ -106,7 +106,7 @@ pub(crate) struct Ingest {
     settled: u64,
     appended_bytes: u64,
     expected_bytes: Option<u64>,
-    /// The settings of compression, until a chunk shows that it does not pay.
+    /// The settings of compression, until the first chunk misses the ratio of the rule.
     compression: Option<Compression>,
 }
 
@@ -114,15 +114,15 @@ pub(crate) struct Ingest {
 enum WantedMd5 {
     /// Not requested.
     No,
-    /// Nothing was hashed yet. The MD5 of a body of one chunk is computed at its end: that of a small one
-    /// together with others, that of a larger one alone, because it would be too late for others to join.
+    /// No chunk was hashed yet. The MD5 of a body of one chunk is computed at its end. A small body is hashed
+    /// together with others. A larger one is hashed alone, because it is too late for others to join.
     OfOneChunk,
-    /// Being computed, of a body of several chunks.
+    /// MD5 of a body of several chunks, being computed.
     InLockstep(Md5Stream),
 }
 
 impl WantedMd5 {
-    /// Returns the stream for a chunk that is not the last.
+    /// Returns the stream for a chunk that is not the last, or `None` if no MD5 was requested.
     fn stream(&mut self, hasher: &Md5Hasher) -> Option<&mut Md5Stream> {
         if matches!(self, Self::OfOneChunk) {
             *self = Self::InLockstep(hasher.open());
@@ -148,7 +148,7 @@ impl WantedMd5 {
 enum FoundMd5 {
     No,
     Now([u8; 16]),
-    /// Computed when it is asked for, together with others that arrive until then.
+    /// Computed when the digest is requested, together with other bodies that are pending by then.
     Soon(PendingMd5),
 }
 
@@ -163,11 +163,11 @@ impl FoundMd5 {
 }
 
 impl Ingest {
-    /// Admits a body of `expected_bytes`, if that is known, before any of it is read. With `md5`, the MD5 of
-    /// the body is computed.
+    /// Admits a body of `expected_bytes`, if known, before any of it is read. With `md5`, the MD5 of the body
+    /// is computed.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when there is none for too long.
+    /// [`Shortage::Memory`] when no memory becomes free within the time limit.
     pub(crate) async fn begin(
         objects: &Arc<Objects>,
         memory: &Account,
@@ -207,13 +207,13 @@ impl Ingest {
         })
     }
 
-    /// Returns the same body, compressed as long as that pays.
+    /// Returns the same ingest with compression, which stops if the first chunk misses the ratio.
     pub(crate) fn compressed(mut self, compression: Option<Compression>) -> Self {
         self.compression = compression;
         self
     }
 
-    /// Takes the next bytes of the body.
+    /// Appends the next bytes of the body to the buffer and flushes full chunks.
     ///
     /// # Errors
     /// [`ObjectError::NoRoom`]; [`Shortage::Disk`] while room is being made.
@@ -239,16 +239,16 @@ impl Ingest {
         Ok(())
     }
 
-    /// Appends the rest and waits until the whole body is durable.
+    /// Appends the remaining bytes and waits until the whole body is durable.
     ///
     /// # Errors
-    /// As [`Ingest::push`].
+    /// Those of [`Ingest::push`].
     pub(crate) async fn finish(mut self) -> Result<Durable, ObjectError> {
         let (last, _memory) = self.take_chunk().unzip();
         let hashed = last.as_ref().filter(|_| !matches!(self.md5, WantedMd5::No));
         let hashed = hashed.map(|chunk| chunk.data.stored().clone()).unwrap_or_default();
         let packing = self.packing();
-        // The last chunk needs no task, because nothing else is left to do.
+        // The last chunk needs no task, because no other work is left.
         let append = async {
             let Some(chunk) = last else { return Ok(None) };
             let (chunk, _packed) = match packing {
@@ -273,7 +273,7 @@ impl Ingest {
         Ok(self.stored)
     }
 
-    /// Grows the buffer block by block, within the reserved memory.
+    /// Grows the capacity of the buffer for `bytes` more, within the reserved memory.
     fn reserve(&mut self, bytes: usize) {
         if self.buffer.capacity() - self.buffer.len() < bytes {
             let left = self.expected_bytes.map_or(u64::MAX, |all| all.saturating_sub(self.appended_bytes));
@@ -302,7 +302,7 @@ impl Ingest {
             (None, _) => {
                 self.memory.throttled();
                 self.flush().await?;
-                // The reserved block is free again when nothing is on its way.
+                // The reserved block is free again when no chunk is in flight.
                 while !self.in_flight.is_empty() {
                     self.settle_one().await?;
                 }
@@ -323,7 +323,7 @@ impl Ingest {
             && let Some(of_first) = packing.take()
         {
             (chunk, packed) = Box::pin(of_first.pack(chunk)).await;
-            // If it does not pay for the first chunk, no other is compressed.
+            // If the first chunk misses the ratio, no other chunk is compressed.
             self.compression = self.compression.filter(|_| packed.is_some());
         }
         let objects = Arc::clone(&self.objects);
@@ -350,8 +350,8 @@ impl Ingest {
         Some(Packing { compressor, memory, compression })
     }
 
-    /// Hashes a chunk that is not the last, if the MD5 is requested. It waits for chunks of other bodies only
-    /// where memory is plentiful.
+    /// Hashes a chunk that is not the last, if the MD5 is requested. The chunk waits for chunks of other
+    /// bodies only where memory is plentiful.
     fn hash(&mut self, data: &Bytes) -> Option<impl Future<Output = Result<(), Stopped>> + use<>> {
         let stream = self.md5.stream(&self.objects.hasher)?;
         let hashed = stream.push(data.clone());
@@ -361,7 +361,7 @@ impl Ingest {
         Some(hashed)
     }
 
-    /// Waits for the oldest chunk on its way.
+    /// Waits for the oldest chunk in flight.
     async fn settle_one(&mut self) -> Result<(), ObjectError> {
         if let WantedMd5::InLockstep(stream) = &self.md5 {
             stream.expedite(self.settled + 1);
@@ -372,7 +372,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// Takes the buffered chunk, if there is one, with its memory.
+    /// Takes the buffered chunk with its memory, or `None` if the buffer is empty.
     fn take_chunk(&mut self) -> Option<(Chunk, Option<MemoryGrant>)> {
         let data = self.whole.take().unwrap_or_else(|| std::mem::take(&mut self.buffer).freeze());
         if data.is_empty() {
@@ -392,18 +392,18 @@ impl Ingest {
     }
 }
 
-/// Returns how many blocks a buffer of `granted_bytes` tries to add, best first. The first is what the chunk
-/// lacks of the `left` bytes, because then they are copied once. Where `left` is not known, it doubles the
-/// buffer, so that bytes are copied about twice. The last is one block.
+/// Returns the numbers of blocks that a buffer of `granted_bytes` tries to add, best first. The first
+/// completes the chunk or the `left` bytes of the body, so bytes are copied once. If `left` is not known, it
+/// doubles the buffer, so bytes are copied about twice. The last is one block.
 fn wishes(granted_bytes: u64, left: Option<u64>) -> [u32; 3] {
     let lacks = CHUNK_BYTES_MAX - granted_bytes;
     let blocks = |bytes: u64| bytes.min(lacks).div_ceil(BLOCK_BYTES).max(1) as u32;
     [blocks(left.unwrap_or(granted_bytes)), blocks(granted_bytes), 1]
 }
 
-/// Returns whether a body gets a segment of its own: a large one does, and so do the parts of an upload
-/// beyond its first stretch. The position of a part is known only when the upload is completed. Parts have
-/// one size, so it is estimated as number times size.
+/// Returns the placement of a body. A large body gets its own segment, and so do the parts of an upload
+/// beyond [`OWN_SEGMENT_BYTES_MIN`]. The offset of a part is known only when the upload is completed. Parts
+/// have one size, so the end of a part is estimated as number times size.
 fn placement(part: Option<PartNumber>, expected_bytes: Option<u64>) -> Placement {
     let bytes = expected_bytes.unwrap_or(0);
     let end = part.map_or(bytes, |part| u64::from(part.get()).saturating_mul(bytes));

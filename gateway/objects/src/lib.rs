@@ -38,7 +38,7 @@ use mlgw_segments::tiers::Tiers;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// What the operations on objects use.
+/// Operations on the objects of a store, with the handles that they use.
 pub struct Objects {
     /// Records of buckets, objects and uploads.
     pub catalogue: Catalogue,
@@ -48,7 +48,7 @@ pub struct Objects {
     pub compressor: Arc<Compressor>,
     /// Computes MD5s of several bodies side by side.
     pub hasher: Md5Hasher,
-    /// Whether the ETag of a new body is its MD5. If not, it is random ([`etag`]).
+    /// True if the ETag of a new body is its MD5. If false, the ETag is random ([`etag`]).
     pub md5_etags: bool,
     /// Counts waits and refusals.
     pub metrics: Arc<ObjectMetrics>,

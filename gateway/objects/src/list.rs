@@ -1,7 +1,7 @@
 //! Lists objects: pages of keys in byte order, rolled up at a delimiter.
 //!
-//! A page reads the catalogue in one pass. A group of keys behind a delimiter costs one seek, however many
-//! keys it has. A page is read from one snapshot; the next page may find other objects.
+//! A page reads the catalogue in one scan. A common prefix costs one seek, regardless of the number of keys
+//! under it. A page is read from one snapshot. The next page may see a different state.
 
 use crate::{ObjectError, Objects};
 use mlgw_common::{BucketId, ObjectKey};
@@ -10,19 +10,19 @@ use mlgw_metadata::Entry;
 use std::borrow::Cow;
 use std::ops::Bound;
 
-/// Which keys a page has.
+/// Selects the keys of a page.
 #[derive(Clone, Debug, Default)]
 pub struct Selection<'a> {
-    /// Keys begin with this.
+    /// Prefix of all keys of the page.
     pub prefix: Cow<'a, str>,
-    /// Keys are rolled up behind the first of these after the prefix.
+    /// Keys are rolled up after the first occurrence of the delimiter behind the prefix.
     pub delimiter: Option<Cow<'a, str>>,
-    /// Most items of a page.
+    /// Maximum number of items of a page.
     pub max_keys: usize,
 }
 
 impl Selection<'_> {
-    /// Returns the group that `key` is rolled up in, if the delimiter comes behind the prefix.
+    /// Returns the common prefix that `key` is rolled up in, if the delimiter occurs after the prefix.
     #[must_use]
     pub fn common_prefix<'k>(&self, key: &'k str) -> Option<&'k str> {
         let delimiter = self.delimiter.as_deref()?;
@@ -31,7 +31,7 @@ impl Selection<'_> {
         key.get(..self.prefix.len() + at + delimiter.len())
     }
 
-    /// Returns where a page behind `after` begins, or nothing if no key can follow.
+    /// Returns the start of the page that follows `after`, or `None` if no key can follow.
     fn begin(&self, after: &str) -> Option<Bound<Vec<u8>>> {
         let is_group = self.common_prefix(after).is_some_and(|group| group == after);
         if is_group && after.starts_with(&*self.prefix) {
@@ -52,11 +52,11 @@ impl Selection<'_> {
     }
 }
 
-/// One line of a page.
+/// Item of a page.
 pub enum Item {
     /// An object.
     Object(ObjectKey, ObjectSummary),
-    /// A group of keys that begin with this.
+    /// A group of keys that begin with this string.
     CommonPrefix(String),
 }
 
@@ -71,17 +71,17 @@ impl Item {
     }
 }
 
-/// A page.
+/// A page of a listing.
 #[derive(Default)]
 pub struct Page {
-    /// Its lines, in byte order of their names.
+    /// Its items, in byte order of their names.
     pub items: Vec<Item>,
-    /// Whether another page follows.
+    /// True if another page follows.
     pub truncated: bool,
 }
 
-/// Returns the smallest byte string that is greater than every string that begins with `prefix`, or nothing
-/// if there is none.
+/// Returns the smallest byte string that is greater than every string that begins with `prefix`, or `None` if
+/// no such string exists.
 #[must_use]
 pub fn after_prefix(prefix: &str) -> Option<Vec<u8>> {
     let mut bytes = prefix.as_bytes().to_vec();
@@ -96,7 +96,7 @@ pub fn after_prefix(prefix: &str) -> Option<Vec<u8>> {
 
 impl Objects {
     /// Returns the page of `bucket` that follows `after` in byte order. If `after` is a common prefix, the
-    /// page begins behind its whole group.
+    /// page begins after its whole group.
     ///
     /// # Errors
     /// Those of the catalogue.
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_a_prefix() {
+    fn the_successor_of_a_prefix_follows_every_key_with_that_prefix() {
         assert_eq!(after_prefix("a"), Some(b"b".to_vec()));
         assert_eq!(after_prefix(""), None);
         let next = after_prefix("\u{10FFFF}").unwrap();

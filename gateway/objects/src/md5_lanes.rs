@@ -1,13 +1,14 @@
 //! Computes the MD5s of several bodies side by side, in the lanes of vector instructions.
 //!
-//! One MD5 cannot be parallelised, and takes longer than all other work on a large body. Eight of them side
-//! by side cost little more than one. So the chunks of all bodies meet here. [`schedule`] decides which of
-//! them are hashed together and when, a few blocking threads run the batches, and [`kernel`] is the
-//! computation. [`small`] bodies are not worth a switch of threads: the callers hash them, also together.
+//! One MD5 cannot be parallelised, and takes longer than all other work on a large body. Eight MD5s side by
+//! side cost little more than one. This module therefore collects the chunks of all bodies. [`schedule`]
+//! decides which of them are hashed together and when, a few blocking threads run the batches, and [`kernel`]
+//! is the computation. [`small`] bodies are not worth a switch of threads: the callers hash them, also
+//! together.
 //!
-//! Always: a digest is that of the bytes in the order in which they were pushed. The callers bound the chunks
-//! that wait here, because a chunk keeps its memory until it is hashed. Dropping a stream drops its chunks.
-//! Nothing is stored, so a power failure changes nothing.
+//! Always: a digest is that of the bytes in the order in which they were pushed. The callers bound the number
+//! of queued chunks, because a chunk keeps its memory until it is hashed. Dropping a stream drops its chunks.
+//! All state is in memory, so a power failure changes nothing.
 
 mod kernel;
 mod schedule;
@@ -29,10 +30,10 @@ use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// One worker for this many processors, and at least one.
+/// Processors per worker. There is at least one worker.
 const PROCESSORS_PER_WORKER: usize = 4;
 
-/// The hasher of a server. Clones share it.
+/// The hasher of a server. Clones share its streams and workers.
 #[derive(Clone)]
 pub struct Md5Hasher(Arc<Shared>);
 
@@ -46,7 +47,7 @@ struct Shared {
 
 struct Work {
     schedule: Schedule<Chunk>,
-    /// Each worker has a clone. A worker that panics drops its clone, too.
+    /// Token of which each worker keeps a clone. A worker that panics also drops its clone.
     seats: Arc<()>,
 }
 
@@ -54,17 +55,17 @@ struct Work {
 struct Chunk {
     md5: Arc<Mutex<Md5State>>,
     bytes: Bytes,
-    /// Completes when the chunk is hashed.
+    /// Notifies the pusher that the chunk is hashed.
     hashed: oneshot::Sender<()>,
 }
 
-/// The server is stopping, so the chunk was not hashed.
+/// Error of a chunk that was not hashed because the server is stopping or its stream was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the server stops")]
 pub struct Stopped;
 
 impl Md5Hasher {
-    /// Returns a hasher that computes on blocking threads of `runtime`, one for four processors.
+    /// Returns a hasher that computes on blocking threads of `runtime`, one per four processors.
     #[must_use]
     pub fn new(runtime: Handle) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -96,8 +97,8 @@ pub struct Md5Stream {
 }
 
 impl Md5Stream {
-    /// Adds the next chunk of the body. The returned future completes when the chunk is hashed, as long as
-    /// the stream lives.
+    /// Adds the next chunk of the body. The returned future completes when the chunk is hashed. It fails if
+    /// the stream is dropped before.
     pub fn push(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Stopped>> + use<> {
         let (hashed, waits) = oneshot::channel();
         let length = bytes.len();
@@ -107,17 +108,18 @@ impl Md5Stream {
         async { waits.await.map_err(|_| Stopped) }
     }
 
-    /// Declares that the caller waits for the first `chunks` of the body. Their batches begin at once.
+    /// Declares that the caller waits for the first `chunks` of the body. Their batches become due
+    /// immediately.
     pub fn expedite(&self, chunks: u64) {
         self.shared.change(|schedule| schedule.expedite(self.id, chunks));
     }
 
-    /// As [`Md5Stream::expedite`], for all chunks so far.
+    /// Declares that the caller waits for all chunks so far, like [`Md5Stream::expedite`].
     pub fn expedite_all(&self) {
         self.expedite(self.pushed);
     }
 
-    /// Returns the MD5 of the body, given its last chunk.
+    /// Returns the MD5 of the body after adding its last chunk.
     ///
     /// # Errors
     /// When the server is stopping.
@@ -142,7 +144,7 @@ impl Shared {
     fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut Schedule<Chunk>) -> T) -> T {
         let mut work = self.work.lock();
         let changed = change(&mut work.schedule);
-        // One clone is the list's own.
+        // One of the references belongs to the work itself.
         if Arc::strong_count(&work.seats) <= self.workers_max {
             let batch = work.schedule.begin();
             if !batch.is_empty() {
@@ -164,14 +166,14 @@ impl Shared {
             }
             let ids: Vec<_> = batch.iter().map(|(id, _)| *id).collect();
             for (_, chunk) in batch {
-                // The receiver is gone if the client is.
+                // The receiver may have been dropped with the request.
                 let _ = chunk.hashed.send(());
             }
             let mut work = self.work.lock();
             work.schedule.end(ids);
             batch = work.schedule.begin();
             if batch.is_empty() {
-                // Dropped under the lock: a push that follows finds the seat free.
+                // Dropped while the lock is held, so a later push finds the seat free.
                 drop(seat);
                 return;
             }

@@ -1,19 +1,19 @@
 //! The memory that requests share, and its reservation.
 //!
-//! There are two pools. An active connection takes one slot of the first. A slot pays for the buffers of the
-//! connection, the head of a request and a small body or answer. Larger bodies and answers take blocks of 64
-//! KiB of the second pool for as long as they live, so large slow bodies never keep small requests out. One
-//! client address has a limit in each pool, and one connection has a lower limit in the second. A request
-//! waits for the narrowest limit first, so that what exceeds a client's own limit delays nobody else.
+//! Memory has two pools. An active connection takes one slot of the first pool. A slot covers the buffers of
+//! the connection, the head of a request and a small body or answer. Larger bodies and answers take blocks of
+//! 64 KiB of the second pool while they exist, so large slow bodies never displace small requests. One client
+//! address has a limit in each pool, and one connection has a lower limit in the second. A request waits for
+//! the narrowest limit first, so a client that exceeds its own limit delays no other client.
 //!
-//! A request whose signature is not verified yet takes an unverified slot besides: a form before its policy
-//! was read, and a long head that arrives in pieces. A quarter of the slots can be unverified, in total and
-//! for each client. One request more is refused at once. Half-sent requests of one address therefore leave
-//! three quarters of its slots to its signed ones.
+//! A request whose signature is not verified yet additionally takes an unverified slot. Such requests are a
+//! form before its policy was read, and a long head that arrives in pieces. At most a quarter of the slots
+//! can be unverified, in total and for each client. Further requests are refused immediately. Incomplete
+//! requests of one address therefore leave three quarters of its slots to its signed requests.
 //!
-//! A request that finds no memory waits for five seconds and then fails with [`Shortage::Memory`]. What was
-//! granted is enough to finish, so no admitted request is stuck. All of it is in memory: power failure leaves
-//! nothing behind.
+//! A request that finds no memory waits for five seconds and then fails with [`Shortage::Memory`]. A grant is
+//! always enough to finish, so no admitted request is stuck. All state is in memory and empty after a
+//! restart.
 
 use crate::{ObjectMetrics, Shortage};
 use bytes::Bytes;
@@ -33,22 +33,22 @@ use tokio::time::timeout;
 /// Longest wait for memory before a request is refused.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Part of the second pool that one connection may reserve: one in this many.
+/// Divisor of the second pool: one connection may reserve one part in this many.
 const CONNECTION_PARTS: usize = 8;
 
-/// Part of the slots that can be unverified: one in this many.
+/// Divisor of the slots: one in this many can be unverified.
 const UNVERIFIED_PART: usize = 4;
 /// Blocks charged for a form before its policy was read: its fields and the buffer of its parser.
 const FORM_BLOCKS: u32 = (2 * POST_FORM_BYTES_MAX as u64 + BLOCK_BYTES).div_ceil(BLOCK_BYTES) as u32;
 
-/// The memory of a server. Clones share it.
+/// The memory of a server. Clones share the pools.
 #[derive(Clone)]
 pub struct Memory(Arc<Shared>);
 
 struct Shared {
     /// Active connections.
     connections: Pool,
-    /// Those of them with a request that is incomplete and not verified yet.
+    /// Active connections with a request that is incomplete and not verified yet.
     unverified: Pool,
     /// Blocks of bodies and answers.
     bodies: Pool,
@@ -61,7 +61,7 @@ struct Shared {
     metrics: Option<Arc<ObjectMetrics>>,
 }
 
-/// A pool, and the part of it that one client may reserve.
+/// A pool, and the number of its permits that one client may reserve.
 struct Pool {
     all: Arc<Semaphore>,
     client_max: usize,
@@ -71,19 +71,19 @@ impl Pool {
     fn new(places: u64, percent: u64, least: usize) -> Self {
         let places = usize::try_from(places).unwrap_or(usize::MAX).clamp(least, Semaphore::MAX_PERMITS);
         let part = usize::try_from(percent).unwrap_or(100).min(100);
-        // In this order neither a small share rounds to nothing nor a huge one overflows.
+        // In this order a small share does not round to zero and a huge one does not overflow.
         let client_max = places / 100 * part + places % 100 * part / 100;
         Self { all: Arc::new(Semaphore::new(places)), client_max: client_max.max(least) }
     }
 
-    /// Returns one part in `parts` of this pool.
+    /// Returns a pool with one part in `parts` of the permits of this pool.
     fn part(&self, parts: usize) -> Self {
         let places = (self.all.available_permits() / parts).max(1);
         Self { all: Arc::new(Semaphore::new(places)), client_max: (self.client_max / parts).max(1) }
     }
 }
 
-/// What all connections from one address have reserved.
+/// Reservations of all connections from one address.
 struct Client {
     address: IpAddr,
     shared: Weak<Shared>,
@@ -104,8 +104,8 @@ impl Drop for Client {
 }
 
 impl Memory {
-    /// Returns memory of `bytes`, of which one client address reserves at most `client_percent`. It is never
-    /// less than what the largest document takes.
+    /// Returns a memory of `bytes`. One client address reserves at most `client_percent` of it. The memory is
+    /// never smaller than [`MEMORY_BYTES_MIN`], which fits the largest document.
     #[must_use]
     pub fn new(bytes: u64, client_percent: u64, metrics: Option<Arc<ObjectMetrics>>) -> Self {
         Self::waiting_for(WAIT, bytes, client_percent, metrics)
@@ -157,7 +157,7 @@ impl Memory {
         Account(Arc::new(Connection { memory: self.clone(), client, blocks }))
     }
 
-    /// Returns whether connections wait for a slot.
+    /// Returns true if connections wait for a slot.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.0.waiting.load(Relaxed) > 0
@@ -168,7 +168,7 @@ impl Memory {
     }
 }
 
-/// The reservations of one connection. Clones share it.
+/// The reservations of one connection. Clones share them.
 #[derive(Clone)]
 pub struct Account(Arc<Connection>);
 
@@ -217,7 +217,7 @@ impl Account {
     /// Waits for a slot for this connection.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when there is none for too long.
+    /// [`Shortage::Memory`] when no slot becomes free within the time limit.
     pub async fn activate(&self) -> Result<ActiveSlot, Shortage> {
         let (client, all) = (&self.0.client.connections, &self.0.memory.0.connections.all);
         if let (Ok(client), Ok(all)) = (client.clone().try_acquire_owned(), all.clone().try_acquire_owned()) {
@@ -233,8 +233,8 @@ impl Account {
         timeout(self.0.memory.0.wait, both).await.map_err(short)?
     }
 
-    /// Takes a slot for a request that is incomplete and not verified yet. It never waits: half-sent requests
-    /// must not delay complete ones.
+    /// Takes a slot for a request that is incomplete and not verified yet. It never waits, because incomplete
+    /// requests must not delay complete ones.
     ///
     /// # Errors
     /// [`Shortage::Memory`] when all are taken.
@@ -249,10 +249,10 @@ impl Account {
         }
     }
 
-    /// Takes an unverified slot for a form, and reserves the memory for what precedes its file.
+    /// Takes an unverified slot for a form, and reserves the memory for the fields before its file.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when there is none.
+    /// [`Shortage::Memory`] when no slot or no memory is free.
     pub fn reserve_form(&self) -> Result<(UnverifiedSlot, MemoryGrant), Shortage> {
         let turn = self.unverified_slot()?;
         let held = self.try_reserve(FORM_BLOCKS).ok_or_else(|| {
@@ -262,7 +262,7 @@ impl Account {
         Ok((turn, held))
     }
 
-    /// Reserves `blocks` if they are free.
+    /// Reserves `blocks` if they are free. Returns `None` otherwise.
     #[must_use]
     pub fn try_reserve(&self, blocks: u32) -> Option<MemoryGrant> {
         let of = |semaphore: &Arc<Semaphore>| semaphore.clone().try_acquire_many_owned(blocks).ok();
@@ -276,7 +276,7 @@ impl Account {
     /// Waits for `blocks` and reserves them.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when there is none for too long.
+    /// [`Shortage::Memory`] when the blocks do not become free within the time limit.
     pub async fn reserve(&self, blocks: u32) -> Result<MemoryGrant, Shortage> {
         assert!(blocks <= HELD_BLOCKS_MAX, "what is asked for at once must fit into the least memory");
         if let Some(held) = self.try_reserve(blocks) {
@@ -293,16 +293,16 @@ impl Account {
         timeout(self.0.memory.0.wait, all).await.map_err(short)?
     }
 
-    /// Waits for `many` blocks, or for `few` when half of the blocks are taken, so that more requests get
-    /// some.
+    /// Reserves `many` blocks if more than half of the blocks are free, otherwise `few`, so that more
+    /// requests get some. Waits until they are free.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when there is none for too long.
+    /// [`Shortage::Memory`] when the blocks do not become free within the time limit.
     pub async fn reserve_some(&self, many: u32, few: u32) -> Result<MemoryGrant, Shortage> {
         self.reserve(if self.has_plenty() { many } else { few }).await
     }
 
-    /// Returns whether less than half of the blocks is taken, of the pool and of the client's limit.
+    /// Returns true if less than half of the blocks is taken, of the pool and of the client's limit.
     #[must_use]
     pub fn has_plenty(&self) -> bool {
         let plenty = |semaphore: &Semaphore, all: usize| semaphore.available_permits() > all / 2;
@@ -311,11 +311,11 @@ impl Account {
             && plenty(&self.0.client.bodies, shared.bodies.client_max)
     }
 
-    /// Returns a complete answer with the memory that it takes. It never waits, because the answer is already
-    /// in memory.
+    /// Reserves the memory of a complete answer and attaches it to the answer. It never waits, because the
+    /// answer is already in memory.
     ///
     /// # Errors
-    /// [`Shortage::Memory`].
+    /// [`Shortage::Memory`] when the memory is not free.
     pub fn cover(&self, answer: Bytes) -> Result<Bytes, Shortage> {
         if answer.len() <= SMALL_BODY_BYTES {
             return Ok(answer);
@@ -328,13 +328,13 @@ impl Account {
         Ok(Arc::new(held).attached_to(answer))
     }
 
-    /// Counts a request that had to wait, or got less memory than it asked for.
+    /// Counts a request that had to wait, or got less memory than it requested.
     pub fn throttled(&self) {
         self.0.memory.throttled();
     }
 }
 
-/// Returns the number of blocks that `bytes` take.
+/// Returns the number of blocks that `bytes` occupy, rounded up.
 #[must_use]
 pub fn blocks_of(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(BLOCK_BYTES)).unwrap_or(u32::MAX)
@@ -354,8 +354,8 @@ impl MemoryGrant {
         self.all.merge(more.all);
     }
 
-    /// Returns `bytes` that keep this reservation until their last slice is dropped, when the connection has
-    /// sent them.
+    /// Returns `bytes` that keep this reservation until their last slice is dropped, which happens after the
+    /// connection has sent them.
     #[must_use]
     pub fn attached_to(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         Bytes::from_owner(WithGrant { bytes, _held: Arc::clone(self) })
@@ -373,7 +373,7 @@ impl AsRef<[u8]> for WithGrant {
     }
 }
 
-/// Counts as waiting until it is dropped.
+/// Increments a count of waiting connections until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {

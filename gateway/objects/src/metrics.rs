@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Names of the quotas that can refuse a write, in the order of [`ObjectMetrics::quota_refused`].
 pub const QUOTAS: [&str; 2] = ["bucket", "key"];
 
-/// The counters.
+/// Counters of waits and refusals.
 #[derive(Debug, Default)]
 pub struct ObjectMetrics {
     throttled: [AtomicU64; Shortage::ALL.len()],

@@ -1,8 +1,8 @@
 //! Uploads in parts: creates them, stores their parts, completes and aborts them.
 //!
-//! An upload is known by the id of the body that it becomes. Parts stay where they were stored: completing an
-//! upload writes one record and an index of the parts, and no byte is read. After a power failure an upload
-//! is as it was, or complete.
+//! An upload is identified by the id of the body that it becomes. Parts stay where they were stored.
+//! Completing an upload writes one record and an index of the parts, and reads no bytes. After a power
+//! failure an upload is either unchanged or complete.
 
 use crate::put::{STORAGE_CLASS, Stored, Target, condition_name, lost_race};
 use crate::quota::Writer;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub struct UploadKey {
     /// The bucket.
     pub bucket: Arc<Bucket>,
-    /// The key of its record. In a bucket that is written back, clients know it by another.
+    /// The key of its record. In a bucket with write-back, clients use a different key.
     pub key: ObjectKey,
     /// The body.
     pub body: BodyId,
@@ -38,7 +38,7 @@ impl UploadKey {
     }
 }
 
-/// Parts that become an object, with what is derived from them.
+/// Parts that become an object, with the derived size, ETag and checksum.
 pub struct Completion {
     parts: Vec<NamedPart>,
     bytes: u64,
@@ -47,7 +47,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Returns the completion of `parts`, with the checksum that was derived from theirs.
+    /// Returns the completion of `parts`. `checksum` was derived from the checksums of the parts.
     #[must_use]
     pub fn new(parts: &[(PartNumber, Part)], checksum: Option<Checksum>) -> Self {
         let named =
@@ -61,7 +61,7 @@ impl Completion {
         }
     }
 
-    /// Returns the length of the object.
+    /// Returns the length of the object in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -82,7 +82,7 @@ impl Objects {
         upload.ok_or(ObjectError::NoSuchUpload(of.body))
     }
 
-    /// Creates the upload `of`, whose object will have the description in `upload`.
+    /// Creates the upload `of`. Its object will have the description in `upload`.
     ///
     /// # Errors
     /// [`ObjectError::NoRoom`]; [`Reject::QuotaExceeded`]; those of [`Objects::propose_object`].
@@ -143,8 +143,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Makes an upload an object, with `headers` beside those of its record. Returns what is known of the
-    /// object, and its place in the order of versions.
+    /// Completes an upload to an object, with `headers` in addition to those of its record. Returns the known
+    /// fields of the object, and its sequence number in the order of versions.
     ///
     /// # Errors
     /// [`Reject::InvalidPart`] when a part was replaced since it was read; those of [`Objects::put_version`].
@@ -188,7 +188,8 @@ impl Objects {
     }
 }
 
-/// Returns the checksum of the whole from those of its parts, or nothing if a part has none by `algorithm`.
+/// Returns the checksum of the whole from those of its parts, or `None` if it cannot be derived: a part has
+/// no checksum by `algorithm`, or a whole hash is requested.
 ///
 /// # Errors
 /// [`ObjectError::Internal`] when a stored checksum has the wrong length.
@@ -216,7 +217,7 @@ pub fn combine(
     Ok(Some(stored(algorithm, kind, value)))
 }
 
-/// CRCs of pieces combine into the CRC of the whole.
+/// Combines CRCs of consecutive pieces into the CRC of the whole.
 fn crc_of_all(algorithm: Algorithm, values: &[(&[u8], u64)]) -> Option<Vec<u8>> {
     let crc = match algorithm {
         Algorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,

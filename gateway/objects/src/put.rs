@@ -1,8 +1,8 @@
-//! Stores new bodies and names them.
+//! Stores new bodies and records them in the catalogue.
 //!
-//! The order is fixed: the bytes are durable in a segment before the catalogue is asked to name them, and the
-//! catalogue has synced before [`Objects::put_version`] returns. A source that fails, a refused condition or
-//! a power failure leaves the namespace as it was. Compaction frees bytes that nothing names.
+//! The order is fixed. First the bytes become durable in a segment, then the catalogue records them and
+//! syncs, and then [`Objects::put_version`] returns. A source that fails, a refused condition or a power
+//! failure leaves the namespace unchanged. Compaction frees bytes that no record refers to.
 
 use crate::compressor::Compression;
 use crate::ingest::{Destination, Durable, Ingest};
@@ -33,7 +33,7 @@ pub struct Description {
     pub tags: Vec<Pair>,
 }
 
-/// A body that is durable in segments and that nothing names yet.
+/// A body that is durable in segments and not yet recorded in the catalogue.
 pub struct Stored {
     /// Its id.
     pub body: BodyId,
@@ -43,13 +43,13 @@ pub struct Stored {
     pub etag: String,
     /// Its checksums.
     pub checksums: Vec<Checksum>,
-    /// Where its bytes are.
+    /// Extents that hold its bytes.
     pub extents: Vec<Extent>,
-    /// Keep its segments until the catalogue has named the bytes or refused to.
+    /// Holds that keep its segments until the catalogue has recorded or refused the body.
     pub holds: Vec<Hold>,
 }
 
-/// Where a new body belongs.
+/// Destination of a new body.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     /// The bucket.
@@ -62,23 +62,23 @@ pub struct Target<'a> {
 
 /// A source of the bytes of a new body, in order.
 pub trait Source {
-    /// Why the source failed, or the object layer did.
+    /// Error of the source or of the object layer.
     type Error: From<ObjectError>;
 
-    /// Returns the length in bytes if it is known before the first byte.
+    /// Returns the length in bytes if it is known before the first byte is read.
     fn length(&self) -> Option<u64>;
 
-    /// Returns whether [`Objects::store`] has to compute the MD5.
+    /// Returns true if [`Objects::store`] must compute the MD5.
     fn wants_md5(&self) -> bool;
 
-    /// Returns the next bytes, or nothing after the last.
+    /// Returns the next bytes, or `None` after the last.
     fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, Self::Error>> + Send;
 
-    /// Returns the digests of the whole body, given its MD5 if [`Source::wants_md5`]. Called after the last
-    /// byte.
+    /// Returns the digests of the whole body. `md5` is its MD5 if [`Source::wants_md5`] is true. Called after
+    /// the last byte.
     ///
     /// # Errors
-    /// When the bytes are not those that were promised.
+    /// When the bytes differ from the declared length or digests.
     fn finish(self, md5: Option<[u8; 16]>) -> Result<Sums, Self::Error>;
 }
 
@@ -87,7 +87,7 @@ pub trait Source {
 pub struct Sums {
     /// Its length.
     pub bytes: u64,
-    /// Its MD5, if the ETag is to be that.
+    /// Its MD5, if the ETag is the MD5.
     pub md5: Option<[u8; 16]>,
     /// Its checksums.
     pub checksums: Vec<(Algorithm, Vec<u8>)>,
@@ -126,13 +126,13 @@ pub fn put_of(mut object: ObjectVersion, extents: Vec<Extent>, conditions: Condi
     PutObject { version: object, pages, conditions, is_exempt: false }
 }
 
-/// The map of a long body, in pages.
+/// Splits the extents of a long body into pages.
 fn pages_of(extents: Vec<Extent>) -> Vec<ExtentPage> {
     let page = |extents: &[Extent]| ExtentPage { extents: extents.to_vec(), parts: Vec::new() };
     extents.chunks(EXTENT_PAGE_ENTRIES_MAX).map(page).collect()
 }
 
-/// The error of a write whose condition held when the request began.
+/// Returns the error of a write whose condition held when the request began.
 #[must_use]
 pub fn lost_race(error: ProposeError, conditions_name: &'static str) -> ObjectError {
     let lost = |is_removed| ObjectError::LostRace { condition: conditions_name, is_removed };
@@ -143,14 +143,14 @@ pub fn lost_race(error: ProposeError, conditions_name: &'static str) -> ObjectEr
     }
 }
 
-/// The name of the condition that decides a write.
+/// Returns the name of the condition that decides a write.
 #[must_use]
 pub fn condition_name(conditions: &Conditions) -> &'static str {
     if conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" }
 }
 
 impl Objects {
-    /// Returns the id of the body that `part` becomes a part of, or a new one.
+    /// Returns the body id of the upload of `part`, or a new body id if `part` is `None`.
     ///
     /// # Errors
     /// Those of the catalogue.
@@ -181,7 +181,7 @@ impl Objects {
         while let Some(bytes) = source.next().await? {
             ingest.push(bytes).await?;
         }
-        // The source may fail once more when it knows the MD5: until then nothing names the bytes.
+        // The source may still fail after it gets the MD5. Until then no record refers to the bytes.
         let Durable { extents, holds, md5 } = ingest.finish().await?;
         let Sums { bytes, md5, checksums } = source.finish(md5)?;
         let of_whole = |(algorithm, value)| stored(algorithm, ChecksumKind::FullObject, value);
@@ -189,7 +189,7 @@ impl Objects {
         Ok(Stored { body, bytes, etag: etag::of_body(md5)?, checksums, extents, holds })
     }
 
-    /// Makes `object` the current version of its key. Returns its place in the order of versions.
+    /// Makes `object` the current version of its key. Returns its sequence number in the order of versions.
     ///
     /// # Errors
     /// [`ObjectError::LostRace`]; those of [`Objects::propose_object`].
@@ -204,10 +204,10 @@ impl Objects {
         self.propose_put(bucket, key, put_of(object, extents, conditions)).await
     }
 
-    /// As [`Objects::put_version`].
+    /// Proposes a prepared put, otherwise like [`Objects::put_version`].
     ///
     /// # Errors
-    /// As [`Objects::put_version`].
+    /// Those of [`Objects::put_version`].
     pub async fn propose_put(
         &self,
         bucket: &Bucket,

@@ -1,8 +1,8 @@
 //! Quotas: the owner and payer of a write, and the check before its body is read.
 //!
-//! The catalogue decides when it applies the change. The check here refuses a write of known length before
-//! its body is sent. It costs nothing where no quota is set. It changes nothing, so neither does a power
-//! failure.
+//! The catalogue decides when it applies the change. The check in this module refuses a write of known
+//! length before its body is sent. It costs nothing for writes without a quota. It only reads, so a power
+//! failure changes nothing.
 
 use crate::{ObjectError, Objects};
 use mlgw_common::bytes::human;
@@ -16,7 +16,7 @@ use mlgw_metadata::ReadError;
 pub struct Writer {
     /// Owner id.
     pub owner: String,
-    /// The access key whose usage it counts in, or an empty string for none.
+    /// The access key that the object counts against, or an empty string for none.
     pub payer: String,
 }
 
@@ -29,7 +29,7 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    /// Returns nothing when no quota is set for the write.
+    /// Returns `None` when no quota is set for the write.
     fn new(objects: &Objects, bucket: &'a Bucket, payer: &'a str) -> Option<Self> {
         let of_key = match payer {
             "" => None,
@@ -63,7 +63,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Returns the limit of a quota that would be exceeded.
+/// Returns the exceeded limit of a quota after adding `come` and removing `gone`, or `None` if it holds.
 fn excess(
     quota: Option<Quota>,
     used: impl FnOnce() -> Result<BucketUsage, ReadError>,
@@ -74,7 +74,7 @@ fn excess(
     let before = used()?;
     let mut after = before;
     after.add(&come);
-    // The replaced object may be gone since it was read. It is not counted any more then.
+    // The replaced object may have been removed since it was read. It is then no longer counted in the usage.
     Ok(quota.excess(&before, &after.without(&gone).unwrap_or(after)))
 }
 
@@ -87,7 +87,7 @@ fn of_object(bytes: u64) -> BucketUsage {
 }
 
 impl Objects {
-    /// Refuses an object of `bytes`, if that is known, that a quota would refuse at its end.
+    /// Refuses an object of `bytes`, if known, that would exceed a quota once it is written.
     ///
     /// # Errors
     /// [`Reject::QuotaExceeded`].
@@ -109,7 +109,7 @@ impl Objects {
         )
     }
 
-    /// Refuses to create an upload that would become an object beyond a quota.
+    /// Refuses to create an upload whose object would exceed a quota.
     ///
     /// # Errors
     /// [`Reject::QuotaExceeded`].
@@ -125,7 +125,7 @@ impl Objects {
         look.check(self, of_object(0), gone, there.as_ref().map_or("", |version| &version.payer))
     }
 
-    /// Refuses a part of `bytes`, if that is known, that a quota would refuse at its end.
+    /// Refuses a part of `bytes`, if known, that would exceed a quota once it is written.
     ///
     /// # Errors
     /// [`Reject::QuotaExceeded`].
@@ -145,7 +145,7 @@ impl Objects {
     }
 }
 
-/// Returns the text of a refusal: which quota, how much of it is used, and what helps.
+/// Returns the text of a refusal: the quota, its usage, and a remedy.
 #[must_use]
 pub fn refusal(of: &QuotaOf, excess: Excess) -> String {
     let Excess { measure, limit, used } = excess;

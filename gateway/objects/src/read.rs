@@ -1,6 +1,6 @@
 //! Finds objects and opens readers of their bytes.
 //!
-//! Nothing here writes, so a power failure changes nothing.
+//! This module only reads, so a power failure changes nothing.
 
 use crate::memory::{Account, MemoryGrant, blocks_of};
 use crate::reader::{BodyReader, PIECE_BYTES, part_ranges};
@@ -45,11 +45,11 @@ impl Objects {
 }
 
 impl Found {
-    /// Returns a reader of `range` and the memory for what it reads: two pieces, the one that is being sent
-    /// and the next. Pieces are smaller when memory is short. A small range needs no memory.
+    /// Returns a reader of `range` and the memory for its pieces: the one that is being sent and the next.
+    /// Pieces are smaller when memory is short. A range of at most [`SMALL_BODY_BYTES`] needs no grant.
     ///
     /// # Errors
-    /// [`crate::Shortage::Memory`] when there is none for too long.
+    /// [`crate::Shortage::Memory`] when no memory becomes free within the time limit.
     pub async fn reader(
         &self,
         objects: &Objects,
@@ -68,7 +68,7 @@ impl Found {
         Ok((reader.in_pieces_of(pieces), Some(Arc::new(held))))
     }
 
-    /// Returns part `at`, counted from 0, of an object of several parts.
+    /// Returns part `at`, counted from 0, of an object of several parts, or `None` beyond the last part.
     ///
     /// # Errors
     /// Those of the catalogue.
@@ -83,7 +83,7 @@ impl Found {
         Ok(Some((range, row.map(|row| row.checksums).unwrap_or_default())))
     }
 
-    /// Returns the parts of the object, none if it was put whole.
+    /// Returns the parts of the object. The list is empty if the object was put whole.
     ///
     /// # Errors
     /// Those of the catalogue.

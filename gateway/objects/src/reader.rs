@@ -1,12 +1,12 @@
 //! Reads the bytes of a body in order.
 //!
-//! The record of a small body has its extents. A larger body has pages of extents, and a body of parts has
-//! pages of parts whose rows have the extents. Pages are read when the reader reaches them, so a reader has
-//! one page and one piece in memory at a time, however large the object.
+//! The record of a small body contains its extents. A larger body has pages of extents. A body of parts has
+//! pages of parts, whose rows contain the extents. The reader reads a page when it reaches it, so it keeps
+//! one page and one piece in memory at a time, for objects of any size.
 //!
 //! Always: every byte is verified against its checksum before it is returned. Compaction may move bytes
-//! during a read. The reader then looks the body up again; before the first of several pieces it pins the
-//! segments. Nothing here writes, so a power failure changes nothing.
+//! during a read. The reader then reads the record of the body again. Before the first of several pieces it
+//! pins the segments. This module only reads, so a power failure changes nothing.
 
 use crate::ObjectError;
 use bytes::Bytes;
@@ -20,16 +20,15 @@ use mlgw_segments::tiers::Tiers;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes of one read: enough to amortise the call, and few enough that a slow client takes little memory.
+/// Bytes of one read: large enough to amortise the call, small enough that a slow client takes little memory.
 pub const PIECE_BYTES: u64 = 4 * BLOCK_BYTES;
 
-/// Extents that are fetched ahead from slow tiers: 8 MiB of a large object, what two connections transfer in
-/// 50 ms.
+/// Extents fetched ahead from slow tiers: 8 MiB of a large object, which two connections transfer in 50 ms.
 const AHEAD_EXTENTS: usize = 8;
 
 const _: () = assert!(PIECE_BYTES <= CHUNK_BYTES_MAX);
 
-/// Why a body cannot be read further.
+/// Error of reading a body.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The catalogue cannot be read.
@@ -38,7 +37,7 @@ pub enum ReadError {
     /// The bytes cannot be read, or do not verify.
     #[error("the bytes of the object cannot be read: {0}")]
     Segment(#[from] mlgw_segments::hot::ReadError),
-    /// No extent has this byte of the object. The object was replaced during the read, or the catalogue is
+    /// No extent contains this byte of the body. The object was replaced during the read, or the catalogue is
     /// damaged.
     #[error("no extent holds byte {0} of the body")]
     Missing(u64),
@@ -62,20 +61,20 @@ pub struct BodyReader {
     bucket: BucketId,
     key: ObjectKey,
     body: BodyId,
-    /// Extents to read next, each with its first byte in the body.
+    /// Extents to read next, each with the offset of its first byte in the body.
     extents: VecDeque<(u64, Extent)>,
     at: u64,
     end: u64,
     piece_bytes: u64,
-    /// Keeps the map of a body of many extents until the read ends.
+    /// Pin of the map of a body with many extents. It lasts until the read ends.
     map: Option<Pin>,
-    /// Whether the map was pinned before it was removed.
+    /// True if the map was pinned before it was removed.
     is_sure: bool,
-    /// Pins the segments of a body whose record has all its extents. The bytes of a longer body are found
-    /// through its map wherever they are moved.
+    /// Pins of the segments of a body whose record has all its extents. The bytes of a longer body are found
+    /// through its map after compaction moves them.
     segments: Option<SegmentPin>,
     turn: Turn,
-    /// Whether only local disks are read.
+    /// True if only local disks are read.
     from_disks: bool,
 }
 
@@ -118,22 +117,22 @@ impl BodyReader {
         self
     }
 
-    /// Returns the same reader, which bypasses the memory tier and does not read from upstreams.
+    /// Returns the same reader, bypassing the memory tier and never reading from upstreams.
     #[must_use]
     pub fn from_disks(mut self) -> Self {
         self.from_disks = true;
         self
     }
 
-    /// Sets the lane and priority in which further reads wait for the disk.
+    /// Sets the lane and priority of further reads in the queue of the disk.
     pub fn set_turn(&mut self, turn: impl Into<Turn>) {
         self.turn = turn.into();
     }
 
-    /// Returns the next bytes, or nothing at the end of the range.
+    /// Returns the next bytes, or `None` at the end of the range.
     ///
     /// # Errors
-    /// When they cannot be read or do not verify.
+    /// When the bytes cannot be read or do not verify.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         if self.at == self.end {
             return Ok(None);
@@ -182,7 +181,7 @@ impl BodyReader {
         self.tiers.hot.read(extent, self.body, piece, self.turn).await
     }
 
-    /// Returns the first extent with its first byte in the body, and the range of it to read next.
+    /// Returns the first extent, the offset of its first byte in the body, and the range of it to read next.
     fn piece(&self) -> Option<(u64, Extent, Range<u64>)> {
         let (first, extent) = self.extents.front()?;
         let from = self.at - first;
@@ -196,7 +195,7 @@ impl BodyReader {
         Some((*first, extent.clone(), from..to))
     }
 
-    /// Starts to fetch the next extents, once per extent, if they are in a slow tier.
+    /// Starts to fetch the next extents if `extent` is in a slow tier. Does so once per extent.
     fn look_ahead(&self, extent: &Extent, piece: &Range<u64>) {
         let begins = piece.start == 0 && self.extents.len() > 1;
         if begins && self.tiers.hot.is_far(extent.segment_id()) {
@@ -205,7 +204,7 @@ impl BodyReader {
         }
     }
 
-    /// Pins the segments before the first of several pieces. Returns false if one of them is gone.
+    /// Pins the segments before the first of several pieces. Returns false if a segment no longer exists.
     fn pin_segments(&mut self) -> bool {
         if self.map.is_none() && self.segments.is_none() {
             let segments = self.extents.iter().map(|(_, extent)| extent.segment_id()).collect();
@@ -215,7 +214,7 @@ impl BodyReader {
         true
     }
 
-    /// Looks the body up again after its bytes were moved or replaced.
+    /// Reads the record of the body again after its bytes were moved or replaced.
     fn look_again(&mut self) -> Result<(), ReadError> {
         self.extents.clear();
         self.segments = None;
@@ -228,10 +227,10 @@ impl BodyReader {
         Ok(())
     }
 
-    /// Reads the page with the byte at `self.at`.
+    /// Reads the page that contains the byte at `self.at`.
     fn fetch(&mut self) -> Result<(), ReadError> {
-        // A body that is named after its map was pinned stays readable to its end. Without this check the
-        // first page may be the remainder of a body that is being removed.
+        // A body that was current when its map was pinned stays readable to its end. Without this check the
+        // first page could be the remainder of a body that is being removed.
         if !self.is_sure && self.catalogue.is_given_up(self.bucket, &self.key, self.body)? {
             return Err(ReadError::Missing(self.at));
         }
@@ -250,7 +249,7 @@ impl BodyReader {
         Ok(())
     }
 
-    /// Queues those of `extents`, of which the first begins at byte `first`, that end behind `self.at`.
+    /// Queues each of `extents` that ends after `self.at`. The first of them begins at byte `first`.
     fn queue(&mut self, mut first: u64, extents: impl Iterator<Item = Extent>) {
         for extent in extents {
             let next = first + extent.logical_bytes;
@@ -262,7 +261,7 @@ impl BodyReader {
     }
 }
 
-/// Returns the part of a page that has byte `at`, and the first byte of that part.
+/// Returns the part of a page that contains byte `at`, and the offset of the first byte of that part.
 fn part_at(mut first: u64, page: &ExtentPage, at: u64) -> Option<(u64, PartNumber)> {
     for part in &page.parts {
         if at < first + part.bytes {

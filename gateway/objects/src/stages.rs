@@ -1,8 +1,8 @@
-//! The stages of a traced request: where its time goes.
+//! The stages of a traced request: how its time is spent.
 //!
-//! Work of interest is wrapped in [`stage`]. In a request that is not traced this costs one read of a
-//! task-local variable. In a traced one, begin and end are recorded for the trace and for `Server-Timing`.
-//! Nothing is stored, so a power failure changes nothing.
+//! A piece of work is measured by wrapping it in [`stage`]. In a request that is not traced this costs one
+//! read of a task-local variable. In a traced one, begin and end are recorded for the trace and for
+//! `Server-Timing`. Stages are kept in memory only, so a power failure changes nothing.
 
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most stages recorded of one request. A long upload has many chunks.
+/// Maximum number of stages recorded of one request. A long upload has many chunks.
 const STAGES_MAX: usize = 32;
 
 tokio::task_local! {
@@ -23,9 +23,9 @@ tokio::task_local! {
 pub struct Stage {
     /// The name of the work.
     pub name: &'static str,
-    /// When it began.
+    /// Begin of the work.
     pub begin: Duration,
-    /// When it ended.
+    /// End of the work.
     pub end: Duration,
 }
 
@@ -59,8 +59,8 @@ impl Stages {
     }
 }
 
-/// Runs `work` and records its stages in `stages`, if given. The work is pinned by the caller, because the
-/// future of a request is large and moving it would need its space twice.
+/// Runs `work` and records its stages in `stages`, if given. The caller pins the work, because the future
+/// of a request is large and moving it would need its space twice.
 pub async fn follow<F: Future>(stages: Option<Arc<Stages>>, mut work: Pin<&mut F>) -> F::Output {
     poll_fn(|cx| match &stages {
         None => work.as_mut().poll(cx),
@@ -69,7 +69,7 @@ pub async fn follow<F: Future>(stages: Option<Arc<Stages>>, mut work: Pin<&mut F
     .await
 }
 
-/// Runs `work` as a stage of the current request, if that is traced. The stage begins now.
+/// Runs `work` as a stage of the current request, if the request is traced. The stage begins now.
 pub fn stage<F: Future>(name: &'static str, work: F) -> impl Future<Output = F::Output> {
     let begun = begin();
     work.map(move |done| {
@@ -78,7 +78,7 @@ pub fn stage<F: Future>(name: &'static str, work: F) -> impl Future<Output = F::
     })
 }
 
-/// As [`stage`], for work without waiting.
+/// Runs synchronous `work` as a stage of the current request, like [`stage`].
 pub fn stage_at_once<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     let begun = begin();
     let done = work();
@@ -86,7 +86,7 @@ pub fn stage_at_once<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Returns the time if the current request is traced.
+/// Returns the current time if the current request is traced.
 fn begin() -> Option<Instant> {
     STAGES.try_with(|_| Instant::now()).ok()
 }
@@ -106,7 +106,7 @@ mod tests {
     use std::time::Instant;
 
     #[tokio::test]
-    async fn stages_are_noted_where_they_are_followed_and_nowhere_else() {
+    async fn stages_are_recorded_only_in_a_request_that_is_followed() {
         assert_eq!(stage("lost", async { 1 }).await, 1);
         let stages = Arc::new(Stages::new(Instant::now()));
         let work = || async {

@@ -1,4 +1,4 @@
-//! `mlgw config …`
+//! The command `mlgw config …`.
 
 use clap::Subcommand;
 use mlgw_cli::output::Out;
@@ -8,14 +8,14 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Every value and where it was set: built-in, file and line, environment.
+    /// Show every value and its source: built-in, file and line, environment.
     Show(ConfigFile),
-    /// Whether a file is right; everything that is wrong is listed with its line.
+    /// Check a file and list every error with its line.
     Check {
         /// The TOML file.
         file: PathBuf,
     },
-    /// A commented file with every setting at its default.
+    /// Print a commented file with every setting at its default.
     Example,
 }
 

@@ -1,7 +1,7 @@
-//! The program `mlgw`: its command line as a whole, and the commands that run or repair a server.
+//! The program `mlgw`: its command line, and the commands that run or repair a server.
 //!
-//! Exit status: 0 done, 1 failed or found something, 2 wrong usage, 3 no server to be reached, 4 refused. An
-//! error says what was wrong, where, and what to do next.
+//! Exit status: 0 success, 1 failure or findings, 2 wrong usage, 3 server unreachable, 4 refused. An error
+//! states the problem, its place, and the next step.
 
 mod config;
 mod serve;
@@ -25,19 +25,19 @@ pub struct Cli {
 enum Command {
     /// Serve S3.
     Serve(serve::ServeArgs),
-    /// Settings: what is in force, whether a file is right, an example file.
+    /// Settings: show the effective values, check a file, print an example file.
     #[command(subcommand)]
     Config(config::ConfigCommand),
     #[command(flatten)]
     Client(ClientCommand),
-    /// Data directories: check, repair, copy, put back.
+    /// Data directories: check, repair, back up, restore.
     #[command(subcommand)]
     Store(store::StoreCommand),
     /// Version of this binary.
     Version,
-    /// Completions for a shell, to be sourced by it.
+    /// Completion script for a shell, to be sourced by it.
     Completions {
-        /// Which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
 }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_of_the_interface_is_understood() {
+    fn every_documented_command_is_parsed() {
         for line in [
             "serve --config F --data-dir D --listen h:1 --admin-listen h:2 --metrics-listen h:3 --log-format json",
             "config show",

@@ -1,5 +1,5 @@
-//! The `mlgw` binary: the command line, over an allocator that does not grow with fragmentation
-//! when many small requests come and go on all cores.
+//! The `mlgw` binary: the command line, over an allocator that resists fragmentation by many small requests
+//! on all cores.
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,4 +1,4 @@
-//! `mlgw serve`
+//! The command `mlgw serve`.
 
 use clap::Args;
 use mlgw_cli::{CliError, ConfigFile};
@@ -9,25 +9,25 @@ use mlgw_server::ServeError;
 pub(super) struct ServeArgs {
     #[command(flatten)]
     file: ConfigFile,
-    /// Directory of everything the server keeps.
+    /// Directory of all data of the server.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
-    /// Where S3 is served.
+    /// Address of the S3 API.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Where the admin API is served.
+    /// Address of the admin API.
     #[arg(long, value_name = "HOST:PORT")]
     admin_listen: Option<String>,
-    /// Where probes and metrics are served, when not beside the admin API.
+    /// Address of probes and metrics, if separate from the admin API.
     #[arg(long, value_name = "HOST:PORT")]
     metrics_listen: Option<String>,
-    /// Form of log lines: text or json.
+    /// Format of log lines: text or json.
     #[arg(long, value_name = "FORM")]
     log_format: Option<String>,
 }
 
 impl ServeArgs {
-    /// The flags that were given, as settings.
+    /// Returns the given flags as settings: setting, flag and value.
     pub(super) fn flags(&self) -> Vec<(&'static str, &'static str, String)> {
         [
             ("data_dir", "--data-dir", &self.data_dir),

@@ -1,4 +1,4 @@
-//! `mlgw store …`: a data directory that no server uses (`backup` also one that is in use).
+//! The command `mlgw store …`: works on a data directory without a server (`backup` also on one in use).
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -21,43 +21,43 @@ use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
-    /// Find what is damaged, missing or stale. Writes nothing.
+    /// Find damaged, missing and stale data. Writes nothing.
     Check(PlaceArgs),
-    /// Mend what a check finds and can be mended; nothing that anything refers to is dropped.
+    /// Repair the damage that can be repaired. Referenced data is never dropped.
     Repair {
         #[command(flatten)]
         place: PlaceArgs,
-        /// Verify this directory of segments, and mark it as this server's when all of its segments are.
+        /// Verify this directory of segments, and mark it as this server's if all of its segments are.
         #[arg(long, value_name = "DIR", conflicts_with = "accept_lost_tail")]
         adopt: Option<PathBuf>,
-        /// List what the lost end of the log held, and go on without it.
+        /// List the keys of the lost end of the log, and continue without it.
         #[arg(long)]
         accept_lost_tail: bool,
     },
-    /// Make the catalogue's state anew from its newest checkpoint and the log.
+    /// Rebuild the catalogue's state from its newest checkpoint and the log.
     Rebuild {
         #[command(flatten)]
         place: PlaceArgs,
-        /// Take the log of the checkpoint, too, because the catalogue's own is lost. What came
-        /// after the checkpoint is lost with it.
+        /// Use the log of the checkpoint as well, because the catalogue's own log is lost. Changes after
+        /// the checkpoint are lost with it.
         #[arg(long)]
         without_log: bool,
     },
-    /// List what the segments alone can give back, without a catalogue. Writes nothing.
+    /// List the objects that can be recovered from segments alone, without a catalogue. Writes nothing.
     Salvage(PlaceArgs),
-    /// Copy a data directory, also while a server uses it.
+    /// Back up a data directory, also while a server uses it.
     Backup {
         #[command(flatten)]
         place: PlaceArgs,
-        /// Where to; empty or absent.
+        /// Destination directory, empty or absent.
         out: PathBuf,
-        /// Leave what is in upstreams there: the backup then needs them as they are now.
+        /// Leave data in upstreams: the backup then needs the upstreams in their present state.
         #[arg(long)]
         leave_upstreams: bool,
     },
-    /// Make a data directory of a copy.
+    /// Create a data directory from a backup.
     Restore {
-        /// The copy.
+        /// The backup.
         #[arg(value_name = "IN")]
         from: PathBuf,
         #[command(flatten)]
@@ -65,7 +65,7 @@ pub(super) enum StoreCommand {
     },
 }
 
-/// Which data directory.
+/// Arguments that select a data directory.
 #[derive(Debug, Args)]
 pub(super) struct PlaceArgs {
     /// The data directory.
@@ -76,7 +76,7 @@ pub(super) struct PlaceArgs {
 }
 
 impl PlaceArgs {
-    /// Where this data directory has what, by the configuration.
+    /// Returns the locations of this data directory, by the configuration.
     fn place(&self) -> Result<Place, CliError> {
         let loaded = Loaded::load(&Sources::of_process(self.file.config.clone()));
         let config = loaded.map_err(|error| CliError::Usage(error.to_string()))?.config;
@@ -145,8 +145,8 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
     }
 }
 
-/// The failure that damage is, with what to do next: repair, if that was not tried yet and mends some of
-/// it, and what helps against what it does not mend.
+/// Returns an error if the check found damage. It states the next steps: a repair, if `repair` is given and
+/// can repair some of it, and remedies for the rest.
 fn left(checked: &Checked, dir: &Path, repair: Option<&str>) -> Result<(), CliError> {
     let kinds: BTreeSet<Kind> = checked.findings.iter().filter(|f| f.is_damage()).map(|f| f.kind).collect();
     if kinds.is_empty() {
@@ -164,7 +164,7 @@ fn left(checked: &Checked, dir: &Path, repair: Option<&str>) -> Result<(), CliEr
     Err(CliError::Failed(said + "\n  docs/OPERATIONS.md says more: \"Check, scrub, repair\""))
 }
 
-/// What helps against damage that a repair may not mend; nothing where it does.
+/// Returns the remedy for damage that a repair cannot fix, or `None` if a repair fixes it.
 fn without_repair(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Block | Kind::RecordHead | Kind::SegmentShort | Kind::SegmentMissing => Some(
@@ -206,7 +206,7 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
     }
 }
 
-/// Shows what adopting a directory found in it.
+/// Shows the result of adopting a directory of segments.
 fn adopted_dir(dir: &Path, adopted: &Adopted, out: Out) -> Result<(), CliError> {
     let missing: Vec<u64> = adopted.missing.iter().map(|id| id.0).collect();
     let document = json!({
@@ -223,7 +223,7 @@ fn adopted_dir(dir: &Path, adopted: &Adopted, out: Out) -> Result<(), CliError> 
     })
 }
 
-/// Shows what going on without the end of the log gives up.
+/// Shows the loss from continuing without the end of the log.
 fn accepted(lost: &LostTail, out: Out) -> Result<(), CliError> {
     let keys: Vec<Value> = lost.keys.iter().map(|(id, key)| json!({ "bucket_id": id, "key": key })).collect();
     out.document(&json!({ "entries": lost.entries, "keys": keys }), |_| {
@@ -267,7 +267,7 @@ fn copied(made: &BackedUp, done: &str, out: Out) -> Result<(), CliError> {
     out.done(made, &format!("{done}: {} files, {}.", made.files, ByteSize(made.bytes).human()))
 }
 
-/// Has the server that uses `dir` make the copy, and waits for it.
+/// Requests the backup from the server that uses `dir`, and waits for it.
 async fn ask_server(
     dir: &Path,
     to: &Path,
@@ -316,10 +316,10 @@ fn shown(checked: &Checked) -> String {
     findings(&checked.findings) + &format!("{counted}; {looked_at}\n")
 }
 
-/// Findings of each kind that people are shown; programs get all.
+/// Maximum number of findings of each kind in text output. JSON output has all.
 const SHOWN_MAX: usize = 20;
 
-/// A line for each finding, and one for those of a kind that are too many to be read.
+/// Returns a line for each finding, and one with the number of those of a kind beyond [`SHOWN_MAX`].
 fn findings(findings: &[Finding]) -> String {
     let mut text = String::new();
     let mut counts = BTreeMap::<Kind, usize>::new();
@@ -344,7 +344,7 @@ fn line(Finding { severity, kind, place, what }: &Finding) -> String {
     format!("{severity:6}  {kind}  {place}: {what}\n")
 }
 
-/// What segments give back, for programs.
+/// Returns the result of a salvage as JSON.
 fn document(found: &Salvage) -> Value {
     let body = |body: &Salvaged| {
         json!({
@@ -367,7 +367,7 @@ fn document(found: &Salvage) -> Value {
     })
 }
 
-/// What no segment says.
+/// Facts that segments do not contain.
 const UNKNOWN: &str = "names of buckets; whether an object was deleted, overwritten or acknowledged; its whole length; \
                        headers, metadata, tags and ETag";
 
@@ -405,7 +405,7 @@ mod tests {
     use mlgw_metadata::offline::{Finding, Kind};
 
     #[test]
-    fn many_findings_of_a_kind_are_counted_and_none_of_another_is_hidden_behind_them() {
+    fn findings_of_a_kind_beyond_the_limit_are_counted_and_other_kinds_stay_visible() {
         let lost = |n: usize| Finding::damage(Kind::SegmentMissing, format!("s3://b/{n}"), "lost");
         let mut found: Vec<Finding> = (0..SHOWN_MAX + 7).map(lost).collect();
         found.push(Finding::note(Kind::Stray, "notes.txt", "no file of a segment"));

@@ -17,7 +17,7 @@ use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::xml::Xml;
 use std::sync::Arc;
 
-/// The names that `x-amz-object-attributes` may have.
+/// Values that `x-amz-object-attributes` may have.
 const KNOWN: [&str; 5] = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
 
 /// GetObjectAttributes.
@@ -52,7 +52,7 @@ pub fn get_object_attributes(gateway: &Arc<Gateway>, request: &Request<'_>) -> S
     Ok(response)
 }
 
-/// The attributes that are asked for, in one header line or several.
+/// Returns the requested attributes, from one header line or several.
 fn asked<'a>(request: &'a Request<'_>) -> Result<Vec<&'a str>, S3Error> {
     let lines = request.head.headers.get_all("x-amz-object-attributes").iter();
     let text: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
@@ -81,7 +81,7 @@ fn number(request: &Request<'_>, name: &'static str, default: usize) -> Result<u
         .map_err(|_| S3Error::invalid_argument(format!("{name} must be a whole number"), name, text))
 }
 
-/// The parts, a page at a time. Parts are numbered as they lie in the object, 1 and on.
+/// Writes one page of the parts. Parts are numbered from 1 in the order in which they lie in the object.
 fn write_parts(
     out: &mut Xml,
     gateway: &Gateway,
@@ -101,7 +101,7 @@ fn write_parts(
         let body = BodyId(found.object.body_id);
         let part = gateway.objects.catalogue.part(found.bucket.bucket_id(), &found.key, body, number)?;
         let part = part.ok_or_else(|| S3Error::internal("a part of an object has no row"))?;
-        // As AWS: parts are listed only where each has a checksum of the kind that the object has.
+        // As AWS: parts are listed only if each has a checksum of the algorithm that the object has.
         let of_part = part.checksums.iter().find(|one| algorithm == Some(one.algorithm));
         let Some(of_part) = of_part else { continue };
         out.open("Part").value("PartNumber", at + 1).value("Size", range.bytes);

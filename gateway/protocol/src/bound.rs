@@ -1,11 +1,11 @@
-//! Operations on bound buckets: buckets of others that are fronted here.
+//! Operations on remote-backed buckets, whose objects are at an origin.
 //!
-//! Answers are the origin's own, with its ETag, time and headers. What cannot be done there is refused by a
-//! message that names it; no operation of ours ever takes a bound bucket for one of ours, for
-//! [`Gateway::bucket`] refuses them. Writes to a bucket that is written through are acknowledged when the
-//! origin has them; its refusals are the client's. Objects that are put into a bucket that is written back,
-//! and their deletes, are acknowledged when they are durable here ([`back`]); whatever else is written there
-//! goes through, once everything that was acknowledged before is there.
+//! Answers carry the origin's own ETag, time and headers. Operations that are not offered here are refused
+//! with a message that names them. Operations of local buckets never run on a remote-backed bucket, because
+//! [`Gateway::bucket`] refuses it. In write-through mode a write is acknowledged when the origin has it,
+//! and refusals of the origin are returned to the client. In write-back mode PutObject, uploads and deletes
+//! are acknowledged when they are durable here ([`back`]). Every other write goes through to the origin,
+//! after all writes that were acknowledged before have reached it.
 
 mod back;
 mod back_parts;
@@ -34,28 +34,28 @@ use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::operation::{Operation, Support, Supported};
 use std::sync::Arc;
 
-/// A bucket and what it fronts.
+/// A remote-backed bucket with its binding.
 #[derive(Clone)]
 pub struct Fronted {
     bucket: Arc<Bucket>,
     binding: Binding,
     bound: BoundBucket,
-    /// What its origin has not, where writes are sent later.
+    /// Queue of the writes that the origin does not have yet, in write-back mode.
     queue: Option<Arc<Queue>>,
-    /// Of who writes: the bucket is not bound elsewhere before the last clone of this is gone.
+    /// Pass of a writer: the bucket is not bound elsewhere until the last clone of it is dropped.
     pass: Option<Arc<Pass>>,
 }
 
-/// The bucket that a request names, if it is bound.
+/// Returns the bucket that a request names if it is remote-backed.
 ///
 /// # Errors
-/// `ServiceUnavailable` when its upstream is not configured any more.
+/// `ServiceUnavailable` if its upstream is no longer configured.
 pub fn of_request(gateway: &Gateway, request: &Request<'_>) -> Result<Option<Fronted>, S3Error> {
     let Some(name) = request.target.bucket.as_deref() else { return Ok(None) };
     of_name(gateway, name)
 }
 
-/// The bucket of this name, if it is bound.
+/// Returns the bucket of this name if it is remote-backed.
 fn of_name(gateway: &Gateway, name: &str) -> Result<Option<Fronted>, S3Error> {
     let Ok(bucket) = gateway.objects.bucket(name) else { return Ok(None) };
     let Some(binding) = &bucket.binding else { return Ok(None) };
@@ -68,16 +68,16 @@ fn of_name(gateway: &Gateway, name: &str) -> Result<Option<Fronted>, S3Error> {
     Ok(Some(Fronted { bucket, binding, bound, queue, pass: None }))
 }
 
-/// The bucket as it is bound from now on until the write of it is done.
+/// Returns the bucket with a pass, as it stays bound until the write is done.
 async fn to_be_written(gateway: &Gateway, fronted: Fronted) -> Result<Fronted, S3Error> {
     let pass = Some(Arc::new(fronted.bound.pass().await));
-    // It may have been bound elsewhere, or be gone, since it was looked up.
+    // The bucket may have been bound elsewhere, or deleted, since it was looked up.
     let found = of_name(gateway, &fronted.bucket.name)?.filter(|now| now.bucket.id == fronted.bucket.id);
     let now = found.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
     Ok(Fronted { pass, ..now })
 }
 
-/// Whether writes to the bucket that a request names go to its origin as they are.
+/// True if the request's bucket is in write-through mode.
 #[must_use]
 pub fn is_written_through(gateway: &Gateway, target: &Target) -> bool {
     let bucket = target.bucket.as_deref().and_then(|name| gateway.objects.bucket(name).ok());
@@ -85,7 +85,7 @@ pub fn is_written_through(gateway: &Gateway, target: &Target) -> bool {
     binding.is_some_and(|binding| binding.mode() == BindMode::WriteThrough)
 }
 
-/// Answers a request for a bound bucket.
+/// Answers a request for a remote-backed bucket.
 ///
 /// # Errors
 /// Those of S3.
@@ -152,7 +152,7 @@ pub async fn dispatch(
     }
 }
 
-/// Answers a request that changes something.
+/// Answers a request that changes objects.
 async fn write(
     gateway: &Arc<Gateway>,
     operation: Operation,
@@ -165,7 +165,7 @@ async fn write(
         return Err(refused_write(&fronted));
     }
     let fronted = to_be_written(gateway, fronted).await?;
-    // Until it is done.
+    // Held until the write is done.
     let mut _turn = None;
     if let Some(queue) = &fronted.queue {
         match operation {
@@ -209,7 +209,7 @@ async fn write(
     }
 }
 
-/// What a bound bucket does not offer: it is the origin's.
+/// Returns the refusal of an operation that is only available at the origin.
 pub fn not_offered(bucket: &str, binding: &Binding, what: &str) -> S3Error {
     let upstream = &binding.upstream;
     S3Error::new(Code::NotImplemented).message(format!(
@@ -224,7 +224,7 @@ fn refused_write(fronted: &Fronted) -> S3Error {
     ))
 }
 
-/// What an origin's refusal is to a client here.
+/// Translates an error of an origin to an S3 error.
 fn told(error: OriginError, fronted: &Fronted) -> S3Error {
     let upstream = &fronted.binding.upstream;
     let of = |code: Code| {
@@ -249,7 +249,7 @@ fn told(error: OriginError, fronted: &Fronted) -> S3Error {
     }
 }
 
-/// The code of a refusal: the origin's own, if it is one of S3's with that status.
+/// Returns the code of a refusal: the origin's own, if S3 has that code with that status.
 fn code_of(status: u16, code: &str) -> Code {
     let own = Code::named(code).filter(|code| code.status() == status);
     own.unwrap_or(match status {
@@ -264,7 +264,7 @@ fn code_of(status: u16, code: &str) -> Code {
     })
 }
 
-/// What an origin's refusal of a write is to a client here.
+/// Translates an error of an origin on a write to an S3 error.
 fn told_of_write(error: OriginError, fronted: &Fronted) -> S3Error {
     match &error {
         OriginError::Changed => S3Error::new(Code::PreconditionFailed).caused_by(&error),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// The region whose buckets have an empty location.
 const NAMELESS_REGION: &str = "us-east-1";
 
-/// ListBuckets: those that the caller may list.
+/// ListBuckets: the buckets that the caller may list.
 ///
 /// # Errors
 /// Those of S3.
@@ -79,7 +79,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Uploa
     Ok(response)
 }
 
-/// Whether the owner repeats the request for an existing bucket in us-east-1, where AWS answers 200 and
+/// True if the owner repeats the request for an existing bucket in us-east-1. AWS answers 200 there and
 /// changes nothing.
 fn is_same(gateway: &Gateway, request: &Request<'_>, existing: &Bucket, asked_region: &str) -> bool {
     existing.owner == request.principal.owner
@@ -88,8 +88,8 @@ fn is_same(gateway: &Gateway, request: &Request<'_>, existing: &Bucket, asked_re
         && asked_region == NAMELESS_REGION
 }
 
-/// The refusal of a CreateBucket whose headers request something that is not offered. It is
-/// `BucketAlreadyExists` if the owner already has the bucket and requests another ACL, ownership or lock.
+/// Returns the refusal of a CreateBucket whose headers request a feature that is not offered. It is
+/// `BucketAlreadyExists` if the caller already has the bucket and requests another ACL, ownership or lock.
 pub(super) fn refused_again(gateway: &Gateway, request: &Request<'_>, error: S3Error) -> S3Error {
     let header = error.get("Header").unwrap_or_default();
     let of_bucket = header.starts_with("x-amz-grant-")

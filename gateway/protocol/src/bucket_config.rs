@@ -1,7 +1,7 @@
-//! Reads of a configuration that no bucket or object of mlgw has yet.
+//! Reads of configurations that buckets and objects of mlgw do not have yet.
 //!
-//! AWS answers such a read either with an empty document or with an error of its own for each
-//! configuration; clients at start ask for many of them and go by exactly that.
+//! AWS answers such a read with an empty document or with an error of its own for each configuration.
+//! Clients query many of them at start and rely on exactly these answers.
 
 use super::Gateway;
 use super::get::find;
@@ -13,10 +13,10 @@ use mlgw_wire::operation::{Level, Operation};
 use mlgw_wire::xml::Xml;
 use std::sync::Arc;
 
-/// Answers a read of a configuration that is not there.
+/// Answers a read of a configuration that does not exist.
 ///
 /// # Errors
-/// `NoSuchBucket`, `NoSuchKey`, and what AWS answers for the absent configuration.
+/// `NoSuchBucket`, `NoSuchKey`, and the error that AWS returns for the absent configuration.
 pub fn absent(gateway: &Arc<Gateway>, request: &Request<'_>, operation: Operation) -> S3Result {
     use Operation as O;
     let owner = match request.target.level() {
@@ -55,15 +55,15 @@ pub fn absent(gateway: &Arc<Gateway>, request: &Request<'_>, operation: Operatio
     }
 }
 
-/// What AWS sets for a new bucket, and what is true of every bucket here: its owner owns every object.
+/// Returns AWS's default for a new bucket, which holds for every bucket here: its owner owns every object.
 fn owner_enforced() -> String {
     let mut out = Xml::new("OwnershipControls");
     out.open("Rule").text("ObjectOwnership", "BucketOwnerEnforced").close("Rule");
     out.finish("OwnershipControls")
 }
 
-/// What AWS sets for a new bucket, and what is true of every bucket here: no request without a signature is
-/// served.
+/// Returns AWS's default for a new bucket, which holds for every bucket here: unsigned requests are
+/// refused.
 fn nothing_public() -> String {
     let mut out = Xml::new("PublicAccessBlockConfiguration");
     for tag in ["BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets"] {
@@ -76,7 +76,7 @@ fn document(root: &str) -> super::response::S3Response {
     xml(Xml::new(root).finish(root))
 }
 
-/// The ACL that everything has: its owner may do all, nobody else anything.
+/// Returns the ACL of every bucket and object: full control for the owner, no other grant.
 fn private_acl(owner: &str) -> String {
     let mut out = Xml::new("AccessControlPolicy");
     write_owner(&mut out, "Owner", owner);

@@ -1,8 +1,8 @@
-//! `If-*` headers: for reads decided here, for writes handed to the catalogue, which decides them
-//! at the moment of the write.
+//! `If-*` headers. Conditions of reads are evaluated here; those of writes are passed to the catalogue,
+//! which evaluates them at the moment of the write.
 //!
-//! A write's conditions are also looked at before its body is read, so that a client need not send
-//! gigabytes to be refused; only the catalogue's word counts.
+//! The conditions of a write are also checked before its body is read, so that a client need not send
+//! gigabytes to be refused. Only the catalogue's result is final.
 
 use super::request::Request;
 use http::{HeaderMap, HeaderName, header};
@@ -11,7 +11,7 @@ use mlgw_formats::command::{Conditions, EtagCondition};
 use mlgw_formats::schema::ObjectVersion;
 use mlgw_wire::error::{Code, S3Error};
 
-/// The conditions of a read, by their header names or by those of a copy's source.
+/// Header names of the conditions of a read, or of those on the source of a copy.
 pub struct ReadConditions {
     if_match: HeaderName,
     if_none_match: HeaderName,
@@ -35,23 +35,23 @@ pub static OF_COPY_SOURCE: ReadConditions = ReadConditions {
     if_unmodified_since: HeaderName::from_static("x-amz-copy-source-if-unmodified-since"),
 };
 
-/// What the conditions of a read say.
+/// Result of the conditions of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Send the object.
+    /// The object is to be sent.
     Send,
-    /// The client's copy is still good.
+    /// The client's copy is up to date.
     NotModified,
-    /// The object is not as the client wants it; the condition that failed.
+    /// A condition does not hold; the name of its header.
     Failed(&'static str),
 }
 
 impl ReadConditions {
-    /// Decides in the order of RFC 9110 section 13.2.2.
+    /// Evaluates the conditions in the order of RFC 9110 section 13.2.2.
     #[must_use]
     pub fn check(&self, headers: &HeaderMap, etag: &str, modified: Timestamp) -> Verdict {
         let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        // HTTP dates have whole seconds.
+        // HTTP dates have a resolution of one second.
         let modified_secs = modified.as_secs();
         match (text(&self.if_match), text(&self.if_unmodified_since).and_then(date)) {
             (Some(wanted), _) if !names(wanted, etag) => return Verdict::Failed("If-Match"),
@@ -66,38 +66,38 @@ impl ReadConditions {
     }
 }
 
-/// Whether a header of ETags names `etag`: quoted or not, weak or strong, `*` for all.
+/// True if a header's list of ETags contains `etag`, quoted or not, weak or strong, or is `*`.
 #[must_use]
 pub fn names(header: &str, etag: &str) -> bool {
     header.split(',').map(unquote).any(|one| one == "*" || one == etag)
 }
 
-/// An ETag without white space, weakness and quotes.
+/// Returns an ETag without white space, weak prefix and quotes.
 #[must_use]
 pub fn unquote(etag: &str) -> &str {
     let etag = etag.trim();
     etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
 }
 
-/// Seconds since the Unix epoch of an HTTP date; a malformed one counts as absent.
+/// Parses an HTTP date to seconds since the Unix epoch. A malformed date counts as absent.
 fn date(text: &str) -> Option<i64> {
     let time = httpdate::parse_http_date(text).ok()?;
     let secs = time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
     i64::try_from(secs).ok()
 }
 
-/// The conditions of a write. AWS takes no `If-None-Match` but `*` there; other ETags are compared
-/// here, which can only refuse what the client did not want.
+/// Parses the conditions of a write. AWS accepts only `*` in `If-None-Match`; here other ETags are compared
+/// as well, which refuses exactly what the client asks to be refused.
 ///
 /// # Errors
-/// `InvalidArgument` for a header that is not text.
+/// `InvalidArgument` if a header is not UTF-8.
 pub fn of_write(request: &Request<'_>) -> Result<Conditions, S3Error> {
     let if_match = request.header(header::IF_MATCH.as_str())?.map(etags);
     let if_none_match = request.header(header::IF_NONE_MATCH.as_str())?.map(etags);
     Ok(Conditions { if_match, if_none_match, ..Conditions::default() })
 }
 
-/// The ETags that a header names.
+/// Parses a header's list of ETags.
 #[must_use]
 pub fn etags(header: &str) -> EtagCondition {
     match unquote(header) {
@@ -106,7 +106,7 @@ pub fn etags(header: &str) -> EtagCondition {
     }
 }
 
-/// Looks at the conditions of a write against what is there now.
+/// Checks the conditions of a write against the current version.
 ///
 /// # Errors
 /// `PreconditionFailed`, or `NoSuchKey` for `If-Match` on a missing key.

@@ -1,8 +1,8 @@
-//! What a copy is of: an object of ours, or one of a bucket that is bound, as who reads it there would get
-//! it.
+//! Sources of copies: an object that is stored here, or an object of a remote-backed bucket as a GET would
+//! return it.
 //!
-//! Always: who copies may read the source, and his conditions on it hold, before anything of it is read; and
-//! what is read is one version of it.
+//! Invariants: before any byte of the source is read, the caller's right to read it and the request's
+//! conditions on it are checked. All bytes are of one version.
 
 use super::bound::FromBound;
 use super::conditions::{OF_COPY_SOURCE, Verdict};
@@ -23,25 +23,25 @@ use mlgw_wire::error::{Code, S3Error};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is copied.
+/// Source object of a copy.
 pub(super) enum Copied {
-    /// An object that is here.
+    /// An object that is stored here.
     Ours(Box<Found>),
-    /// One that is at an origin, or was read from there.
+    /// An object that is at an origin, or was read from there.
     Bound(Box<FromBound>),
 }
 
-/// Its bytes.
+/// Reader of the source's bytes.
 pub(super) enum CopiedReader {
     Ours(BodyReader),
     Bound(Box<(FromBound, BoundReader)>),
 }
 
 impl Copied {
-    /// The source of a copy.
+    /// Finds the source of a copy.
     ///
     /// # Errors
-    /// `AccessDenied`, `NoSuchKey`, `PreconditionFailed`; those of an origin.
+    /// `AccessDenied`, `NoSuchKey`, `PreconditionFailed`; errors of the origin.
     pub(super) async fn find(
         gateway: &Gateway,
         request: &Request<'_>,
@@ -68,7 +68,7 @@ impl Copied {
         }
     }
 
-    /// What it is like.
+    /// Returns the record of the source.
     pub(super) fn object(&self) -> &ObjectVersion {
         match self {
             Self::Ours(found) => &found.object,
@@ -76,10 +76,10 @@ impl Copied {
         }
     }
 
-    /// Its description, for its copy.
+    /// Returns the description of the source, for its copy.
     ///
     /// # Errors
-    /// Those of an origin, which is asked for its tags.
+    /// Errors of the origin, which is queried for the tags.
     pub(super) async fn description(&self) -> Result<Description, S3Error> {
         let object = self.object();
         let tags = match self {
@@ -89,10 +89,10 @@ impl Copied {
         Ok(Description { headers: object.headers.clone(), metadata: object.metadata.clone(), tags })
     }
 
-    /// Reads some of it, with the memory that is held for that.
+    /// Returns a reader of a range, with the memory grant for it.
     ///
     /// # Errors
-    /// `SlowDown` when memory is short for too long.
+    /// `SlowDown` if memory stays short for too long.
     pub(super) async fn read(
         self,
         gateway: &Gateway,
@@ -113,10 +113,10 @@ impl Copied {
 }
 
 impl CopiedReader {
-    /// The next bytes; nothing at the end.
+    /// Returns the next bytes, or `None` at the end.
     ///
     /// # Errors
-    /// Why they cannot be read.
+    /// Failures to read the source.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
         match self {
             Self::Ours(reader) => Ok(reader.next().await.map_err(ObjectError::from)?),

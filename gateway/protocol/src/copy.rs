@@ -1,8 +1,8 @@
 //! CopyObject and UploadPartCopy.
 //!
-//! A copy copies bytes: a body belongs to one version. The one exception is a copy of an object
-//! onto itself that replaces its metadata, which changes the record and leaves the body. A long
-//! copy answers early and keeps the connection alive.
+//! A copy copies bytes, because a body belongs to one version. The one exception is a copy of an object
+//! onto itself that replaces its metadata, which changes the record and keeps the body. A long copy answers
+//! early and keeps the connection alive.
 
 use super::conditions;
 use super::copied::{Copied, CopiedReader};
@@ -32,7 +32,7 @@ use mlgw_wire::xml::Xml;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a copy is of.
+/// Parses the source of a copy.
 ///
 /// # Errors
 /// Those of [`copy_source::Source::parse`].
@@ -40,7 +40,7 @@ pub(super) fn source(request: &Request<'_>) -> Result<copy_source::Source, S3Err
     copy_source::Source::parse(request.header("x-amz-copy-source")?.unwrap_or_default())
 }
 
-/// Whether a directive header says `REPLACE`.
+/// True if a directive header is `REPLACE`.
 pub(super) fn replaces(request: &Request<'_>, name: &'static str) -> Result<bool, S3Error> {
     match request.header(name)? {
         None | Some("COPY") => Ok(false),
@@ -62,7 +62,7 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     let given = object_headers::description(request)?;
     let asked = asked_checksum(request)?.map(|(algorithm, _)| algorithm);
     let from = match from {
-        // A copy that gets another checksum has to be read and written again.
+        // A copy that gets another checksum must be read and written again.
         Copied::Ours(from)
             if from.bucket.id == bucket.id
                 && from.key == key
@@ -95,8 +95,8 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     .await
 }
 
-/// The checksum of a copy, which is of the whole object: the one of its source where that has it, or else the
-/// algorithm that it is computed by. It is the algorithm that the request asks for, or that of the source.
+/// Returns the checksum of a copy, which covers the whole object: either the source's checksum, or the
+/// algorithm by which to compute it. The algorithm is the requested one, else the source's.
 fn checksum_of_copy(source: &[Checksum], asked: Option<Algorithm>) -> (Option<Checksum>, Option<Algorithm>) {
     let of_source = source.first().map(|checksum| checksum::algorithm(checksum.algorithm()));
     let algorithm = asked.or(of_source).unwrap_or(checksum::DEFAULT);
@@ -109,7 +109,7 @@ fn checksum_of_copy(source: &[Checksum], asked: Option<Algorithm>) -> (Option<Ch
     }
 }
 
-/// Refuses to copy at once what no PUT may be.
+/// Refuses a copy that is larger than the limit of a PUT.
 pub(super) fn check_size(from: &Copied) -> Result<(), S3Error> {
     if from.object().size <= PUT_BYTES_MAX {
         return Ok(());
@@ -119,7 +119,7 @@ pub(super) fn check_size(from: &Copied) -> Result<(), S3Error> {
     Err(S3Error::new(Code::InvalidRequest).message(why))
 }
 
-/// What a copy will be like: as its source, but for what the request gives instead.
+/// Returns the description of a copy: the source's, with the parts that the request replaces.
 pub(super) async fn described(
     from: &Copied,
     given: Description,
@@ -141,15 +141,15 @@ pub(super) async fn described(
     Ok(description)
 }
 
-/// The stored headers of a copy that keeps those of its source. The website redirect belongs to one object
-/// and is not copied; the request may give another.
+/// Returns the stored headers of a copy that keeps the source's headers. The website redirect belongs to a
+/// single object and is not copied; the request may set another.
 fn kept_headers(source: &[Pair], given: Vec<Pair>) -> Vec<Pair> {
     let is_redirect = |pair: &&Pair| pair.name == WEBSITE_REDIRECT;
     let kept = source.iter().filter(|pair| !is_redirect(pair)).cloned();
     kept.chain(given.into_iter().filter(|pair| is_redirect(&pair))).collect()
 }
 
-/// A copy of an object onto itself: other metadata, the same body.
+/// Copies an object onto itself: new metadata, the same body.
 async fn onto_itself(
     gateway: &Gateway,
     request: &Request<'_>,
@@ -196,7 +196,7 @@ pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> 
     upload_part_copy_of(gateway, request, named, &record).await
 }
 
-/// UploadPartCopy to the upload `named`, which `record` is of.
+/// UploadPartCopy to the upload `named`, whose record is `record`.
 ///
 /// # Errors
 /// Those of S3.
@@ -224,7 +224,7 @@ pub(super) async fn upload_part_copy_of(
     .await
 }
 
-/// Which bytes of the source a part is a copy of.
+/// Returns the range of the source that a part copies.
 pub(super) fn part_range(request: &Request<'_>, from: &Copied) -> Result<Range<u64>, S3Error> {
     let size = from.object().size;
     let range = match request.header("x-amz-copy-source-range")? {
@@ -237,7 +237,7 @@ pub(super) fn part_range(request: &Request<'_>, from: &Copied) -> Result<Range<u
     Ok(range)
 }
 
-/// The bytes of a copy, as a source of the object layer.
+/// Body of a copy, as a source of the object layer.
 struct CopyBody {
     reader: CopiedReader,
     _memory: Option<Arc<MemoryGrant>>,
@@ -247,7 +247,7 @@ struct CopyBody {
 }
 
 impl CopyBody {
-    /// Opens `range` of what is copied; `computed` is the algorithm of a checksum that is computed.
+    /// Opens `range` of the source; `computed` is the algorithm of the checksum to compute.
     async fn open(
         gateway: &Gateway,
         memory: &Account,
@@ -293,7 +293,7 @@ fn copy_result(root: &str, etag: &str, (of_copy, part_count): (&[Checksum], u32)
     for checksum in of_copy {
         let algorithm = checksum::algorithm(checksum.algorithm());
         out.text(checksums::element(algorithm), &checksums::text(checksum, part_count));
-        // A part is always hashed as a whole.
+        // The checksum of a part always covers the whole part, so its type is not written.
         if root == "CopyObjectResult" {
             out.text("ChecksumType", checksums::kind_name(checksum.kind()));
         }
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_website_redirects_to_is_not_copied() {
+    fn the_website_redirect_is_not_copied() {
         let pair = |name: &str, value: &str| Pair::new(name, value);
         let source = [pair("content-type", "a/b"), pair("x-amz-website-redirect-location", "/x")];
         assert_eq!(kept_headers(&source, vec![]), [pair("content-type", "a/b")]);

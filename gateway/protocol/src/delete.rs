@@ -1,7 +1,7 @@
 //! DeleteObject and DeleteObjects.
 //!
-//! Deleting what is not there succeeds. The keys of one DeleteObjects are proposed together, so
-//! that the catalogue commits them with few syncs; each has a result of its own.
+//! Deleting a key that does not exist succeeds. The keys of one DeleteObjects are proposed together, so
+//! that the catalogue commits them with few syncs; each key has its own result.
 
 use super::conditions::etags;
 use super::noted;
@@ -37,7 +37,7 @@ pub async fn delete_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3R
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// The conditions of a delete, as text.
+/// Conditions of a delete, as header or element text.
 struct Given<'a> {
     etag: Option<&'a str>,
     size: Option<&'a str>,
@@ -63,7 +63,7 @@ impl Given<'_> {
     }
 }
 
-/// Seconds since the Unix epoch of a time in either of the forms that clients send.
+/// Parses a time in either of the two formats that clients send, to seconds since the Unix epoch.
 fn date_secs(text: &str) -> Option<i64> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Some(time.as_second());
@@ -75,7 +75,7 @@ fn date_secs(text: &str) -> Option<i64> {
 /// DeleteObjects.
 ///
 /// # Errors
-/// Those of S3; what goes wrong with one key is in the answer's document.
+/// Those of S3; the error of a single key is in the answer's document.
 pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
     let document = read_document(request, upload).await?;
@@ -87,7 +87,7 @@ pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, uploa
 /// Reads the document of a DeleteObjects.
 ///
 /// # Errors
-/// `MalformedXML`; those of bodies.
+/// `MalformedXML`; errors of the body.
 pub(super) async fn read_document(
     request: &Request<'_>,
     upload: Upload<'_>,
@@ -101,10 +101,10 @@ pub(super) async fn read_document(
     Ok(document)
 }
 
-/// The answer, given what came of each key; the policy engine hears of those that are deleted.
+/// Returns the response with the result of each key, and reports the deleted keys to the policy engine.
 ///
 /// # Errors
-/// `SlowDown` when there is no memory for it.
+/// `SlowDown` if there is no memory for the response.
 pub(super) fn answer(
     document: &DeleteDocument,
     gateway: &Gateway,
@@ -132,7 +132,7 @@ pub(super) fn answer(
     long_xml(request.memory, out.finish("DeleteResult"))
 }
 
-/// Returns the key that an element names, which the caller may delete.
+/// Returns the key of an element after checking that the caller may delete it.
 ///
 /// # Errors
 /// `AccessDenied`, `NoSuchVersion`, `InvalidArgument`.

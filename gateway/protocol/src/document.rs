@@ -1,4 +1,4 @@
-//! Documents that clients send: XML bodies, read whole within their limit and the memory budget.
+//! XML documents that clients send, read as a whole within their size limit and the memory budget.
 
 use super::Upload;
 use super::request::Request;
@@ -10,7 +10,7 @@ use mlgw_objects::memory::{MemoryGrant, blocks_of};
 use mlgw_wire::error::S3Error;
 use std::ops::Deref;
 
-/// A document, with the memory that it holds.
+/// A document with its memory grant.
 pub struct Document {
     bytes: Bytes,
     _memory: Option<MemoryGrant>,
@@ -24,19 +24,19 @@ impl Deref for Document {
     }
 }
 
-/// What a document is held to.
+/// Terms for the body of a document.
 pub const TERMS: Terms = Terms::document(XML_BODY_BYTES_MAX as u64);
 
 /// Reads the document of a request.
 ///
 /// # Errors
-/// Whatever is wrong with the body, `SlowDown` when memory is short.
+/// Errors of the body; `SlowDown` if memory is short.
 pub async fn read(request: &Request<'_>, upload: Upload<'_>, terms: Terms) -> Result<Document, S3Error> {
     let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
     let bytes_max = body.decoded_length().unwrap_or(terms.bytes_max);
     let memory = match bytes_max <= SMALL_BODY_BYTES as u64 {
         true => None,
-        // Once as it came and once as it was understood.
+        // One copy for the received bytes and one for the parsed document.
         false => Some(request.memory.reserve(2 * blocks_of(bytes_max) + CONNECTION_BLOCKS).await?),
     };
     Ok(Document { bytes: read_all(body).await?, _memory: memory })

@@ -1,4 +1,5 @@
-//! docs/S3.md: every operation and every request header, printed from the tables that decide.
+//! Generates docs/S3.md, which lists every operation and request header, from the tables that the program
+//! uses.
 
 use mlgw_testing::printed::assert_file_is;
 use mlgw_wire::headers;
@@ -9,10 +10,10 @@ fn operations(is_wanted: fn(Support) -> bool) -> String {
     named.map(|op| op.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// Columns of a line of prose.
+/// Width of a line of prose.
 const COLUMNS: usize = 110;
 
-/// `text` in lines of at most [`COLUMNS`], as far as its words allow.
+/// Wraps `text` to lines of at most [`COLUMNS`]; a longer word gets a line of its own.
 fn wrapped(text: &str) -> String {
     let (mut page, mut column) = (String::new(), 0);
     for word in text.split(' ') {
@@ -48,6 +49,6 @@ fn page() -> String {
 }
 
 #[test]
-fn the_page_says_what_the_tables_say() {
+fn the_page_matches_the_tables() {
     assert_file_is("docs/S3.md", &page());
 }

@@ -1,8 +1,8 @@
 //! GetObject and HeadObject.
 //!
-//! The head of an answer always states its length; a range is always 206. A small answer is read
-//! before its head is sent, so that damage is an error and not a cut connection; of a large one the
-//! first piece is.
+//! The head of a response always has the length; the response to a range always has status 206. A small
+//! body is read before its head is sent, so that damage causes an error and not a closed connection. Of a
+//! large body the first piece is read before the head is sent.
 
 use super::Gateway;
 use super::conditions::{OF_READS, Verdict};
@@ -36,7 +36,8 @@ use std::sync::Arc;
 pub async fn get_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     for _ in 1..LOOK_AGAIN_MAX {
         match get_once(gateway, request).await {
-            // The object was replaced and freed between the look at its record and the first read.
+            // The object was replaced and freed between the read of its record and the first read of its
+            // bytes.
             Err(GetError::Read(ReadError::Missing(_))) => {}
             done => return Ok(done?),
         }
@@ -44,7 +45,7 @@ pub async fn get_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resu
     Ok(get_once(gateway, request).await?)
 }
 
-/// What a GET fails with.
+/// Errors of a GET.
 pub(super) enum GetError {
     Answer(S3Error),
     Read(ReadError),
@@ -76,7 +77,7 @@ async fn get_once(gateway: &Arc<Gateway>, request: &Request<'_>) -> Result<S3Res
     answer_get(gateway, request, &found).await
 }
 
-/// The answer to a GET of an object that was found.
+/// Answers a GET of an object that was found.
 pub(super) async fn answer_get(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
@@ -112,20 +113,20 @@ pub fn head_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     answer_head_request(gateway, request, &find(gateway, request)?)
 }
 
-/// The answer to a HEAD of an object that was found.
+/// Answers a HEAD of an object that was found.
 pub(super) fn answer_head_request(gateway: &Gateway, request: &Request<'_>, found: &Found) -> S3Result {
     let mut answer = match answer_head(request, &found.object, &|at| Ok(found.part(&gateway.objects, at)?))? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
     override_headers(request, answer.response.headers_mut())?;
-    // Stated by hand: the body of this answer is empty, the one that GET would send is not.
+    // Set explicitly: the body of this response is empty, that of a GET is not.
     let length = HeaderValue::from(answer.range.end - answer.range.start);
     answer.response.headers_mut().insert(header::CONTENT_LENGTH, length);
     Ok(answer.response)
 }
 
-/// A piece with the memory that it takes, until the connection has written it.
+/// Returns a piece that holds its memory grant until the connection has written it.
 pub(super) fn attached(piece: Bytes, memory: &Option<Arc<MemoryGrant>>) -> Bytes {
     match memory {
         Some(memory) => memory.attached_to(piece),
@@ -133,7 +134,7 @@ pub(super) fn attached(piece: Bytes, memory: &Option<Arc<MemoryGrant>>) -> Bytes
     }
 }
 
-/// What is left of a body, piece by piece.
+/// Streams the rest of a body, piece by piece.
 fn pieces(
     reader: BodyReader,
     memory: Option<Arc<MemoryGrant>>,
@@ -161,16 +162,17 @@ pub(super) fn find(gateway: &Gateway, request: &Request<'_>) -> Result<Found, S3
     Ok(gateway.objects.find(bucket, key)?)
 }
 
-/// The head of an answer and the bytes that belong behind it.
+/// Head of a response and the range of the bytes of its body.
 pub(super) struct Answer {
     pub(super) response: S3Response,
     pub(super) range: Range<u64>,
 }
 
-/// Finds a part of an object of several by its place among them, from 0.
+/// Finds a part of a multipart object by its index, from 0.
 pub(super) type FindPart<'a> = &'a dyn Fn(usize) -> Result<Option<Part>, S3Error>;
 
-/// Conditions, then the range or part, then the headers; the inner error is `304 Not Modified`.
+/// Evaluates the conditions, then the range or part, then builds the headers. The inner error is
+/// `304 Not Modified`.
 pub(super) fn answer_head(
     request: &Request<'_>,
     object: &ObjectVersion,
@@ -191,14 +193,14 @@ pub(super) fn answer_head(
     let mut response = empty(StatusCode::OK);
     let headers = response.headers_mut();
     describe(object, headers);
-    // A checksum of the whole object must not be beside a part of it: clients would compare.
+    // A checksum of the whole object must not accompany a part of it: clients would compare them.
     match &asked {
         Asked::Whole if wants_checksums => checksums::describe(object, headers),
         Asked::Part(_, part) if wants_checksums => checksums::describe_part(object, part, headers),
         _ => {}
     }
     let range = asked.range(object.size);
-    // An empty part has no bytes that Content-Range could name.
+    // An empty part has no bytes for Content-Range to name.
     if !matches!(asked, Asked::Whole) && !range.is_empty() {
         let text = format!("bytes {}-{}/{}", range.start, range.end - 1, object.size);
         headers.insert(header::CONTENT_RANGE, header_value(&text));
@@ -210,11 +212,11 @@ pub(super) fn answer_head(
     Ok(Ok(Answer { response, range }))
 }
 
-/// What of an object is asked for.
+/// Requested part of an object.
 enum Asked {
     Whole,
     Range(Range<u64>),
-    /// A part with its checksums.
+    /// A part, with its checksums.
     Part(Range<u64>, Vec<Checksum>),
 }
 
@@ -227,7 +229,7 @@ impl Asked {
     }
 }
 
-/// What `Range` or `partNumber` asks for.
+/// Returns the bytes that `Range` or `partNumber` requests.
 fn asked_range(request: &Request<'_>, object: &ObjectVersion, part: FindPart<'_>) -> Result<Asked, S3Error> {
     let range = request.header("range")?.filter(|_| is_same_object(request, object));
     let Some(number) = part_number(request)? else {
@@ -241,17 +243,17 @@ fn asked_range(request: &Request<'_>, object: &ObjectVersion, part: FindPart<'_>
     asked_part(object, number, part)
 }
 
-/// Whether the object is the one that `If-Range` means, so that its range may be sent.
+/// True if the object is the one that `If-Range` names, so that the range may be sent.
 fn is_same_object(request: &Request<'_>, object: &ObjectVersion) -> bool {
     let Some(value) = request.head.headers.get(header::IF_RANGE) else { return true };
     let strong = format!("\"{}\"", object.etag);
     *value == *strong || *value == http_date(Timestamp(object.modified_ms))
 }
 
-/// The number in `partNumber`, if there is one.
+/// Parses `partNumber`, if present.
 ///
 /// # Errors
-/// `InvalidArgument` for one that no part can have.
+/// `InvalidArgument` if the number is out of range.
 pub(super) fn part_number(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
     let number = request.query.number("partNumber")?;
     if number.is_some_and(|number| number == 0 || number > u64::from(PART_NUMBER_MAX)) {
@@ -262,7 +264,7 @@ pub(super) fn part_number(request: &Request<'_>) -> Result<Option<u64>, S3Error>
     Ok(number)
 }
 
-/// Part `number` of an object; one that was put whole has one part.
+/// Returns part `number` of an object. An object that was uploaded by one PUT has one part.
 fn asked_part(object: &ObjectVersion, number: u64, part: FindPart<'_>) -> Result<Asked, S3Error> {
     let invalid = || {
         S3Error::new(Code::InvalidPartNumber)

@@ -1,9 +1,9 @@
-//! Answers that take long: white space until the result is known.
+//! Responses of long operations: white space until the result is known.
 //!
-//! A copy of gigabytes takes longer than clients wait for a first byte. After a few seconds the
-//! status is sent as 200 with the XML prolog, then a blank now and then, then the document. An
-//! error that comes so late is an `<Error>` document behind the 200, as AWS does; clients look for
-//! it. Work goes on in a task of its own until it ends or the client goes away.
+//! A copy of gigabytes takes longer than clients wait for a first byte. After a few seconds status 200 and
+//! the XML prolog are sent, then a blank at regular intervals, then the document. A late error is an
+//! `<Error>` document after the status 200, as AWS does; clients check for it. The operation runs in a task
+//! of its own until it ends or the client disconnects.
 
 use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, xml};
 use bytes::Bytes;
@@ -16,26 +16,26 @@ use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-/// When an answer stops waiting for its true status, and how often it then shows life.
+/// Timing of a response: when to stop waiting for the real status, and the interval of blanks afterwards.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// How long the true status is waited for.
+    /// Time to wait for the real status.
     patience: Duration,
-    /// How often a blank is sent after that.
+    /// Interval between blanks after that.
     blank_every: Duration,
 }
 
-/// Clients and load balancers give up after 30 s without a byte, or later.
+/// Clients and load balancers close a connection after 30 s or more without a byte.
 const PACE: Pace = Pace { patience: Duration::from_secs(5), blank_every: Duration::from_secs(5) };
 
 type Work = AbortOnDropHandle<Result<Done, S3Error>>;
 
-/// What long work makes.
+/// Result of a long operation.
 #[derive(Default)]
 pub struct Done {
-    /// The answer's document.
+    /// Document of the response.
     pub document: String,
-    /// Headers that are sent if it comes before the answer has begun.
+    /// Headers that are sent if the result is known before the response has begun.
     pub headers: HeaderMap,
 }
 
@@ -45,10 +45,10 @@ impl From<String> for Done {
     }
 }
 
-/// Runs `work`, which makes a document, and answers with it.
+/// Runs `work` and responds with the document that it returns.
 ///
 /// # Errors
-/// Those of `work`, when they come in time.
+/// Those of `work`, if they occur before the response has begun.
 pub async fn answer<D>(work: impl Future<Output = Result<D, S3Error>> + Send + 'static) -> S3Result
 where
     D: Into<Done>,
@@ -95,7 +95,7 @@ fn kept_alive(work: Work, blank_every: Duration) -> S3Response {
 
 type Step = (Result<Bytes, BodyError>, Option<(Work, Interval)>);
 
-/// The next blank, or the document (without its prolog, which was sent) as the last piece.
+/// Returns the next blank, or the document (without its prolog, which was sent) as the last piece.
 async fn blank_or_document(mut work: Work, mut blanks: Interval) -> Step {
     tokio::select! {
         joined = &mut work => {
@@ -127,7 +127,7 @@ mod tests {
         assert!(error.is_err());
     }
 
-    /// The whole body of an answer whose work ends with `result` only after a blank was sent.
+    /// Returns the whole body of a response whose work ends with `result` only after a blank was sent.
     async fn late(result: Result<String, S3Error>) -> String {
         let (go, gone) = oneshot::channel();
         let response = answer_at(IMPATIENT, async move {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_late_error_is_a_document_behind_200() {
+    async fn a_late_error_is_a_document_after_status_200() {
         let text = late(Err(S3Error::new(Code::InternalError))).await;
         assert!(text.ends_with("</Error>"), "{text:?}");
     }

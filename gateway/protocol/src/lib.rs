@@ -1,9 +1,9 @@
-//! The S3 protocol: from a request's head to an answer.
+//! The S3 protocol: from the head of a request to its response.
 //!
-//! One request goes one way: name what it asks for ([`operation`]), find out who asks
-//! ([`mlgw_auth`]), check its headers against the table ([`headers`]), check the right, then do
-//! it in the file of its family. Nothing here is kept between requests but caches, so nothing is
-//! lost when power fails; an answer of success is given after the catalogue has acknowledged.
+//! Each request passes the same steps: derive its operation ([`operation`]), authenticate the caller
+//! ([`mlgw_auth`]), check its headers against the table ([`headers`]), check the caller's rights, then call
+//! the handler in the module of the operation's family. Only caches outlive a request here, so nothing is
+//! lost at a power failure. A success is returned only after the catalogue has acknowledged the change.
 
 pub mod attributes;
 pub mod bound;
@@ -70,42 +70,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use target::RequestShape;
 use upload_ids::UploadIds;
 
-/// What the protocol needs to know of the configuration.
+/// Settings of the protocol.
 #[derive(Clone, Debug)]
 pub struct S3Config {
     /// Base names whose sub-domains are buckets.
     pub domains: Vec<String>,
     /// The region that buckets report.
     pub region: String,
-    /// How signatures are checked.
+    /// Rules by which signatures are verified.
     pub rules: AuthRules,
 }
 
-/// Everything an operation may use.
+/// Handles that operations use.
 pub struct Gateway {
     /// The object layer.
     pub objects: Arc<Objects>,
-    /// Buckets of others that are fronted here.
+    /// The remote-backed buckets.
     pub bound: Bound,
-    /// Who decides what is kept of them, and hears of every access.
+    /// The cache policy driver, which records every access and decides which blocks of remote-backed
+    /// buckets are kept.
     pub keeper: Keeper,
-    /// Which rules are in force.
+    /// The policies in force.
     pub policies: Arc<Policies>,
-    /// What of them is not at its origin yet.
+    /// Queues of writes that are not yet at their origins.
     pub writeback: WriteBack,
-    /// Who may ask.
+    /// Access keys and their rights.
     pub keyring: Keyring,
-    /// What uploads are called.
+    /// The encryption of upload ids.
     pub upload_ids: UploadIds,
     /// The protocol's settings.
     pub config: S3Config,
-    /// Whose turn it is at the disks.
+    /// Lanes: shares of the disks by class of traffic.
     pub lanes: Lanes,
-    /// What happened.
+    /// Metrics of requests.
     pub metrics: Arc<Metrics>,
-    /// What time it is.
+    /// The source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// Numbers requests of this process.
+    /// Number of the next request of this process.
     pub requests: AtomicU64,
 }
 
@@ -140,14 +141,14 @@ pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, pee
     response
 }
 
-/// A number that no other request of this server has, also not after a restart: the time in
-/// milliseconds and a count.
+/// Returns an id that no other request to this server has, not even one from before a restart: the time in
+/// milliseconds and a counter.
 fn request_id(now: Timestamp, number: u64) -> String {
     format!("{:011X}{:07X}", now.as_millis(), number & 0x0fff_ffff)
 }
 
-/// What went wrong inside belongs in the log; what a client did wrong, or asked for that there is not, does
-/// not.
+/// Logs internal failures as errors. Mistakes of clients and requests for absent things are logged at debug
+/// level.
 fn log_cause(error: &S3Error, cause: &str, request_id: &str) {
     if error.status().is_server_error() && error.code() != Code::NotImplemented {
         tracing::error!(code = error.code().as_str(), cause, request_id, "a request failed");
@@ -181,7 +182,7 @@ async fn answer(
     let who = stage_at_once("authenticate", verify)?;
     let principal = who.principal.ok_or_else(|| unsigned::denied(gateway, &target))?;
     observed.note_caller(&principal.access_key, target.bucket.as_deref());
-    // Only now, for a signature covers the query as it was sent.
+    // Not earlier: a signature covers the query as it was sent.
     if headers::hoist(&mut head.headers, &query)? {
         observed.operation = RequestShape(head, &query).operation(target.level());
     }
@@ -198,7 +199,7 @@ async fn answer(
     answered
 }
 
-/// Checks that nothing in the headers would be ignored.
+/// Checks that every header is supported, so that none is silently ignored.
 fn check_headers(gateway: &Gateway, request: &Request<'_>, operation: Operation) -> Result<(), S3Error> {
     let headers = &request.head.headers;
     if headers.contains_key("x-amz-storage-class") && bound::is_written_through(gateway, request.target) {
@@ -215,13 +216,13 @@ fn no_body() -> S3Error {
     S3Error::internal("the request's body was taken twice")
 }
 
-/// Checks that the caller may do `operation` where the request says.
+/// Checks that the caller may perform `operation` on the request's target.
 fn authorize(request: &Request<'_>, operation: Operation) -> Result<(), S3Error> {
     use Operation as O;
     let key = match operation {
-        // Each key of a DeleteObjects is checked by itself, and ListBuckets shows what may be seen.
+        // DeleteObjects is authorized key by key; ListBuckets shows the buckets that the caller may list.
         O::DeleteObjects | O::ListBuckets => return Ok(()),
-        // A key that is narrowed to a prefix may list below it only.
+        // An access key that is restricted to a prefix may list below that prefix only.
         O::ListObjects | O::ListObjectsV2 | O::ListObjectVersions | O::ListMultipartUploads => {
             Some(request.query.get("prefix")?.unwrap_or_default())
         }
@@ -245,7 +246,8 @@ async fn dispatch(
     match operation.support() {
         Support::Full(Supported::GetObject) => get::get_object(gateway, request).await,
         Support::Full(Supported::HeadObject) => get::head_object(gateway, request),
-        // The future of the other operations is tens of kilobytes large. It is moved once, and not for a GET.
+        // The future of the other operations takes tens of kilobytes. It is boxed, so it is moved once; a
+        // GET does not pay.
         Support::Full(other) => Box::pin(dispatch_supported(gateway, other, request, body)).await,
         Support::Absent => bucket_config::absent(gateway, request, operation),
         Support::None => Err(S3Error::not_implemented(operation.name())),
@@ -266,7 +268,7 @@ async fn dispatch_supported(
         S::PutObject => put::put_object(gateway, request, body).await,
         S::DeleteObject => delete::delete_object(gateway, request).await,
         S::DeleteObjects => delete::delete_objects(gateway, request, body).await,
-        // The futures of copies are larger than all others, which should not pay for them.
+        // The futures of copies are the largest. They are boxed to keep the others small.
         S::CopyObject => Box::pin(copy::copy_object(gateway, request)).await,
         S::ListObjects => list::list_objects(gateway, request),
         S::ListObjectsV2 => list::list_objects_v2(gateway, request),
@@ -287,25 +289,25 @@ async fn dispatch_supported(
         S::HeadBucket => bucket::head(gateway, request),
         S::DeleteBucket => bucket::delete(gateway, request).await,
         S::GetBucketLocation => bucket::location(gateway, request),
-        // A form carries its own signature and is answered before this ([`post_object`]).
+        // A form carries its own signature and is handled earlier ([`post_object`]).
         S::PostObject => Err(S3Error::not_implemented(Operation::PostObject.name())),
     }
 }
 
-/// The body of a request, not yet decoded.
+/// Body of a request, not yet decoded.
 pub struct Upload<'a> {
-    /// The bytes as they come off the connection.
+    /// Bytes as they arrive on the connection.
     pub incoming: &'a mut Incoming,
-    /// What the signature says of them.
+    /// Payload rules that the signature sets.
     pub payload: Payload,
 }
 
 impl Gateway {
-    /// The bucket that a request names, which must be one of ours: whoever asks may read or change what it
-    /// has.
+    /// Returns the bucket of this name if it is stored here, so that the caller may read and change its
+    /// records directly.
     ///
     /// # Errors
-    /// `NoSuchBucket`; `NotImplemented` for a bound one.
+    /// `NoSuchBucket`; `NotImplemented` for a remote-backed bucket.
     pub fn bucket(&self, name: &str) -> Result<Arc<Bucket>, S3Error> {
         let bucket = self.objects.bucket(name)?;
         match &bucket.binding {
@@ -314,18 +316,18 @@ impl Gateway {
         }
     }
 
-    /// Returns the terms for the body of an object or part; `also` is a checksum that is computed besides.
+    /// Returns the terms for the body of an object or part; `also` is a checksum to compute in addition.
     fn body_terms(&self, also: Option<Algorithm>) -> Terms {
         Terms { md5: self.objects.md5_etags, ..Terms::object(also) }
     }
 
-    /// Returns the terms for a body that becomes an object in one of our own buckets.
+    /// Returns the terms for a body that becomes an object of a bucket that is stored here.
     fn new_object_terms(&self) -> Terms {
         Terms { otherwise: Some(DEFAULT), ..self.body_terms(None) }
     }
 }
 
-/// Whether `principal` may read what a copy names as its source.
+/// True if `principal` may read the source of a copy.
 pub(crate) fn may_read(principal: &Principal, bucket: &str, key: &str) -> bool {
     principal.allows(mlgw_wire::access::Action::Read, Some(bucket), Some(key))
 }

@@ -1,7 +1,7 @@
-//! ListObjects and ListObjectsV2: their parameters, and pages as documents.
+//! ListObjects and ListObjectsV2: their parameters, and their pages as documents.
 //!
-//! [`mlgw_objects::list`] reads the pages. Nothing is kept between requests: a continuation token is the last
-//! name of its page.
+//! [`mlgw_objects::list`] reads the pages. No state is kept between requests: a continuation token is the
+//! last name of its page.
 
 use super::Gateway;
 use super::request::Request;
@@ -21,21 +21,21 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What `encoding-type=url` leaves alone, as AWS does.
+/// Characters that `encoding-type=url` leaves unescaped, as AWS does.
 const URL_KEEPS: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/').remove(b'*');
 
-/// What a listing asks for, in either version of the operation.
+/// Parameters of a listing, for both versions of the operation.
 #[derive(Default)]
 pub(super) struct Listing<'a> {
-    /// Which keys.
+    /// Selection of keys.
     pub(super) keys: Selection<'a>,
-    /// Whether keys are percent-encoded in the answer.
+    /// True if keys are percent-encoded in the answer.
     pub(super) url_encoded: bool,
 }
 
 impl<'a> Listing<'a> {
-    /// Reads the parameters that all listings share; `max` is the name of the page's limit.
+    /// Parses the parameters that all listings share; `max` is the name of the page limit's parameter.
     ///
     /// # Errors
     /// `InvalidArgument`.
@@ -57,12 +57,12 @@ impl<'a> Listing<'a> {
         Ok(Self { keys, url_encoded })
     }
 
-    /// A key as the answer carries it.
+    /// Returns a key as it appears in the answer.
     pub(super) fn show<'k>(&self, key: &'k str) -> Cow<'k, str> {
         if self.url_encoded { utf8_percent_encode(key, URL_KEEPS).into() } else { Cow::Borrowed(key) }
     }
 
-    /// The elements that repeat the request, but for the prefix.
+    /// Writes the elements that repeat parameters of the request, except the prefix.
     pub(super) fn echo(&self, out: &mut Xml) {
         if let Some(delimiter) = &self.keys.delimiter {
             out.text("Delimiter", &self.show(delimiter));
@@ -90,7 +90,7 @@ fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: bool) {
     out.close("Contents");
 }
 
-/// What a listing shows of an object besides its name.
+/// Writes the attributes that a listing shows of an object besides its name.
 pub(super) fn write_details(out: &mut Xml, object: &ObjectSummary, owner: bool) {
     out.time("LastModified", Timestamp(object.modified_ms)).etag(&object.etag);
     for checksum in &object.checksums {
@@ -107,7 +107,7 @@ pub(super) fn write_details(out: &mut Xml, object: &ObjectSummary, owner: bool) 
     out.text("StorageClass", class);
 }
 
-/// An `Owner` or `Initiator` element.
+/// Writes an `Owner` or `Initiator` element.
 pub(super) fn write_owner(out: &mut Xml, tag: &str, id: &str) {
     out.open(tag).text("ID", id).text("DisplayName", "mlgw").close(tag);
 }
@@ -124,14 +124,14 @@ pub fn list_objects(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     long_xml(request.memory, write_v1(&bucket.name, &listing, &marker, &page))
 }
 
-/// A page as ListObjects answers it.
+/// Returns a page as the document of ListObjects.
 pub(super) fn write_v1(bucket: &str, listing: &Listing<'_>, marker: &str, page: &Page) -> String {
     let mut out = Xml::new("ListBucketResult");
     out.text("Name", bucket).text("Prefix", &listing.show(&listing.keys.prefix));
     listing.echo(&mut out);
     out.text("Marker", &listing.show(marker)).value("MaxKeys", listing.keys.max_keys);
     out.value("IsTruncated", page.truncated);
-    // AWS gives NextMarker only with a delimiter; without one the last key serves.
+    // AWS returns NextMarker only with a delimiter. Without one, the last key is the next marker.
     if let (true, true, Some(last)) = (page.truncated, listing.keys.delimiter.is_some(), page.items.last()) {
         out.text("NextMarker", &listing.show(last.name()));
     }
@@ -156,7 +156,7 @@ pub fn list_objects_v2(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resul
     long_xml(request.memory, write_v2(request, &bucket.name, &listing, &page, next.as_deref())?)
 }
 
-/// A page as ListObjectsV2 answers it; `next` is the token of the page behind it.
+/// Returns a page as the document of ListObjectsV2; `next` is the token of the following page.
 pub(super) fn write_v2(
     request: &Request<'_>,
     bucket: &str,
@@ -179,12 +179,12 @@ pub(super) fn write_v2(
     Ok(out.finish("ListBucketResult"))
 }
 
-/// The continuation token that says `text`: here the last name of the page before.
+/// Returns the continuation token that encodes `text`, here the last name of the preceding page.
 pub(super) fn token(text: &str) -> String {
     TOKEN.encode(text)
 }
 
-/// What a continuation token says.
+/// Decodes a continuation token.
 pub(super) fn open_token(token: &str) -> Result<String, S3Error> {
     let name = TOKEN.decode(token).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     name.filter(|name| !name.is_empty()).ok_or_else(|| {

@@ -1,7 +1,7 @@
-//! ListObjectVersions of a bucket that never had versions: each object is one version, `null`, and the
-//! latest.
+//! ListObjectVersions of a bucket that never had versioning: each object has one version, `null`, which is
+//! the latest.
 //!
-//! Tools empty buckets by this list. It is the listing of [`super::list`] in another document.
+//! Tools use this listing to empty buckets. The page is that of [`super::list`], in another document.
 
 use super::Gateway;
 use super::list::{Listing, write_details};
@@ -12,7 +12,7 @@ use mlgw_wire::error::S3Error;
 use mlgw_wire::xml::Xml;
 use std::sync::Arc;
 
-/// The id of the only version of an object.
+/// Id of the only version of an object.
 const VERSION_ID: &str = "null";
 
 /// ListObjectVersions.
@@ -30,7 +30,7 @@ pub(super) fn list_object_versions(gateway: &Arc<Gateway>, request: &Request<'_>
     long_xml(request.memory, document(&bucket.name, &listing, markers, &page))
 }
 
-/// Checks where a page is to begin within the versions of a key.
+/// Checks the marker at which a page begins within the versions of a key.
 fn check_version_marker(marker: Option<&str>, key_marker: &str) -> Result<(), S3Error> {
     let why = match marker {
         None => return Ok(()),
@@ -81,7 +81,7 @@ mod tests {
     use super::check_version_marker;
 
     #[test]
-    fn a_page_begins_behind_the_only_version_of_a_key() {
+    fn a_version_marker_is_valid_only_as_null_with_a_key_marker() {
         for (marker, key, good) in [
             (None, "", true),
             (None, "k", true),

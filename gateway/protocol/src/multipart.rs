@@ -1,9 +1,9 @@
 //! CreateMultipartUpload, UploadPart, CompleteMultipartUpload, AbortMultipartUpload, ListParts,
 //! ListMultipartUploads.
 //!
-//! An upload is known by the id of the body it becomes: parts stay where UploadPart put them, and completing
-//! writes one record and an index of the parts. Clients see that id encrypted ([`super::upload_ids`]). A
-//! complete whose answer was lost can be sent again.
+//! An upload is identified by the id of the body that it becomes. Parts stay where UploadPart stored them;
+//! completing writes one record and an index of the parts. Clients receive the id encrypted
+//! ([`super::upload_ids`]). A complete whose answer was lost can be repeated.
 
 use super::list::write_owner;
 use super::object_headers;
@@ -46,7 +46,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     create_as(gateway, request, &named, object_headers::description(request)?).await
 }
 
-/// Begins the upload `named`, for an object of the request's key as clients see it.
+/// Starts the upload `named` for an object whose key clients see as the request's key.
 ///
 /// # Errors
 /// Those of S3.
@@ -73,7 +73,7 @@ pub(super) async fn create_as(
     Ok(response)
 }
 
-/// The algorithm and kind that `x-amz-checksum-algorithm` and `-type` ask for.
+/// Parses the algorithm and kind that `x-amz-checksum-algorithm` and `-type` request.
 pub(super) fn asked_checksum(request: &Request<'_>) -> Result<Option<(Algorithm, ChecksumKind)>, S3Error> {
     let kind = request.header("x-amz-checksum-type")?.map(str::to_ascii_uppercase);
     let Some(name) = request.header("x-amz-checksum-algorithm")? else {
@@ -102,10 +102,10 @@ fn invalid_request(why: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
     S3Error::new(Code::InvalidRequest).message(why)
 }
 
-/// Reads `uploadId`. The upload need not exist.
+/// Parses `uploadId`. The upload need not exist.
 ///
 /// # Errors
-/// `NoSuchBucket`; `NoSuchUpload` for an id that this server never gave.
+/// `NoSuchBucket`; `NoSuchUpload` for an id that this server never issued.
 pub(super) fn named(gateway: &Gateway, request: &Request<'_>) -> Result<UploadKey, S3Error> {
     let id = request.query.raw("uploadId").unwrap_or_default();
     let body = gateway.upload_ids.body(id).ok_or_else(|| no_such_upload(id))?;
@@ -128,7 +128,7 @@ fn no_such_upload(id: &str) -> S3Error {
     S3Error::new(Code::NoSuchUpload).field("UploadId", id)
 }
 
-/// The part number of a request.
+/// Parses the part number of a request.
 ///
 /// # Errors
 /// `InvalidArgument`.
@@ -151,7 +151,7 @@ pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: 
     upload_part_of(gateway, request, upload, &named, &record).await
 }
 
-/// UploadPart to the upload `named`, which `record` is of.
+/// UploadPart to the upload `named`, whose record is `record`.
 ///
 /// # Errors
 /// Those of S3.
@@ -186,8 +186,9 @@ pub(super) async fn upload_part_of(
     Ok(response)
 }
 
-/// The checksum that each part of an upload is kept with, for that of the whole. An upload to a bucket that
-/// is written back is completed at its origin, which computes its own where the client asks for none.
+/// Returns the checksum that is kept for each part of an upload, from which that of the whole is computed.
+/// An upload to a bucket in write-back mode is completed at its origin, which computes its own checksum if
+/// the client requests none.
 pub(super) fn checksum_of_parts(bucket: &Bucket, record: &schema::Upload) -> Option<Algorithm> {
     let asked = checksum::of_upload(record).map(|(algorithm, _)| algorithm);
     asked.or_else(|| bucket.binding.is_none().then_some(checksum::DEFAULT))
@@ -220,7 +221,7 @@ pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     list_parts_of(gateway, request, &named, &upload)
 }
 
-/// ListParts of the upload `named`, which `upload` is the record of.
+/// ListParts of the upload `named`, whose record is `upload`.
 ///
 /// # Errors
 /// Those of S3.
@@ -237,7 +238,7 @@ pub(super) fn list_parts_of(
     let marker = u16::try_from(after).unwrap_or(u16::MAX);
     let scan = reader.parts(named.bucket.bucket_id(), &named.key, named.body, marker);
     let mut parts = scan.take(max + 1).collect::<Result<Vec<_>, _>>()?;
-    // A page of no parts has no last one behind which the next could begin.
+    // A page without parts has no last part at which the next page could begin.
     let truncated = max > 0 && parts.len() > max;
     parts.truncate(max);
     let mut out = Xml::new("ListPartsResult");
@@ -258,7 +259,7 @@ pub(super) fn list_parts_of(
     long_xml(request.memory, out.finish("ListPartsResult"))
 }
 
-/// The checksum that an upload was begun with.
+/// Writes the checksum that the upload was created with.
 fn write_checksum(out: &mut Xml, upload: &schema::Upload) {
     if let Some((algorithm, kind)) = checksum::of_upload(upload) {
         out.text("ChecksumAlgorithm", algorithm.name()).text("ChecksumType", checksums::kind_name(kind));

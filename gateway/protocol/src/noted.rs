@@ -1,8 +1,9 @@
-//! What the policy engine hears of requests: who asks for what, once it is clear that it will be answered.
+//! Reports accesses to the policy engine: the caller, the object and the range of each request that is
+//! going to succeed.
 //!
-//! Who asks is told apart by key, address, user agent and the workload that they say they are of. What a
-//! client says of itself moves only what is kept of what it reads itself. Reads of bound buckets are told as
-//! they happen, block by block, where they are read.
+//! A caller is identified by access key, address, user agent and the workload header. Claims that a client
+//! makes about itself affect only the retention of blocks that it reads itself. Reads of remote-backed
+//! buckets are reported block by block at the place where they are read.
 
 use super::Gateway;
 use super::request::Request;
@@ -23,12 +24,12 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The header in which a client says how many objects it reads at once.
+/// Header with the number of objects that a client reads at once.
 const BATCH_SIZE: &str = "x-mlgw-batch-size";
-/// That in which it says for how many accelerators it reads.
+/// Header with the number of accelerators that a client reads for.
 const GPU_COUNT: &str = "x-mlgw-gpu-count";
 
-/// The caller of a request.
+/// Returns the caller of a request.
 pub(super) fn caller(request: &Request<'_>) -> Caller {
     let headers = &request.head.headers;
     let agent = headers.get(USER_AGENT).map(http::HeaderValue::as_bytes).unwrap_or_default();
@@ -39,7 +40,7 @@ pub(super) fn caller(request: &Request<'_>) -> Caller {
     }
 }
 
-/// What the caller of a request says of itself.
+/// Returns the caller's claims about itself.
 pub(super) fn identity(request: &Request<'_>) -> Identity {
     let headers = &request.head.headers;
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -51,13 +52,13 @@ pub(super) fn identity(request: &Request<'_>) -> Identity {
     }
 }
 
-/// What is known of an object that is read, and of the server, for rules.
+/// Facts about an object that is read, and about the server, for rules.
 pub(super) struct About<'a> {
     bucket: &'a Bucket,
     object: &'a ObjectVersion,
     now: Timestamp,
     policies: &'a Policies,
-    /// Names, once a rule has asked for them.
+    /// Names, computed when a rule first needs them.
     tags: OnceCell<Vec<&'a str>>,
     metadata: OnceCell<Vec<&'a str>>,
 }
@@ -75,7 +76,7 @@ impl<'a> About<'a> {
 }
 
 impl About<'_> {
-    /// Whether its tags are here: who is asked for an object of a bound bucket does not tell them.
+    /// True if the tags are known. The read of a remote-backed object does not return them.
     fn knows_tags(&self) -> bool {
         self.bucket.binding.is_none() || !self.object.tags.is_empty()
     }
@@ -111,7 +112,8 @@ impl Facts for About<'_> {
     }
 }
 
-/// Bytes of one of our own objects are read. Says where rules have the read wait for a disk.
+/// Records a read of an object that is stored here. Returns the rank with which rules have the read wait
+/// for a disk.
 pub(super) fn read(
     gateway: &Gateway,
     request: &Request<'_>,
@@ -126,19 +128,19 @@ pub(super) fn read(
     gateway.keeper.note(&policy::Request { asking, bucket, key: &found.key, op: Op::Read, size }, range)
 }
 
-/// One of our own objects is about to be copied: whoever does that wants it.
+/// Records that an object stored here is about to be copied, which counts as a use.
 pub(super) fn copied_from(gateway: &Gateway, found: &Found) {
     let (bucket, key) = (found.bucket.bucket_id(), found.key.as_str());
     gateway.keeper.ask(|decider, now_us| decider.watched.touch(now_us, bucket.0, key));
 }
 
-/// Whether a read may come to wait for a disk: it is of many bytes, or others wait already. Those that are
-/// over at once need no place in a lane.
+/// True if a read may have to wait for a disk: it is long, or other reads wait already. Short reads on an
+/// idle disk take no place in a lane.
 pub(super) fn may_wait(gateway: &Gateway, range: &Range<u64>) -> bool {
     range.end - range.start > INLINE_READ_BYTES_MAX || gateway.objects.tiers.hot.queues().are_busy()
 }
 
-/// A request that changes objects was answered.
+/// Records a successful request that changes objects.
 pub(super) fn changed(gateway: &Gateway, operation: Operation, request: &Request<'_>) {
     use Operation as O;
     let op = match operation {
@@ -156,15 +158,15 @@ pub(super) fn changed(gateway: &Gateway, operation: Operation, request: &Request
     change(gateway, request, bucket, key, op, size);
 }
 
-/// Rules may say otherwise of an object now, as it has other tags: what waits to be deleted waits until they
-/// were asked.
+/// Records that the object's tags have changed, so that rules may decide differently. A pending deletion
+/// waits until the rules are evaluated again.
 fn touched(gateway: &Gateway, request: &Request<'_>) {
     if let (Some(key), Some(bucket)) = (&request.target.key, bucket_of(gateway, request)) {
         gateway.keeper.ask(|decider, now_us| decider.watched.touch(now_us, bucket.0, key.as_str()));
     }
 }
 
-/// A DeleteObjects has deleted this key.
+/// Records that a DeleteObjects has deleted this key.
 pub(super) fn deleted(gateway: &Gateway, request: &Request<'_>, key: &str) {
     if let (Ok(key), Some(bucket)) = (ObjectKey::new(key), bucket_of(gateway, request)) {
         change(gateway, request, bucket, &key, Op::Delete, 0);
@@ -181,7 +183,7 @@ fn change(gateway: &Gateway, request: &Request<'_>, bucket: BucketId, key: &Obje
     gateway.keeper.note(&policy::Request { asking, bucket, key, op, size }, 0..size);
 }
 
-/// Bytes of the object that a request puts.
+/// Returns the size in bytes of the object that a request puts, as its headers state it.
 fn length(request: &Request<'_>) -> u64 {
     let said = |name| request.head.headers.get(name)?.to_str().ok()?.parse().ok();
     said("x-amz-decoded-content-length").or_else(|| said(CONTENT_LENGTH.as_str())).unwrap_or(0)

@@ -1,7 +1,7 @@
-//! What a request says about the object it makes, and what an answer says about an object.
+//! Headers that describe an object, in requests that create it and in responses.
 //!
-//! Stored system headers keep their values as sent; user metadata names are lower-case, because
-//! HTTP header names have no case and clients compare them lower-cased.
+//! Stored system headers keep their values as sent. Names of user metadata are in lower case, because HTTP
+//! header names have no case and clients compare them in lower case.
 
 use super::request::Request;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -15,8 +15,8 @@ use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::tags::tags_of_query;
 use mlgw_wire::values::{etag_value, header_value, metadata_value, stored_value};
 
-/// System headers that are stored with the object and sent back with it, each with the query
-/// parameter that overrides it on a signed GET.
+/// System headers that are stored with the object and returned with it, each with the query parameter that
+/// overrides it on a signed GET.
 pub static STORED: [(HeaderName, &str); 7] = [
     (header::CONTENT_TYPE, "response-content-type"),
     (header::CONTENT_ENCODING, "response-content-encoding"),
@@ -27,12 +27,12 @@ pub static STORED: [(HeaderName, &str); 7] = [
     (HeaderName::from_static(WEBSITE_REDIRECT), ""),
 ];
 
-/// The stored header that belongs to one object only: copies do not have it.
+/// Stored header that belongs to a single object and is not copied.
 pub const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
 
 const METADATA_PREFIX: &str = "x-amz-meta-";
 const DEFAULT_TYPE: &str = "binary/octet-stream";
-/// Reads the description of a new object from the headers of a PUT, copy or create.
+/// Parses the description of a new object from the headers of a PUT, copy or create.
 ///
 /// # Errors
 /// `MetadataTooLarge`, `InvalidTag`, or `InvalidArgument` for a stored header that is not ISO-8859-1.
@@ -86,7 +86,7 @@ pub fn check_metadata(metadata: &[Pair]) -> Result<(), S3Error> {
     Ok(())
 }
 
-/// The text of a header that is stored, which an answer has to carry as ISO-8859-1.
+/// Returns the text of a stored header. A response must be able to carry it as ISO-8859-1.
 fn latin1_text(name: &HeaderName, value: &[u8]) -> Result<String, S3Error> {
     let text = text_of(value);
     match latin1(&text) {
@@ -95,12 +95,12 @@ fn latin1_text(name: &HeaderName, value: &[u8]) -> Result<String, S3Error> {
     }
 }
 
-/// The refusal of a header value, or of one to be, that no answer could carry.
+/// Returns the refusal of a header value that no response could carry.
 fn not_latin1(name: &str, value: &str) -> S3Error {
     S3Error::invalid_argument("Header value cannot be represented using ISO-8859-1.", name, value)
 }
 
-/// Puts what an answer says of `object` into `headers`: all but length, range and checksums.
+/// Writes the description of `object` to `headers`: everything except length, range and checksums.
 pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
     headers.insert(header::LAST_MODIFIED, http_date(Timestamp(object.modified_ms)));
     headers.insert(header::ETAG, etag_of(object));
@@ -123,7 +123,7 @@ pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
     }
 }
 
-/// The ETag of an object; a weak one only where its origin's is.
+/// Returns the ETag of an object. It is weak only if the origin's is.
 fn etag_of(object: &ObjectVersion) -> HeaderValue {
     match object.etag_kind() {
         EtagKind::Weak => header_value(&format!("W/\"{}\"", object.etag)),
@@ -134,7 +134,7 @@ fn etag_of(object: &ObjectVersion) -> HeaderValue {
 /// Applies the `response-*` parameters of a signed GET.
 ///
 /// # Errors
-/// `InvalidArgument` for a value that is no header value.
+/// `InvalidArgument` if a value is not valid in a header.
 pub fn override_headers(request: &Request<'_>, headers: &mut HeaderMap) -> Result<(), S3Error> {
     for (name, parameter) in STORED.iter().filter(|(_, parameter)| !parameter.is_empty()) {
         let Some(value) = request.query.get(parameter)? else { continue };
@@ -146,7 +146,7 @@ pub fn override_headers(request: &Request<'_>, headers: &mut HeaderMap) -> Resul
     Ok(())
 }
 
-/// A time as HTTP writes it.
+/// Returns a time in the format of HTTP dates.
 #[must_use]
 pub fn http_date(time: Timestamp) -> HeaderValue {
     let secs = u64::try_from(time.as_secs()).unwrap_or(0);

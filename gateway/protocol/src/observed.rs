@@ -1,4 +1,4 @@
-//! Observes an answer to its last byte, or to the moment it is given up.
+//! Observes a response until its last byte, or until it is abandoned.
 
 use super::response::{BodyError, ResponseBody, S3Response};
 use bytes::Bytes;
@@ -9,8 +9,8 @@ use mlgw_telemetry::observed::{Ending, Observed};
 use std::pin::Pin;
 use std::task;
 
-/// The head of the answer is known; it gets the header of Server Timing. An answer that is a stream is observed
-/// until its last byte.
+/// Records the head of a response and adds the Server-Timing header. A streamed response is observed until
+/// its last byte.
 pub(super) fn end(mut observed: Observed, head: &Parts, response: &mut S3Response) {
     let status = response.status().as_u16();
     let mut ending = observed.answer_head(&head.headers, status, response.headers_mut());
@@ -29,7 +29,7 @@ fn request_id(response: &S3Response) -> &str {
     response.headers().get("x-amz-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default()
 }
 
-/// Puts `observed` into the stream of the answer.
+/// Moves `observed` into the stream of the response.
 fn observe_stream(observed: Observed, ending: Ending, head: &Parts, response: &mut S3Response) {
     let request_id = request_id(response).to_owned();
     let path = head.uri.path().to_owned();
@@ -46,13 +46,13 @@ fn observe_stream(observed: Observed, ending: Ending, head: &Parts, response: &m
     };
 }
 
-/// A stream and how many bytes of it are still to come.
+/// A stream with the number of bytes still to be sent.
 struct Left {
     stream: BoxStream<'static, Result<Bytes, BodyError>>,
     left_bytes: u64,
 }
 
-/// The stream of an answer, counted and timed to its end or to the moment it is given up.
+/// The stream of a response, counted and timed until it ends or is abandoned.
 struct ObservedStream {
     inner: Left,
     observed: Observed,
@@ -71,7 +71,7 @@ impl Stream for ObservedStream {
         match &next {
             task::Poll::Ready(Some(Ok(bytes))) => {
                 this.ending.bytes_out += bytes.len() as u64;
-                // A body of known length is not polled again behind its last byte.
+                // A body of known length is not polled again after its last byte.
                 this.ended |= this.ending.bytes_out >= this.inner.left_bytes;
             }
             task::Poll::Ready(None) => this.ended = true,

@@ -1,8 +1,8 @@
 //! PostObject: an upload from an HTML form.
 //!
-//! The form's fields come before its file and are bounded; they carry the signature of a policy
-//! that says what the form may do. Then the file is stored as any other body, and its fields count
-//! as the headers of a PUT.
+//! The fields of the form precede its file and are limited in size. They carry the signature of a policy
+//! that restricts the form. The file is then stored as any other body, and its fields count as the headers
+//! of a PUT.
 
 use super::object_headers;
 use super::request::{Query, Request, Target};
@@ -45,7 +45,7 @@ pub async fn post_object(
     now: Timestamp,
 ) -> S3Result {
     let name = target.bucket.as_deref().unwrap_or_default();
-    // The sender is not known before the fields are read, and they may never come.
+    // The sender is unknown until the fields have been read, and they may never arrive.
     let unproven = memory.reserve_form()?;
     let mut form = Form::open(head, incoming)?;
     let file = form.read_fields().await?;
@@ -57,7 +57,7 @@ pub async fn post_object(
     if !principal.allows(Action::Write, Some(name), Some(key.as_str())) {
         return Err(S3Error::new(Code::AccessDenied));
     }
-    // Only now, so that a form without a signature learns no name of a bucket or upstream.
+    // Not earlier, so that a form without a signature cannot discover names of buckets or upstreams.
     let bucket = gateway.objects.bucket(name)?;
     if let Some(binding) = &bucket.binding {
         return Err(bound::not_offered(&bucket.name, binding, "PostObject"));
@@ -106,7 +106,7 @@ fn key(fields: &post::Fields<'_>) -> Result<ObjectKey, S3Error> {
     })
 }
 
-/// The answer that the form asks for: a redirection, or a status.
+/// Returns the response that the form requests: a redirection, or a status.
 fn answer(fields: &post::Fields<'_>, bucket: &str, key: &ObjectKey, etag: &str) -> S3Response {
     let show = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let redirect = fields.get("success_action_redirect").or_else(|| fields.get("redirect"));

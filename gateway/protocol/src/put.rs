@@ -1,7 +1,7 @@
 //! PutObject, and the body of a request as a source of the object layer.
 //!
-//! Always: the answer is sent after [`mlgw_objects::put`] has made the object durable. A client that goes
-//! away, a wrong checksum or a refused condition leaves the namespace as it was.
+//! Invariants: the response is sent after [`mlgw_objects::put`] has made the object durable. A client that
+//! disconnects, a wrong checksum or a failed condition leaves the namespace unchanged.
 
 use super::conditions;
 use super::object_headers;
@@ -50,7 +50,7 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: S
     Ok(answer)
 }
 
-/// The description of a new object for rules, except its size, metadata and tags.
+/// Returns the description of a new object for rules, except its size, metadata and tags.
 pub(super) fn sent_by<'a>(headers: &'a HeaderMap, bucket: &'a Bucket, key: &'a ObjectKey) -> NewObject<'a> {
     NewObject {
         bucket: &bucket.name,
@@ -64,7 +64,7 @@ pub(super) fn sent_by<'a>(headers: &'a HeaderMap, bucket: &'a Bucket, key: &'a O
 }
 
 impl Gateway {
-    /// Returns how the body of an object of this size and description is compressed, if it is.
+    /// Returns the compression of the body of an object of this size and description, if any.
     pub(super) fn compression(
         &self,
         request: &Request<'_>,
@@ -78,7 +78,7 @@ impl Gateway {
         self.policies.compression(|| NewObject { size, metadata, tags, ..sent_by() })
     }
 
-    /// Returns how a part of `upload` is compressed, if it is. The size of the object is not known yet.
+    /// Returns the compression of a part of `upload`, if any. The size of the object is not known yet.
     pub(super) fn part_compression(
         &self,
         request: &Request<'_>,
@@ -91,12 +91,12 @@ impl Gateway {
     }
 }
 
-/// Returns the writer that an object of `principal` counts for.
+/// Returns the writer to whose quota an object of `principal` is charged.
 pub(crate) fn writer(principal: &Principal) -> Writer {
     Writer { owner: principal.owner.clone(), payer: principal.payer().to_owned() }
 }
 
-/// The body of a request as a source of an object's bytes.
+/// Body of a request as the source of an object's bytes.
 pub(crate) struct BodySource<B>(pub(crate) Body<B>);
 
 impl<B> Source for BodySource<B>
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// The answer to a PUT of `object`.
+/// Returns the response to a PUT of `object`.
 pub(super) fn put_answer(object: &ObjectVersion) -> S3Response {
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::ETAG, etag_value(&object.etag));

@@ -1,4 +1,4 @@
-//! A request that was authenticated, as operations see it.
+//! An authenticated request, as operations receive it.
 
 pub use mlgw_wire::target::{Query, Target};
 
@@ -9,27 +9,27 @@ use mlgw_objects::memory::Account;
 use mlgw_wire::error::{Code, S3Error};
 use std::sync::Arc;
 
-/// A request that was authenticated and has an operation.
+/// An authenticated request with its operation's target and query.
 pub struct Request<'a> {
     /// Method, target and headers as sent.
     pub head: &'a Parts,
     /// Bucket and key.
     pub target: &'a Target,
-    /// The query's parameters.
+    /// Parameters of the query.
     pub query: &'a Query<'a>,
-    /// Who asks.
+    /// The caller.
     pub principal: Arc<Principal>,
-    /// What its connection may hold.
+    /// Memory account of the connection.
     pub memory: &'a Account,
-    /// When the request began.
+    /// Time at which the request began.
     pub now: Timestamp,
 }
 
 impl Request<'_> {
-    /// A header's value as text; nothing when it is absent.
+    /// Returns the value of a header as text, or `None` if it is absent.
     ///
     /// # Errors
-    /// `InvalidArgument` when it has bytes that are not visible ASCII or UTF-8.
+    /// `InvalidArgument` if the value is not UTF-8.
     pub fn header(&self, name: &'static str) -> Result<Option<&str>, S3Error> {
         let Some(value) = self.head.headers.get(name) else { return Ok(None) };
         let text = std::str::from_utf8(value.as_bytes())
@@ -37,16 +37,16 @@ impl Request<'_> {
         Ok(Some(text))
     }
 
-    /// The name of the bucket; operations on buckets and objects always have one.
+    /// Returns the name of the bucket. Operations on buckets and objects always have one.
     #[must_use]
     pub fn bucket(&self) -> &str {
         self.target.bucket.as_deref().unwrap_or_default()
     }
 
-    /// The key.
+    /// Returns the key.
     ///
     /// # Errors
-    /// `InvalidURI` when the request names none.
+    /// `InvalidURI` if the request has no key.
     pub fn key(&self) -> Result<&ObjectKey, S3Error> {
         self.target.key.as_ref().ok_or_else(|| S3Error::new(Code::InvalidURI))
     }

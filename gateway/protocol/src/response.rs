@@ -1,7 +1,7 @@
-//! Answers: the body type of every response and the small helpers that build them.
+//! Responses: the body type of every response, and small functions that build responses.
 //!
-//! A body with a known length always says so, because clients refuse chunked downloads. The one
-//! exception keeps a connection alive with white space while a long copy runs.
+//! A body of known length always has a Content-Length, because clients refuse chunked downloads. The one
+//! exception is the response of a long copy, which keeps its connection alive with white space.
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -13,21 +13,21 @@ use mlgw_wire::error::S3Error;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Why a body that had begun could not be finished; the connection is cut.
+/// Error of a body that fails after its head was sent; the connection is closed.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of an answer.
+/// Body of a response.
 pub enum ResponseBody {
-    /// Nothing, or all of it at once.
+    /// No bytes, or all of them in one piece.
     Full(Option<Bytes>),
-    /// A stream whose length is known.
+    /// A stream of known length.
     Sized {
-        /// What is still to come.
+        /// Bytes still to be sent.
         left_bytes: u64,
-        /// The bytes.
+        /// The stream.
         stream: BoxStream<'static, Result<Bytes, BodyError>>,
     },
-    /// A stream whose length is not known: white space and then a document.
+    /// A stream of unknown length: white space, then a document.
     KeptAlive(BoxStream<'static, Result<Bytes, BodyError>>),
 }
 
@@ -70,20 +70,20 @@ impl http_body::Body for ResponseBody {
 }
 
 impl ResponseBody {
-    /// No bytes.
+    /// Returns a body without bytes.
     #[must_use]
     pub const fn empty() -> Self {
         Self::Full(None)
     }
 
-    /// A body of one piece.
+    /// Returns a body of one piece.
     #[must_use]
     pub fn full(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         Self::Full((!bytes.is_empty()).then_some(bytes))
     }
 
-    /// A body of `bytes` bytes that come from `stream`.
+    /// Returns a body of `bytes` bytes, read from `stream`.
     pub fn sized(bytes: u64, stream: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Self {
         Self::Sized { left_bytes: bytes, stream: stream.boxed() }
     }
@@ -95,15 +95,15 @@ impl From<Bytes> for ResponseBody {
     }
 }
 
-/// An answer of S3.
+/// A response of S3.
 pub type S3Response = Response<ResponseBody>;
-/// What every operation returns.
+/// The result of every operation.
 pub type S3Result = Result<S3Response, S3Error>;
 
-/// As many headers as describe an object and its answer: its table need not grow.
+/// Initial capacity of the header map: enough for the headers of a GET, so that the map does not grow.
 const USUAL_HEADERS: usize = 12;
 
-/// An answer without a body.
+/// Returns a response without a body.
 #[must_use]
 pub fn empty(status: StatusCode) -> S3Response {
     let mut response = Response::new(ResponseBody::empty());
@@ -112,7 +112,7 @@ pub fn empty(status: StatusCode) -> S3Response {
     response
 }
 
-/// A document.
+/// Returns a response with an XML document.
 #[must_use]
 pub fn xml(document: String) -> S3Response {
     let mut response = Response::new(ResponseBody::full(document));
@@ -120,10 +120,10 @@ pub fn xml(document: String) -> S3Response {
     response
 }
 
-/// A document that may be large, with the memory that it takes.
+/// Returns a response with a document that may be large, charged to the connection's memory.
 ///
 /// # Errors
-/// `SlowDown` when there is none.
+/// `SlowDown` if memory is short.
 pub fn long_xml(memory: &Account, document: String) -> S3Result {
     let mut response = xml(String::new());
     *response.body_mut() = ResponseBody::full(memory.cover(document.into())?);

@@ -1,6 +1,6 @@
 //! GetObjectTagging, PutObjectTagging, DeleteObjectTagging.
 //!
-//! Tags belong to a version; changing them keeps its body, its ETag and its date.
+//! Tags belong to a version. Changing them keeps its body, ETag and modification time.
 
 use super::get::find;
 use super::request::Request;
@@ -25,7 +25,7 @@ pub fn get(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     Ok(xml(document_of(&find(gateway, request)?.object.tags)))
 }
 
-/// The document that tells of tags.
+/// Returns the document that lists `tags`.
 pub(super) fn document_of(tags: &[Pair]) -> String {
     let mut out = Xml::new("Tagging");
     out.open("TagSet");
@@ -62,10 +62,10 @@ async fn set(gateway: &Gateway, request: &Request<'_>, tags: Vec<Pair>) -> Resul
     update(gateway, request, &found, Update::SetTags(SetTags { tags })).await
 }
 
-/// Changes what a version says of itself; its body stays.
+/// Changes the description of a version; its body stays.
 ///
 /// # Errors
-/// `OperationAborted` when the version was replaced meanwhile; those of
+/// `OperationAborted` if the version was replaced meanwhile; errors of
 /// [`mlgw_objects::Objects::propose_object`].
 pub(super) async fn update(
     gateway: &Gateway,

@@ -1,7 +1,7 @@
 //! Requests that are answered without authentication, because their clients do not sign them for S3.
 //!
-//! A browser's preflight carries no signature, and a call of IAM or STS one of another service. None of the
-//! answers depends on which buckets exist, so a client without a key learns no name.
+//! A browser's preflight carries no signature. A call of IAM or STS carries the signature of another
+//! service. No answer depends on which buckets exist, so a client without a key cannot discover names.
 
 use super::Gateway;
 use super::request::{Query, Target};
@@ -18,22 +18,23 @@ use mlgw_wire::xml::Xml;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 
-/// Longest body of an IAM or STS call that is read for its name.
+/// Longest body of an IAM or STS call that is read to find its name, in bytes.
 const CALL_BYTES_MAX: u64 = 8 << 10;
-/// Longest name of a call: longer than any of AWS.
+/// Longest name of a call; AWS has none as long.
 const CALL_NAME_MAX: usize = 64;
 
 const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 
-/// Whether a request is a preflight or a call of another service.
+/// True if a request is a preflight or a call of another service.
 pub(super) fn takes(head: &Parts, target: &Target, query: &Query<'_>) -> bool {
     head.method == Method::OPTIONS || (target.level() == Level::Service && calls_another_service(head, query))
 }
 
-/// The answer to a request for which [`takes`] is true.
+/// Answers a request for which [`takes`] is true.
 ///
 /// # Errors
-/// A preflight is never granted, and a call that cannot be named is `NotImplemented`.
+/// Always `AccessForbidden` or `BadRequest` for a preflight; `NotImplemented` for a call without a valid
+/// name.
 pub(super) async fn answer(head: &Parts, query: &Query<'_>, incoming: &mut Option<Incoming>) -> S3Result {
     if head.method == Method::OPTIONS {
         return Err(preflight(head));
@@ -41,8 +42,8 @@ pub(super) async fn answer(head: &Parts, query: &Query<'_>, incoming: &mut Optio
     named_call(head, query, incoming).await
 }
 
-/// `AccessDenied` for a request without a signature. It names the region, because clients discover it this
-/// way.
+/// Returns `AccessDenied` for a request without a signature. The response names the region, because clients
+/// discover it this way.
 pub(super) fn denied(gateway: &Gateway, target: &Target) -> S3Error {
     let error = S3Error::new(Code::AccessDenied);
     match target.bucket {
@@ -51,7 +52,7 @@ pub(super) fn denied(gateway: &Gateway, target: &Target) -> S3Error {
     }
 }
 
-/// The answer to a preflight. No bucket has CORS rules, so none is granted.
+/// Returns the answer to a preflight. No bucket has CORS rules, so none is granted.
 fn preflight(head: &Parts) -> S3Error {
     let bad = |why| S3Error::new(Code::BadRequest).message(why);
     if !head.headers.contains_key(header::ORIGIN) {
@@ -64,7 +65,7 @@ fn preflight(head: &Parts) -> S3Error {
     S3Error::new(Code::AccessForbidden).field("Method", method).field("ResourceType", "OBJECT")
 }
 
-/// Whether a request without a bucket has the form of AWS's query protocol, which IAM and STS speak.
+/// True if a request without a bucket has the form of AWS's query protocol, which IAM and STS use.
 fn calls_another_service(head: &Parts, query: &Query<'_>) -> bool {
     let content_type = head.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
     let form = b"application/x-www-form-urlencoded";
@@ -74,7 +75,7 @@ fn calls_another_service(head: &Parts, query: &Query<'_>) -> bool {
     (head.method == Method::POST && is_form) || query.has("Action")
 }
 
-/// Refuses a call by its name.
+/// Refuses a call and names it in the answer.
 async fn named_call(head: &Parts, query: &Query<'_>, incoming: &mut Option<Incoming>) -> S3Result {
     let unnamed = || S3Error::not_implemented("IAM and STS");
     if let Some(action) = query.raw("Action") {
@@ -88,15 +89,15 @@ async fn named_call(head: &Parts, query: &Query<'_>, incoming: &mut Option<Incom
     form.raw("Action").and_then(action_name).map(|name| not_implemented(&name)).ok_or_else(unnamed)
 }
 
-/// The name of a call, if it can be one.
+/// Decodes the name of a call; `None` if the text cannot be a name.
 fn action_name(encoded: &str) -> Option<Cow<'_, str>> {
     let name = percent_decode_str(encoded).decode_utf8().ok()?;
     let fits = (1..=CALL_NAME_MAX).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric());
     fits.then_some(name)
 }
 
-/// A refusal in the form of the query protocol. Its clients read the nested `Error`, those of S3 the outer
-/// code.
+/// Returns a refusal in the form of the query protocol. Clients of that protocol read the nested `Error`,
+/// S3 clients the outer code.
 fn not_implemented(name: &str) -> S3Response {
     let error = S3Error::not_implemented(name);
     let (code, text) = (error.code().as_str(), error.text());
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preflight_is_never_granted_and_one_that_is_none_is_a_bad_request() {
+    fn a_preflight_is_refused_and_an_incomplete_one_is_a_bad_request() {
         let (origin, method) = (("origin", "http://a"), ("access-control-request-method", "PUT"));
         for (headers, code) in [
             (&[origin, method][..], Code::AccessForbidden),
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_other_services_are_told_by_their_form() {
+    fn calls_of_other_services_are_recognized_by_their_form() {
         let form = ("content-type", "application/x-www-form-urlencoded; charset=utf-8");
         for (method, headers, query, is) in [
             ("POST", &[form][..], "", true),
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_be_a_name_is_repeated() {
+    fn only_valid_call_names_are_echoed() {
         assert_eq!(action_name("AssumeRole%57ithSAML").as_deref(), Some("AssumeRoleWithSAML"));
         for text in ["", "a%20b", "<script>", "%ff", &"a".repeat(65)] {
             assert_eq!(action_name(text), None, "{text}");

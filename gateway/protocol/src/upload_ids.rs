@@ -1,13 +1,13 @@
-//! Upload ids: the form in which clients get the body id of a multipart upload.
+//! Upload ids: the form in which clients receive the body id of a multipart upload.
 //!
 //! Body ids are numbers, and some clients parse ids that look like numbers. Therefore an upload id is a
-//! letter and the body id encrypted: one block of AES-128, whose key is in the catalogue and hence the same
-//! on every member and after a restore. Half of the block is zeros, which distinguishes an id that was issued
-//! from an invented one. Uploads that were begun before there was a key keep the ids they had: sixteen digits
-//! of the body id.
+//! letter followed by the encrypted body id: one block of AES-128 in hexadecimal. The key is in the
+//! catalogue, hence the same on every member and after a restore. Half of the block is zeros, which
+//! distinguishes an issued id from an invented one. Uploads that were created before there was a key keep
+//! their ids: the sixteen hexadecimal digits of the body id.
 //!
-//! Always: a body id has one upload id, and an upload id that was given names its body for as long as the
-//! catalogue exists. Nothing is kept here, so nothing is lost when power fails.
+//! Invariants: a body id has exactly one upload id, and an issued upload id names its body for as long as
+//! the catalogue exists. The module keeps no state, so nothing is lost at a power failure.
 
 use aes_gcm::aes::Aes128;
 use aes_gcm::aes::cipher::{BlockCipherDecrypt as _, BlockCipherEncrypt as _, KeyInit as _};
@@ -18,7 +18,7 @@ use mlgw_common::random;
 use mlgw_formats::schema::meta::UploadKey;
 use mlgw_metadata::Catalogue;
 
-/// The first letter of an id; no number begins with it in any notation.
+/// First letter of an id. No number begins with it in any notation.
 const LETTER: char = 'u';
 const BLOCK_BYTES: usize = 16;
 /// Digits of an id from before there was a key.
@@ -28,16 +28,16 @@ const OLD_DIGITS: usize = 16;
 #[derive(Clone)]
 pub struct UploadIds {
     cipher: Aes128,
-    /// The first body id that is encrypted.
+    /// First body id that is encrypted.
     bodies_from: u64,
 }
 
 impl UploadIds {
-    /// Those of a catalogue. Its key is made here where it has none yet, so this comes before the first
-    /// upload.
+    /// Returns the ids of a catalogue. Creates the key if the catalogue has none yet, so this must precede
+    /// the first upload.
     ///
     /// # Errors
-    /// When the key could not be read or kept, or the system gives no random bytes.
+    /// Fails if the key cannot be read or stored, or the system provides no random bytes.
     pub async fn open(catalogue: &Catalogue) -> Result<Self, mlgw_metadata::OpenError> {
         let store = |error: &dyn std::fmt::Display| mlgw_metadata::OpenError::Store(error.to_string());
         let candidate = random::<UPLOAD_KEY_BYTES>().map_err(|error| store(&error))?;
@@ -50,7 +50,7 @@ impl UploadIds {
         Some(Self { cipher, bodies_from: key.bodies_from })
     }
 
-    /// The upload id of a body.
+    /// Returns the upload id of a body.
     #[must_use]
     pub fn id(&self, body: BodyId) -> String {
         if body.get() < self.bodies_from {
@@ -66,7 +66,7 @@ impl UploadIds {
         id
     }
 
-    /// The body that an upload id is of; nothing for an id that was never given.
+    /// Returns the body of an upload id, or `None` for an id that was never issued.
     #[must_use]
     pub fn body(&self, id: &str) -> Option<BodyId> {
         let body = match id.strip_prefix(LETTER) {
@@ -93,7 +93,7 @@ pub(crate) mod tests {
     use proptest::{prop_assert, prop_assert_eq, proptest};
     use std::collections::HashSet;
 
-    /// Those of a catalogue whose key was made when `bodies_from` was the next body id.
+    /// Returns the ids of a catalogue whose key was created when `bodies_from` was the next body id.
     pub(crate) fn ids(key: u8, bodies_from: u64) -> UploadIds {
         UploadIds::with(&UploadKey { key: vec![key; 16], bodies_from }).unwrap()
     }
@@ -114,7 +114,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn what_was_never_given_names_nothing(id in "u[0-9a-f]{32}|[0-9a-f]{16}|.{0,40}") {
+        fn an_id_that_was_never_issued_names_no_body(id in "u[0-9a-f]{32}|[0-9a-f]{16}|.{0,40}") {
             prop_assert_eq!(ids(1, 1).body(&id).map(|body| ids(1, 1).id(body)), None);
         }
     }
@@ -131,7 +131,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn ids_differ_between_catalogues_and_tell_no_order() {
+    fn ids_differ_between_catalogues_and_are_not_ordered() {
         let of = |key| (1..1000).map(|body| ids(key, 1).id(BodyId(body))).collect::<Vec<_>>();
         let (one, other) = (of(1), of(2));
         assert_eq!(one.iter().chain(&other).collect::<HashSet<_>>().len(), 2 * 999);

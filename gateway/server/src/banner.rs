@@ -1,6 +1,6 @@
-//! What `mlgw serve` says on standard output once it serves: where, with how much room, and how to
-//! talk to it. The root secret stands there only where `s3.print_credentials` allows it: the log
-//! of a service manager is no place for it.
+//! The text that `mlgw serve` prints on standard output when it is ready: addresses, capacity, and usage. The
+//! root secret is included only if `s3.print_credentials` allows it, because a service manager's log must not
+//! contain it.
 
 use super::bring_up::Engine;
 use super::files::FileBudget;
@@ -10,7 +10,7 @@ use mlgw_config::{Address, Config, PrintCredentials, Value as _};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 
-/// Where a listener is reached from this host.
+/// Returns the URL under which a listener is reached from this host.
 #[must_use]
 pub(super) fn url(tls: bool, asked: &Address, port: u16) -> String {
     let scheme = if tls { "https" } else { "http" };
@@ -24,7 +24,7 @@ pub(super) fn url(tls: bool, asked: &Address, port: u16) -> String {
     format!("{scheme}://{}", Address { host: host.to_owned(), port })
 }
 
-/// Prints it.
+/// Prints the banner.
 pub(super) fn print(config: &Config, engine: &Engine, endpoint: &str, admin: &str) {
     let with_keys = match config.s3.print_credentials {
         PrintCredentials::Always => true,
@@ -45,11 +45,11 @@ pub(super) fn print(config: &Config, engine: &Engine, endpoint: &str, admin: &st
     if with_keys {
         text += &usage(endpoint, &config.s3.region, engine.keyring.root());
     }
-    // A closed standard output is no reason not to serve.
+    // The server also runs if standard output is closed.
     let _ = io::stdout().lock().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
 }
 
-/// How many connections there can be, and why not as many as are configured.
+/// Returns the maximum number of connections, and the reason if it is below the configured one.
 fn connections(configured: u64, files: &FileBudget) -> String {
     let FileBudget { connections, limit, .. } = files;
     if *connections >= configured {
@@ -61,7 +61,7 @@ fn connections(configured: u64, files: &FileBudget) -> String {
     )
 }
 
-/// Lines for a shell and for Python, to be pasted as they are.
+/// Returns lines for a shell and for Python that can be pasted unchanged.
 fn usage(endpoint: &str, region: &str, root: &Key) -> String {
     let (access_key, secret) = (&root.principal.access_key, root.secret.expose());
     let mut out = format!(
@@ -87,7 +87,7 @@ fn usage(endpoint: &str, region: &str, root: &Key) -> String {
     out
 }
 
-/// Quoted only where a shell would take a character for its own.
+/// Quotes `text` if it has a character that is special in a shell.
 fn shell_word(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./+=:@%".contains(&b);
     if text.bytes().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_can_be_pasted_whatever_the_secret() {
+    fn the_lines_can_be_pasted_with_any_secret() {
         assert_eq!(shell_word("abc+/="), "abc+/=");
         assert_eq!(shell_word("a'b$c"), "'a'\\''b$c'");
         assert_eq!(python_text("a\"b\\"), "\"a\\\"b\\\\\"");

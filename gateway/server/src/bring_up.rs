@@ -1,7 +1,7 @@
-//! From a configuration to an engine that may be asked: directory, catalogue, bytes, keys.
+//! Opens the engine from a configuration: directory, catalogue, tiers, keys.
 //!
-//! The order is the order of dependence, and nothing listens before the end of it: a request never
-//! meets a catalogue that has not re-applied its log. Closing goes the other way round.
+//! Parts are opened in the order of their dependencies, and listeners open after all of them, so a request
+//! never sees a catalogue that has not replayed its log. Closing uses the reverse order.
 
 use super::ServeError;
 use super::files::FileBudget;
@@ -44,14 +44,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Reading a catalogue of ten million objects takes ten seconds of one core.
+/// Interval between scrub scans. Reading a catalogue of ten million objects takes ten seconds of one core.
 const SCRUB_WALK_EVERY: Duration = Duration::from_secs(60);
 
-/// What requests are answered with.
+/// The open parts of a server that requests use.
 pub(super) struct Engine {
     pub(super) dir: DataDir,
     _start_reserve: AbortOnDropHandle<()>,
-    /// Held where segments are kept outside the data directory, which has its own lock.
+    /// Locks of segment directories outside the data directory, which has its own lock.
     _segments: Vec<File>,
     pub(super) machine: Machine,
     pub(super) files: FileBudget,
@@ -78,7 +78,7 @@ impl Engine {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let Ground { mut dir, sealer, segments, machine, files } = Ground::take(config, files, &*clock)?;
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
-        // First, because it notes which body ids were given out before there was a key.
+        // Opened first, because it records which body ids were assigned before there was a key.
         let upload_ids = UploadIds::open(&catalogue).await?;
         let upstreams = upstreams(config, &dir)?;
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
@@ -89,7 +89,7 @@ impl Engine {
         options.flash = flash(config, &dir, &clock)?;
         options.away = Some(away(config, &dir, &sealer, &upstreams));
         let hot = HotTier::open(options, catalogue.clone()).await?;
-        // Log, state and directories carry the identity now.
+        // The log, the state and the directories now carry the identity.
         dir.marked()?;
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
         let scrub = Arc::new(scrub(config, &dir, &clock, &catalogue, &tiers)?);
@@ -145,7 +145,7 @@ impl Engine {
         })
     }
 
-    /// Makes everything durable and closes it.
+    /// Makes all state durable and closes the engine.
     pub(super) async fn close(self) {
         self.scrub.stop();
         self.sender.stop().await;
@@ -162,7 +162,7 @@ impl Engine {
     }
 }
 
-/// The directories and the machine of a start, taken and checked before anything in them is opened.
+/// The locked directories and the machine of a start, checked before any file in them is opened.
 struct Ground {
     dir: DataDir,
     sealer: Sealer,
@@ -195,7 +195,7 @@ impl Ground {
     }
 }
 
-/// Statistics of reads, and what rules have decided by them.
+/// Statistics of reads, and the decisions that rules have made by them.
 struct Learned {
     keeper: Keeper,
     standing: Standing,
@@ -213,7 +213,7 @@ impl Learned {
         let program = policies.program();
         let keeper = Keeper::new(keeper_blocks_max(machine), Arc::clone(&program.borrow()), clock);
         keeper.follow(program);
-        // Reads of a checkpoint whose deletion waits are noted again.
+        // Reads of checkpoints with a pending deletion are recorded from now on.
         let standing = Standing::open(dir.path(), dir.lineage());
         let standing = standing.map_err(super::io_error("the deletions that wait"))?;
         watch_doomed(&standing, &keeper, &[]);
@@ -223,7 +223,7 @@ impl Learned {
     }
 }
 
-/// Where segments can be besides the disks of this machine.
+/// Returns the locations of segments besides the disks of this machine.
 fn away(config: &Config, dir: &DataDir, sealer: &Sealer, upstreams: &Upstreams) -> AwayOptions {
     AwayOptions {
         upstreams: upstreams.clone(),
@@ -248,7 +248,8 @@ fn check_memory(config: &Config, machine: &Machine) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// From here on the heap of a small server grows in pages of 4 KiB. Those of before stay as they are.
+/// Disables huge pages on a small machine. The heap grows in pages of 4 KiB from then on. Existing pages
+/// stay.
 fn disable_huge_pages_where_memory_is_small(machine: &Machine) {
     if machine.memory_bytes < HUGE_PAGES_MEMORY_MIN
         && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
@@ -257,7 +258,7 @@ fn disable_huge_pages_where_memory_is_small(machine: &Machine) {
     }
 }
 
-/// Who verifies what is stored.
+/// Starts the scrub, which verifies stored data.
 fn scrub(
     config: &Config,
     dir: &DataDir,
@@ -276,14 +277,14 @@ fn scrub(
     Scrub::start(options, catalogue.clone(), tiers.hot.clone()).map_err(super::io_error("scrubbing"))
 }
 
-/// What is written to the disk of the hot tier, and what of it is left to the server itself.
+/// Opens the accounting and budget of writes to the disk of the hot tier.
 fn flash(config: &Config, dir: &DataDir, clock: &Arc<dyn Clock>) -> Result<Flash, ServeError> {
     let path = dir.path().join("flash.json");
     let opened = Flash::open(path.clone(), config.hot.flash_bytes_per_day.0, Arc::clone(clock));
     opened.map_err(super::io_error(path.display().to_string()))
 }
 
-/// The object stores of others. Nothing is asked of them yet.
+/// Opens the clients of other object stores. No request is sent yet.
 fn upstreams(config: &Config, dir: &DataDir) -> Result<Upstreams, ServeError> {
     let open = |settings: &UpstreamSettings| {
         let upstream = Upstream::open(settings).map_err(|error| ServeError::Upstream(error.to_string()))?;
@@ -294,7 +295,8 @@ fn upstreams(config: &Config, dir: &DataDir) -> Result<Upstreams, ServeError> {
     Ok(Arc::new(config.upstreams.iter().map(open).collect::<Result<_, ServeError>>()?))
 }
 
-/// The upstreams that buckets can be bound to, and copies of what they have; nothing where there is none.
+/// Opens the origins of remote-backed buckets and the copies of their objects. Returns an empty value if no
+/// upstream is configured.
 async fn bound(
     config: &Config,
     lineage: Lineage,
@@ -307,7 +309,7 @@ async fn bound(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut origins = HashMap::new();
     for settings in config.upstreams.iter().filter(|upstream| upstream.kind == UpstreamKind::S3) {
-        // One store, one budget, whoever asks.
+        // All users of a store share its budget.
         let budget = upstreams.get(&settings.name).map(Upstream::budget).unwrap_or_default();
         let origin = S3Origin::new(settings, budget, clock.clone()).map_err(ServeError::Upstream)?;
         origins.insert(settings.name.clone(), Arc::new(origin) as Arc<dyn Origin>);
@@ -320,12 +322,12 @@ async fn bound(
         node: NodeId::SINGLE,
         lineage,
         capacity_bytes: config.copies_capacity_bytes(machine),
-        // What is kept of others never takes the room that our own need.
+        // Copies never take the room that the hot tier needs.
         reserve_bytes: 2 * config.hot_reserve_bytes(machine),
         memory_bytes: usize::try_from(config.catalogue_cache_bytes(machine) / 2).unwrap_or(usize::MAX),
         clock: clock.clone(),
         decisions: decisions.clone(),
-        // The same disk, most often.
+        // Copies and the hot tier are usually on the same disk.
         queues: tiers.hot.queues().clone(),
         flash: tiers.hot.flash().clone(),
         open_files_max: files.segment_files,
@@ -338,13 +340,13 @@ async fn bound(
     Ok(bound)
 }
 
-/// Blocks that the policy engine remembers: one per cent of the memory, at some 32 bytes each.
+/// Returns the number of blocks that the policy engine tracks: one per cent of the memory, at 32 bytes each.
 fn keeper_blocks_max(machine: &Machine) -> usize {
     let blocks = machine.memory_bytes / 100 / 32;
     usize::try_from(blocks).unwrap_or(usize::MAX).clamp(1 << 16, 1 << 24)
 }
 
-/// The policy that runs, watched files included.
+/// Opens the running policy, including watched files.
 async fn policies(
     config: &Config,
     machine: &Machine,
@@ -361,7 +363,7 @@ async fn policies(
     Ok(Policies::open(catalogue.clone(), Arc::clone(clock), place, watched).await?)
 }
 
-/// Bytes that may be written back in a second, by upstream.
+/// Returns the budget of write-back in bytes per second, by upstream.
 fn persist_budgets(config: &Config) -> HashMap<String, u64> {
     config.upstreams.iter().map(|of| (of.name.clone(), of.persist_bytes_per_second)).collect()
 }
@@ -370,7 +372,7 @@ fn unread(error: mlgw_metadata::ReadError) -> ServeError {
     super::io_error("what is written back")(std::io::Error::other(error))
 }
 
-/// How long what origins say holds.
+/// Returns the time for which answers of origins stay valid.
 pub(super) fn freshness_of(config: &Config) -> Freshness {
     Freshness {
         positive: config.bound.ttl,
@@ -400,7 +402,7 @@ fn catalogue_options(
     Ok(options)
 }
 
-/// The server that the catalogue in `catalogue` must belong to, and how far its log must reach.
+/// Returns the server that `catalogue` must belong to, and the minimum position of its log.
 fn expected(config: &Config, dir: &DataDir, catalogue: &Path) -> Result<Expected, ServeError> {
     let (segments, lineage) = (Place::of(config).segments, dir.lineage());
     let floor = floor_in(&segments, lineage.own.incarnation)
@@ -428,7 +430,7 @@ fn hot_options(config: &Config, dir: &DataDir, machine: &Machine, clock: &Arc<dy
     options
 }
 
-/// The root credentials of the environment; both variables or neither.
+/// Returns the root credentials of the environment. Both variables must be set, or neither.
 fn given_root() -> Result<Option<RootCredentials>, ServeError> {
     let given = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     match (given("MLGW_ROOT_ACCESS_KEY_ID"), given("MLGW_ROOT_SECRET_ACCESS_KEY")) {
@@ -440,7 +442,7 @@ fn given_root() -> Result<Option<RootCredentials>, ServeError> {
     }
 }
 
-/// How space is given back.
+/// Returns the settings of compaction.
 pub(super) fn compaction_of(config: &Config) -> CompactionSettings {
     CompactionSettings {
         dead_percent: config.hot.compact_dead_percent,
@@ -451,7 +453,7 @@ pub(super) fn compaction_of(config: &Config) -> CompactionSettings {
     }
 }
 
-/// How segments are moved between tiers.
+/// Returns the settings of moving segments between tiers.
 pub(super) fn placing_of(config: &Config) -> PlacingSettings {
     PlacingSettings {
         high_percent: config.cold.spill_from_percent,

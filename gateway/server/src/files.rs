@@ -2,14 +2,13 @@
 //!
 //! Connections and files take descriptors from one limit of the system. If connections could take all of
 //! them, a PUT would find no descriptor for its segment, and a listener none to refuse a connection.
-//! Therefore half of a small limit is kept for files and for the other listeners, and connections get the
-//! rest, which may be less than `limits.connections`. A start with a limit that is too small for that is
-//! refused.
+//! Therefore half of a small limit is reserved for files and for the other listeners, and connections get the
+//! rest, which may be less than `limits.connections`. A start with a limit below [`FILES_MIN`] is refused.
 
 use mlgw_common::limits::{FILES_KEPT_MAX, FILES_MIN, OPEN_FILES_MAX};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// A limit of open files under which the server does not work.
+/// Error of a limit of open files that is too small for the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the limit of open files is {limit}, at least {FILES_MIN} is needed: raise it (`ulimit -n`, LimitNOFILE \
@@ -24,27 +23,27 @@ pub struct TooFewFiles {
 /// The division of the process's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileBudget {
-    /// The limit.
+    /// The limit of open files.
     pub limit: u64,
-    /// S3 connections at once.
+    /// S3 connections at a time.
     pub connections: u64,
-    /// S3 connections that are being refused at once.
+    /// S3 connections that are being refused at a time.
     pub refusals: usize,
-    /// Connections of each other listener that are being refused at once.
+    /// Connections of each other listener that are being refused at a time.
     pub side_refusals: usize,
     /// Connections of each other listener.
     pub side_connections: usize,
-    /// Further connections of each listener with probes.
+    /// Additional connections for probes, of each listener that serves probes.
     pub probe_connections: usize,
-    /// Segment files that are kept open for reading, of our own objects and as many of copies.
+    /// Segment files kept open for reading: this many of local objects and as many of copies.
     pub segment_files: usize,
 }
 
 impl FileBudget {
-    /// Divides `limit` descriptors where `wanted` connections are configured.
+    /// Divides `limit` descriptors for `wanted` configured connections.
     ///
     /// # Errors
-    /// When it is too small.
+    /// When the limit is too small.
     pub fn of(limit: u64, wanted: u64) -> Result<Self, TooFewFiles> {
         if limit < FILES_MIN {
             return Err(TooFewFiles { limit, wanted });
@@ -62,11 +61,11 @@ impl FileBudget {
         })
     }
 
-    /// Divides the limit of this process, which is raised as far as the system allows: the usual soft limit
-    /// of 1,024 is for programs that use `select`.
+    /// Raises the limit of this process to its maximum and divides it. The usual soft limit of 1,024 exists
+    /// for programs that use `select`.
     ///
     /// # Errors
-    /// When it is too small.
+    /// When the limit is too small.
     pub fn of_process(wanted: u64) -> Result<Self, TooFewFiles> {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -83,7 +82,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_small_limit_is_refused_with_what_to_do_about_it() {
+    fn a_small_limit_is_refused_with_advice() {
         for limit in [0, 40, 200, FILES_MIN - 1] {
             let refused = FileBudget::of(limit, 10_000).unwrap_err();
             assert_eq!(refused, TooFewFiles { limit, wanted: 10_000 });
@@ -101,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_configured_is_had_from_a_limit_on_that_has_it_beside_what_is_kept() {
+    fn configured_connections_are_granted_if_the_limit_covers_them_beside_the_reserve() {
         assert_eq!(FileBudget::of(20_000, 12_500).unwrap().connections, 12_500);
         assert_eq!(FileBudget::of(1024, 10_000).unwrap().connections, 512);
     }
 
     proptest! {
         #[test]
-        fn everyone_has_some_and_together_they_leave_a_third_of_what_is_kept(
+        fn every_share_is_positive_and_together_they_leave_a_third_of_the_reserve(
             limit in FILES_MIN..(1 << 21), wanted in 1_u64..(1 << 21),
         ) {
             let budget = FileBudget::of(limit, wanted).unwrap();

@@ -1,10 +1,11 @@
-//! The server: brought up in the order of dependence, drained in the other.
+//! The server: start, reload and shutdown.
 //!
-//! Listeners open last, so the first answer already sees everything that was acknowledged before
-//! the restart. SIGTERM and SIGINT end the accepting, `/readyz` says so, requests in flight are
-//! answered, everything is synced, and the process ends with 0; a second signal ends the waiting.
-//! SIGHUP takes up the settings that can change while the server runs. A process that is killed
-//! instead loses nothing that was acknowledged: the next start replays the log.
+//! Parts start in the order of their dependencies and stop in the reverse order. Listeners open last, so the
+//! first answer already includes everything that was acknowledged before the restart. After SIGTERM or SIGINT
+//! the server stops accepting, `/readyz` reports it, requests in flight are answered, all data is synced, and
+//! the process exits with 0. A second signal ends the waiting. SIGHUP reloads the settings that can change
+//! while the server runs. A process that is killed loses no acknowledged write, because the next start
+//! replays the log.
 
 mod banner;
 mod bring_up;
@@ -60,46 +61,46 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use watch::Patience;
 
-/// How long a client may take with a probe.
+/// Time limit of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Memory of each listener beside the one of S3: a place for every connection.
+/// Memory of each listener except that of S3: a slot for every connection.
 const ADMIN_MEMORY_BYTES: u64 = 4 * 256 * AWAKE_CONNECTION_BYTES;
-/// How long the exit waits for threads that wait for a disk, after everything is closed.
+/// Time that the exit waits for threads that wait for a disk, after all parts are closed.
 const THREADS_PATIENCE: Duration = Duration::from_secs(5);
-/// How long admin requests in flight may take once S3 is drained.
+/// Time limit of admin requests in flight after S3 is drained.
 const ADMIN_DRAIN: Duration = Duration::from_secs(5);
 
-/// Why the server did not start, or could not go on.
+/// Error of starting or running the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// Something else is in the place of a file of the data directory, or a newer version wrote it.
+    /// A file of the data directory is of another type, or a newer version wrote it.
     #[error("{0}; run `mlgw store check` on the data directory")]
     Unfit(mlgw_store::Unfit),
     /// The catalogue did not open.
     #[error("the catalogue does not open: {0}; run `mlgw store check` on the data directory")]
     Catalogue(#[from] mlgw_metadata::OpenError),
-    /// The directory of checkpoints is another server's.
+    /// The directory of checkpoints belongs to another server.
     #[error(transparent)]
     Checkpoints(#[from] mlgw_store::checkpoint_dir::CheckpointDirError),
     /// The hot tier did not open.
     #[error("the hot tier does not open: {0}")]
     Hot(#[from] mlgw_segments::hot::OpenError),
-    /// What is kept of bound buckets did not open.
+    /// The copies of remote-backed buckets did not open.
     #[error("copies of bound buckets do not open: {0}; they may be removed, and are fetched again")]
     Copies(#[from] mlgw_cache::copies::OpenCopiesError),
-    /// What was decided is not to be read.
+    /// The log of decisions cannot be read.
     #[error("the log of decisions does not open: {0}; it may be removed")]
     Decisions(#[from] mlgw_segments::decisions::KeepError),
-    /// An upstream cannot be what is configured.
+    /// An upstream is configured wrongly.
     #[error("{0}")]
     Upstream(String),
     /// The keyring did not open.
     #[error(transparent)]
     Keyring(#[from] OpenKeyringError),
-    /// One root variable without the other.
+    /// Only one of the two root variables is set.
     #[error("set both MLGW_ROOT_ACCESS_KEY_ID and MLGW_ROOT_SECRET_ACCESS_KEY, or neither")]
     HalfARoot,
     /// A listener did not open.
@@ -117,12 +118,12 @@ pub enum ServeError {
     /// The running policy cannot be read.
     #[error("the policy: {0}")]
     Policy(#[from] PolicyError),
-    /// A file or a part of the process could not be made.
+    /// A file or a part of the process could not be created.
     #[error("{what}: {source}")]
     Io {
-        /// Which.
+        /// Name of the file or part.
         what: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
@@ -132,10 +133,10 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
     move |source| ServeError::Io { what, source }
 }
 
-/// Serves until a signal ends it. `sources` are read again on SIGHUP.
+/// Serves until a signal ends the server. `sources` are read again on SIGHUP.
 ///
 /// # Errors
-/// Why it did not start.
+/// When the server does not start.
 pub fn run(loaded: Loaded, sources: Sources) -> Result<(), ServeError> {
     let config = &loaded.config;
     let log = logging::start(config.log.format, config.log.level)
@@ -144,7 +145,7 @@ pub fn run(loaded: Loaded, sources: Sources) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("mlgw").enable_all().build();
     let runtime = runtime.map_err(io_error("the runtime does not start"))?;
     let served = runtime.block_on(serve(loaded, sources, log, files));
-    // A thread that waits for a disk that never answers is left behind.
+    // A thread that waits for a disk that never answers is abandoned.
     runtime.shutdown_timeout(THREADS_PATIENCE);
     served
 }
@@ -158,7 +159,7 @@ async fn serve(
     let mut signals = Signals::install().map_err(io_error("signals"))?;
     let engine = tokio::select! {
         engine = Engine::open(&loaded.config, files) => engine?,
-        // Nothing is served yet, so nothing is lost: a start can be cut short anywhere.
+        // No request is served yet, so a start can be interrupted at any point without loss.
         () = signals.stop() => return Ok(()),
     };
     let running = match Running::start(&engine, loaded).await {
@@ -179,14 +180,14 @@ async fn serve(
     Ok(())
 }
 
-/// What a signal asks for.
+/// Action requested by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Stop,
     Reload,
 }
 
-/// The signals that mean something.
+/// The signals that the server handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -202,12 +203,12 @@ impl Signals {
         })
     }
 
-    /// Waits for one that asks to stop.
+    /// Waits for a signal to stop.
     async fn stop(&mut self) {
         while self.next().await != Asked::Stop {}
     }
 
-    /// Waits for any.
+    /// Waits for any handled signal.
     async fn next(&mut self) -> Asked {
         tokio::select! {
             _ = self.terminate.recv() => Asked::Stop,
@@ -217,7 +218,7 @@ impl Signals {
     }
 }
 
-/// A server that serves.
+/// A running server.
 struct Running {
     admin: Arc<Admin>,
     admin_file: PathBuf,
@@ -232,7 +233,7 @@ struct Running {
     drain_timeout: Duration,
 }
 
-/// How the connections of some listeners are ended.
+/// Stops the connections of a group of listeners.
 #[derive(Default)]
 struct Closing {
     stop: CancellationToken,
@@ -240,7 +241,7 @@ struct Closing {
 }
 
 impl Closing {
-    /// Ends the accepting, then waits for the connections; false when some were left.
+    /// Stops accepting, then waits for the connections. Returns false if some remain after `patience`.
     async fn close(&self, patience: Duration) -> bool {
         self.stop.cancel();
         self.tasks.close();
@@ -249,8 +250,8 @@ impl Closing {
 }
 
 impl Running {
-    /// Opens the listeners. What tells of them (`admin.json`, standard output) is there before the
-    /// first connection is accepted: who sees `/readyz` finds it.
+    /// Opens the listeners. `admin.json` and the banner are written before the first connection is accepted,
+    /// so they are available to a client that sees `/readyz`.
     async fn start(engine: &Engine, loaded: Loaded) -> Result<Self, ServeError> {
         let config = loaded.config.clone();
         let bound = Bound::open(&config).await?;
@@ -293,7 +294,7 @@ impl Running {
         })
     }
 
-    /// Takes up what SIGHUP can change. A configuration that is wrong is refused whole.
+    /// Applies the settings that SIGHUP can change. An invalid configuration is refused as a whole.
     fn reload(&self, sources: &Sources, log: &LogControl) {
         let newer = match Loaded::load(sources) {
             Ok(newer) => newer,
@@ -319,7 +320,7 @@ impl Running {
         tracing::info!(?needs_restart, "the configuration was read again");
     }
 
-    /// Ends the serving: what is in flight is answered, unless it takes too long.
+    /// Stops serving. Requests in flight are answered within the drain timeout.
     async fn drain(self, signals: &mut Signals) {
         let inflight = self.admin.metrics.inflight_requests();
         tracing::info!(inflight, timeout = ?self.drain_timeout, "draining");
@@ -366,7 +367,7 @@ impl Bound {
             Some(address) => Some(bind("metrics.listen", address).await?),
             None => None,
         };
-        // Port 0 lets the system choose; the one it chose is told.
+        // With port 0 the system chooses the port. The URLs contain the chosen one.
         let port = |listener: &TcpListener| {
             listener.local_addr().map(|address| address.port()).map_err(io_error("a listener"))
         };
@@ -426,7 +427,7 @@ impl Bound {
     }
 }
 
-/// Places for probes. A probe is short, and its memory is not that of other requests.
+/// Returns the reserved slots for probes. A probe is short, and its memory is separate from other requests.
 fn spare_places(connections_max: usize, server: &Server) -> Spare {
     let pace = Pace { window: PROBE_TIMEOUT, ..server.patience.pace };
     let patience = Patience {
@@ -461,7 +462,7 @@ fn jobs_of(engine: &Engine) -> Arc<Jobs> {
     )
 }
 
-/// Keeps snapshots of the counters for as long as it is not dropped.
+/// Periodically stores snapshots of the counters. Never returns.
 async fn keep_samples(admin: Arc<Admin>) {
     loop {
         tokio::time::sleep(recent::EVERY).await;
@@ -563,7 +564,7 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
     }
 }
 
-/// Whose turn it is; globs that are none were refused with the configuration.
+/// Returns the lanes of the configuration. Invalid globs were refused when the configuration was loaded.
 fn lanes_of(config: &Config) -> Lanes {
     Lanes::new(&config.lanes.inference).unwrap_or_default()
 }
@@ -576,7 +577,8 @@ fn patience_of(config: &Config) -> Patience {
     }
 }
 
-/// Tells commands on this host where the server is and lends them a key that ends with it.
+/// Writes the address of the server and the local key for commands on this host. The key ends with the
+/// server.
 fn write_admin_file(engine: &Engine, endpoint: &str) -> Result<PathBuf, ServeError> {
     let local = engine.keyring.local();
     let file = AdminFile {

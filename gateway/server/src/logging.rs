@@ -1,7 +1,7 @@
-//! Log lines, to standard error: text for people or one JSON object a line.
+//! Log lines to standard error: text, or one JSON object per line.
 //!
-//! At the default level nothing is written for a single request; only the slow-request log and
-//! damage say anything about one. No kind of line comes without bound ([`flood`]).
+//! At the default level only the slow-request log and reports of damage concern a single request. The rate of
+//! every kind of line is bounded ([`flood`]).
 
 mod flood;
 
@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
-/// Changes the level of a log that runs.
+/// Changes the level of a running log.
 #[derive(Clone, Debug)]
 pub struct LogControl {
     filter: Handle<Targets, Registry>,
@@ -29,7 +29,7 @@ impl LogControl {
         }
     }
 
-    /// Writes from time to time how many lines were left out; never returns.
+    /// Periodically writes the number of lines that were left out. Never returns.
     pub async fn report_left_out(self) {
         self.flood.report().await;
     }
@@ -51,8 +51,8 @@ pub fn start(format: LogFormat, level: LogLevel) -> Result<LogControl, TryInitEr
     Ok(LogControl { filter: handle, flood })
 }
 
-/// Libraries are heard only from `warn` up, unless a developer asks for everything: what they call
-/// information is for their own authors.
+/// Returns the filter of a level. Libraries are logged only from `warn` up, except at the levels `debug` and
+/// `trace`, because their informational lines are meant for their own authors.
 fn targets(level: LogLevel) -> Targets {
     let (own, others) = match level {
         LogLevel::Error => (LevelFilter::ERROR, LevelFilter::ERROR),
@@ -61,7 +61,7 @@ fn targets(level: LogLevel) -> Targets {
         LogLevel::Debug => (LevelFilter::DEBUG, LevelFilter::INFO),
         LogLevel::Trace => (LevelFilter::TRACE, LevelFilter::TRACE),
     };
-    // openraft warns of the ordinary start of a lone voter.
+    // openraft warns at the ordinary start of a single voter.
     let raft = if others == LevelFilter::WARN { LevelFilter::ERROR } else { others };
     Targets::new().with_default(others).with_target("openraft", raft).with_target("mlgw", own)
 }

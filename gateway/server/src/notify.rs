@@ -1,9 +1,9 @@
-//! Tells systemd how far the server is, as `Type=notify` wants it: one datagram, no library.
+//! Notifies systemd of the state of the server (`Type=notify`): one datagram, without a library.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What systemd is told.
+/// State of the server reported to systemd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Requests are served.
@@ -12,7 +12,7 @@ pub enum State {
     Stopping,
 }
 
-/// Tells the service manager, where there is one.
+/// Sends the state to the service manager, if there is one.
 pub fn notify(state: State) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let socket = socket.to_string_lossy();
@@ -39,7 +39,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
 
     #[test]
-    fn the_service_manager_hears_that_the_server_is_ready() {
+    fn the_service_manager_is_notified_that_the_server_is_ready() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();

@@ -1,7 +1,7 @@
-//! Keys of encrypted objects in upstreams, sealed as the secrets of access keys are.
+//! Keys of encrypted objects in upstreams, sealed like the secrets of access keys.
 //!
-//! The label says whose key it is; no access key has a space in it, so none can be taken for the other.
-//! Whoever has the catalogue and not `secrets.key` can read nothing that is encrypted in an upstream.
+//! The label contains the segment of the key. No access key contains a space, so labels of both kinds differ.
+//! With the catalogue but without `secrets.key`, encrypted data in an upstream cannot be read.
 
 use mlgw_common::SegmentId;
 use mlgw_credentials::Sealer;
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io;
 use zeroize::Zeroizing;
 
-/// Seals them.
+/// Seals and opens the keys.
 pub(super) struct ObjectKeys(pub(super) Sealer);
 
 fn label(segment: SegmentId) -> String {

@@ -1,11 +1,11 @@
-//! `mlgw store backup`: a copy of a data directory, whole and proven, also while it is in use.
+//! The verb `mlgw store backup`: a complete and verified copy of a data directory, also while it is in use.
 //!
-//! While a server runs, no segment is released while the catalogue is copied and until all segments are open:
-//! a file that is open can be removed, but not lost. The copied catalogue is read as a start would read it.
-//! Whatever it refers to was synced before it was copied, so the segments that it knows are copied as they
-//! are then, and each one that it refers to must be there. What is in an upstream is not copied: there is no
-//! backup then, unless it is asked for one that refers to what is there. The list of the copy is written
-//! last: without it there is none.
+//! While a server runs, no segment is released from the start of the catalogue's copy until all segments are
+//! open: an open file can be removed, but its bytes stay readable. The copied catalogue is read as a start
+//! would read it. All data that it refers to was synced before it was copied, so the segments that it knows
+//! are copied in their later state, and each referenced segment must exist. Data in an upstream is not
+//! copied. If there is any, the backup fails unless the caller requests one that refers to the upstream. The
+//! list of contents is written last. A copy without the list is no backup.
 
 use super::{Place, StoreVerbError};
 use crate::data_dir::DataDir;
@@ -23,23 +23,23 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Where the catalogue is in a copy.
+/// Directory of the catalogue in a copy.
 const CATALOGUE: &str = "catalogue/";
 
-/// What was copied.
+/// Size of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackedUp {
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of the files.
     pub bytes: u64,
 }
 
 /// Copies a data directory that no server uses to `out`, which must be empty or absent. With
-/// `leave_upstreams` what is in upstreams may stay there.
+/// `leave_upstreams`, data in upstreams may stay there.
 ///
 /// # Errors
-/// When a server uses it, when `out` is not empty, or when something cannot be read or written.
+/// When a server uses it, when `out` is not empty, or when a file cannot be read or written.
 pub fn backup_closed(
     source: &Place,
     out: &Path,
@@ -57,11 +57,11 @@ pub fn backup_closed(
     finish(copier, source, clock)
 }
 
-/// Copies the data directory of the server that this is to `out`, which must be empty or absent. With
-/// `leave_upstreams` what is in upstreams may stay there.
+/// Copies the data directory of this running server to `out`, which must be empty or absent. With
+/// `leave_upstreams`, data in upstreams may stay there.
 ///
 /// # Errors
-/// When `out` is not empty, or when something cannot be read or written.
+/// When `out` is not empty, or when a file cannot be read or written.
 pub async fn backup_serving(
     source: &Place,
     out: &Path,
@@ -96,7 +96,7 @@ pub(super) fn empty(out: &Path) -> Result<(), StoreVerbError> {
     }
 }
 
-/// Opens every segment that is there, in whichever tier: a file that is open can be removed, but not lost.
+/// Opens every segment of all tiers. An open file can be removed, but its bytes stay readable.
 fn open_segments(source: &Place) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
     let mut open = BTreeMap::new();
     for dir in source.segments.all() {
@@ -137,15 +137,15 @@ fn add_segments(
     Ok(())
 }
 
-/// The segments that the copied catalogue knows. Each that it refers to must be there, or may stay in its
-/// upstream.
+/// Returns the segments that the copied catalogue knows. Each referenced segment must exist, or may stay in
+/// its upstream.
 fn known_to(
     out: &Path,
     mut segments: BTreeMap<SegmentId, File>,
     leave_upstreams: bool,
 ) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
     let mut findings = Vec::new();
-    // In the copy itself: a server may have no other place to write to.
+    // In the copy itself, because a server may have no other writable directory.
     let scratch = out.join("proving");
     let catalogue = Offline::open(&out.join(CATALOGUE), &scratch, None, &mut findings, &unwatched)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
@@ -169,7 +169,7 @@ fn known_to(
     Ok(segments)
 }
 
-/// What is small comes last, then the list.
+/// Copies the small files, then writes the list of contents.
 fn finish(mut copier: Copier, source: &Place, clock: &dyn Clock) -> Result<BackedUp, StoreVerbError> {
     for name in [NODE_FILE, sealer::FILE_NAME] {
         let path = source.dir.join(name);

@@ -1,4 +1,4 @@
-//! `mlgw store check`: is everything there, and is it what it should be?
+//! The verb `mlgw store check`: verifies that a data directory is complete and undamaged.
 
 use super::{Place, StoreVerbError, checkpoint_dir, expected, scratch, unfit};
 use crate::data_dir::{DataDir, DataDirError};
@@ -10,10 +10,10 @@ use mlgw_segments::hot::{check_marks, check_segments, segment_of_file_name};
 use serde::Serialize;
 use std::path::Path;
 
-/// What a check looked at and found.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Checked {
-    /// What is wrong, and what is worth knowing.
+    /// Damage, and notes.
     pub findings: Vec<Finding>,
     /// Rows of the catalogue.
     pub rows: u64,
@@ -21,12 +21,12 @@ pub struct Checked {
     pub objects: u64,
     /// Segments.
     pub segments: u64,
-    /// Bytes of segments that something refers to.
+    /// Referenced bytes of segments.
     pub bytes: u64,
 }
 
 impl Checked {
-    /// How much of it is damage.
+    /// Returns the number of findings that are damage.
     #[must_use]
     pub fn damaged(&self) -> usize {
         self.findings.iter().filter(|finding| finding.is_damage()).count()
@@ -36,8 +36,8 @@ impl Checked {
 /// Checks a data directory. Writes nothing in it.
 ///
 /// # Errors
-/// When a server uses it, when it is of a newer format or no data directory at all, or when the
-/// scratch copy cannot be made.
+/// When a server uses it, when it is of a newer format or no data directory, or when the scratch copy cannot
+/// be written.
 pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError> {
     let (dir, segments) = (&place.dir, &place.segments);
     let _held = DataDir::hold(dir)?;
@@ -95,7 +95,7 @@ fn is_unborn(place: &Place) -> Result<bool, StoreVerbError> {
     Ok(unborn && !names.any(|name| segment_of_file_name(&name).is_some()))
 }
 
-/// A newer format ends the check: what this version would find wrong may be right.
+/// Reads the description. A newer format ends the check, because this version might report false damage.
 fn description(dir: &Path, findings: &mut Vec<Finding>) -> Result<Option<Node>, StoreVerbError> {
     let path = dir.join(NODE_FILE);
     let what = match DataDir::description(dir) {
@@ -119,7 +119,7 @@ fn sealer(dir: &Path, findings: &mut Vec<Finding>) -> Option<Sealer> {
     }
 }
 
-/// Opens every secret: a key file that reads well may still be another directory's.
+/// Opens every secret, because a readable key file may still belong to another directory.
 fn secrets(sealer: &Sealer, catalogue: &Offline, findings: &mut Vec<Finding>) {
     for credential in &catalogue.known.credentials {
         let opened = sealer.open_secret(&credential.access_key, &credential.secret_sealed);

@@ -1,9 +1,9 @@
-//! The directory of checkpoints: whose it is, and its mark.
+//! The directory of checkpoints: its owner and its mark.
 //!
-//! A server removes all but its newest checkpoints, so it makes them only in a directory of its own. The mark
-//! is that of directories of segments. A directory without one is marked when every checkpoint in it is of
-//! this timeline. One of another server or timeline is refused and stays as it is. The mark is written whole
-//! before anything else, so a crash leaves a directory that is judged again.
+//! A server removes all but its newest checkpoints, so it writes them only to its own directory. The mark has
+//! the format of the marks of segment directories. A directory without a mark is marked if every checkpoint
+//! in it is of this timeline. One of another server or timeline is refused and unchanged. The mark is written
+//! completely before any checkpoint, so after a crash the directory is judged again.
 
 use mlgw_common::{Kinship, Lineage};
 use mlgw_metadata::offline::{CheckpointDir, foreign_checkpoint};
@@ -13,10 +13,10 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Why a directory of checkpoints is not used. Nothing in it was changed.
+/// Error of a directory of checkpoints that cannot be used. No file in it was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointDirError {
-    /// It is another server's, or another timeline's.
+    /// The directory belongs to another server or another timeline.
     #[error(
         "{dir} is not this server's directory of checkpoints ({why}): it was left as it is; put \
          catalogue.checkpoint_dir right, or move the directory away: a server makes new checkpoints \
@@ -25,7 +25,7 @@ pub enum CheckpointDirError {
     Foreign {
         /// The directory.
         dir: PathBuf,
-        /// How it differs.
+        /// The difference.
         why: String,
     },
     /// The disk failed.
@@ -38,11 +38,11 @@ pub enum CheckpointDirError {
     },
 }
 
-/// Whether the directory is this server's already; a new one is none yet. `has_run` is whether the server has
-/// a log.
+/// Returns true if the directory already carries this server's mark. A new directory does not. `has_run` is
+/// true if the server has a log.
 ///
 /// # Errors
-/// When it is another server's.
+/// When the directory belongs to another server or cannot be read.
 pub fn judge(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<bool, CheckpointDirError> {
     let foreign = |why: String| CheckpointDirError::Foreign { dir: dir.to_owned(), why };
     match read_mark(dir) {
@@ -61,7 +61,7 @@ pub fn judge(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<bool, Check
     }
 }
 
-/// The directory, for checks and rebuilds.
+/// Returns the directory with its mark, for checks and rebuilds.
 #[must_use]
 pub fn described<'p>(dir: &'p Path, lineage: Option<&Lineage>) -> CheckpointDir<'p> {
     let mark = read_mark(dir).ok().flatten();
@@ -69,10 +69,10 @@ pub fn described<'p>(dir: &'p Path, lineage: Option<&Lineage>) -> CheckpointDir<
     CheckpointDir { path: dir, is_marked }
 }
 
-/// Judges the directory, and marks it where it has no mark yet.
+/// Judges the directory, and marks it if it has no mark yet.
 ///
 /// # Errors
-/// When it is another server's, or the mark cannot be written.
+/// When the directory belongs to another server, or the mark cannot be written.
 pub fn admit(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<(), CheckpointDirError> {
     if judge(dir, lineage, has_run)? {
         return Ok(());

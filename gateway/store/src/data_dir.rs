@@ -1,19 +1,19 @@
-//! The data directory: one server at a time, of a format that this version knows.
+//! The data directory: used by one server at a time, in a format that this version knows.
 //!
 //! ```text
-//! LOCK          held with flock while a server runs; the file says by which process
+//! LOCK          held with flock while a server runs; contains the id of its process
 //! start-reserve/  space for a start on a full disk
-//! node.json     format version and identity; the last step of the first start
-//! secrets.key   0600; seals the secrets in the catalogue
-//! admin.json    0600; while a server runs: where and with which key commands reach it
+//! node.json     format version and identity; written as the last step of the first start
+//! secrets.key   mode 0600; seals the secrets in the catalogue
+//! admin.json    mode 0600; address and key for commands on this host, while a server runs
 //! audit/        the audit log
-//! catalogue/    what exists
-//! segments/     the bytes
+//! catalogue/    the metadata
+//! segments/     the bytes of objects
 //! ```
 //!
-//! A first start makes `secrets.key`, then `node.json`, each whole and synced, and only then the
-//! catalogue. So wherever power fails, a directory without `node.json` holds nothing that matters
-//! and one with it has the key.
+//! A first start writes `secrets.key`, then `node.json`, each complete and synced, and only then the
+//! catalogue. After a power failure, a directory without `node.json` therefore contains no data, and one with
+//! `node.json` has the key.
 
 use super::node_file::{FORMAT, NODE_FILE, Node};
 use super::start_reserve;
@@ -26,17 +26,17 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Why a data directory cannot be used.
+/// Error of a data directory that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// Another server has it.
+    /// Another server uses it.
     #[error(
         "{path} is in use by another mlgw server{process}: stop that one, or give this one a directory of its own"
     )]
     InUse {
         /// The directory.
         path: PathBuf,
-        /// Which process, if it is known.
+        /// The process, if known.
         process: String,
     },
     /// A later version wrote it.
@@ -47,12 +47,12 @@ pub enum DataDirError {
         /// Its format.
         found: u32,
     },
-    /// It does not say what it is.
+    /// Its description is missing or damaged.
     #[error("{path} cannot be read as a data directory's description: {reason}; restore it from a backup")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
     /// There is no room for another timeline in `node.json`.
@@ -61,20 +61,20 @@ pub enum DataDirError {
          copy its objects into a new server"
     )]
     Incarnations,
-    /// The system refused.
+    /// A system call failed.
     #[error("{path}: {source}")]
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The key that seals secrets.
+    /// The key that seals secrets cannot be used.
     #[error(transparent)]
     Sealer(#[from] SealerError),
 }
 
-/// A data directory, locked while this lives.
+/// A data directory, locked until it is dropped.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
@@ -83,7 +83,7 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Makes the directory where there is none, locks it and checks its format.
+    /// Creates the directory if it does not exist, locks it and checks its format.
     ///
     /// # Errors
     /// See [`DataDirError`].
@@ -108,11 +108,11 @@ impl DataDir {
         Ok((Self { path: path.to_owned(), node, _lock: lock }, sealer))
     }
 
-    /// Keeps servers out of a directory that is there, without changing anything in it, while the
-    /// answer lives.
+    /// Locks an existing directory until the returned file is dropped, so that no server starts. Changes no
+    /// file in it. Returns `None` if no server ever used it.
     ///
     /// # Errors
-    /// When a server has it.
+    /// When a server uses it.
     pub fn hold(path: &Path) -> Result<Option<File>, DataDirError> {
         let lock = path.join("LOCK");
         match regular::open(&lock) {
@@ -123,7 +123,7 @@ impl DataDir {
         }
     }
 
-    /// What `node.json` of a directory says; nothing when there is none.
+    /// Returns the contents of `node.json` of a directory, or `None` if it does not exist.
     ///
     /// # Errors
     /// When it is of a newer format, damaged or unreadable.
@@ -131,7 +131,7 @@ impl DataDir {
         Node::read(path)
     }
 
-    /// The identity of its server, and the timelines that it descends from.
+    /// Returns the identity of its server, and the timelines that it descends from.
     #[must_use]
     pub fn lineage(&self) -> Lineage {
         self.node.lineage().unwrap_or_default()
@@ -140,7 +140,7 @@ impl DataDir {
     /// Records that every part of the directory carries the identity.
     ///
     /// # Errors
-    /// When the description cannot be written; the next start marks again.
+    /// When the description cannot be written. The next start marks again.
     pub fn marked(&mut self) -> Result<(), DataDirError> {
         if self.node.marking {
             let node = Node { marking: false, ..self.node.clone() };
@@ -150,13 +150,13 @@ impl DataDir {
         Ok(())
     }
 
-    /// Where it is.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What `node.json` says.
+    /// Returns the contents of `node.json`.
     #[must_use]
     pub const fn node(&self) -> &Node {
         &self.node
@@ -172,7 +172,7 @@ fn lock(dir: &Path) -> Result<File, DataDirError> {
     take_lock(file, dir, &path)
 }
 
-/// Writes into the lock which process has it. For people only: the lock itself is the kernel's, and holds on
+/// Writes the id of this process into the lock file. It is informational: the kernel holds the lock, also on
 /// a full disk.
 fn say_who(mut lock: &File) {
     let said = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
@@ -195,8 +195,8 @@ fn take_lock(mut file: File, dir: &Path, path: &Path) -> Result<File, DataDirErr
     }
 }
 
-/// Makes a directory outside the data directory and takes it for this server while the file lives.
-/// Nothing is written into it: the directory itself is what is locked.
+/// Creates a directory outside the data directory and locks it for this server until the file is dropped. The
+/// directory itself is locked, so no file is written into it.
 ///
 /// # Errors
 /// See [`DataDirError`].
@@ -213,10 +213,11 @@ pub fn take(dir: &Path) -> Result<File, DataDirError> {
     }
 }
 
-/// Takes a directory that must be there: where a disk should be mounted, one that is made is on another disk.
+/// Locks an existing directory. A missing one is an error, because a directory created at the place of a
+/// missing mount would be on another disk.
 ///
 /// # Errors
-/// As [`take`].
+/// Those of [`take`], and when the directory does not exist.
 pub fn take_existing(dir: &Path) -> Result<File, DataDirError> {
     if dir.is_dir() {
         return take(dir);
@@ -225,7 +226,7 @@ pub fn take_existing(dir: &Path) -> Result<File, DataDirError> {
     Err(DataDirError::Io { path: dir.to_owned(), source })
 }
 
-/// Makes a directory and those above it, each entry synced, readable by its owner only.
+/// Creates a directory and its parents, each entry synced, accessible by its owner only.
 fn make(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_segments_elsewhere_has_one_server_too() {
+    fn a_segment_directory_elsewhere_is_locked_by_one_server() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("segments");
         let taken = take(&path).unwrap();

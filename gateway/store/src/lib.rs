@@ -1,7 +1,8 @@
-//! A data directory as a whole, while no server uses it: checked, mended, copied, put back.
+//! Verbs on a whole data directory without a running server: check, repair, back up, restore.
 //!
-//! Each verb holds the directory's lock, so no server starts meanwhile. `check` writes nothing in
-//! it; what the others write is made beside what it replaces, synced, and only then renamed.
+//! Each verb holds the directory's lock, so no server starts meanwhile. `check` writes nothing in the
+//! directory. The other verbs write new files beside those that they replace, sync them, and only then rename
+//! them.
 
 mod backup;
 mod check;
@@ -35,7 +36,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Where a data directory has what.
+/// Locations of the parts of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The data directory.
@@ -47,7 +48,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where a server with this configuration has what.
+    /// Returns the locations for a server with this configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         Self {
@@ -57,20 +58,20 @@ impl Place {
         }
     }
 
-    /// The catalogue.
+    /// Returns the directory of the catalogue.
     #[must_use]
     pub fn catalogue(&self) -> PathBuf {
         self.dir.join("catalogue")
     }
 
-    /// Whether a server has ever begun to write a log here.
+    /// Returns true if a server has ever begun to write a log in this directory.
     #[must_use]
     pub fn has_run(&self) -> bool {
         self.catalogue().join("log/CURRENT").exists()
     }
 }
 
-/// Why a verb did not do its work.
+/// Error of a verb.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreVerbError {
     /// The directory cannot be used.
@@ -79,27 +80,27 @@ pub enum StoreVerbError {
     /// There is no data directory.
     #[error("{0} is no data directory: it has neither node.json nor a catalogue")]
     NoDataDir(PathBuf),
-    /// The system refused.
+    /// A system call failed.
     #[error("{path}: {source}")]
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is something where a new directory is to be.
+    /// The target of a new directory is not empty.
     #[error("{0} is not empty: name a directory that is empty or does not exist")]
     NotEmpty(PathBuf),
-    /// A copy that is damaged is not put back.
+    /// The copy is damaged and is not restored.
     #[error("the copy is damaged: {0}")]
     Damaged(String),
-    /// A copy could not be made or read.
+    /// A copy could not be written or read.
     #[error(transparent)]
     Copy(#[from] CopyError),
-    /// The state could not be made anew.
+    /// The state could not be rebuilt.
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
-    /// What is to be copied is damaged.
+    /// A segment that should be copied is missing.
     #[error("the segment {0} is missing: run `mlgw store check`")]
     SegmentMissing(SegmentId),
     /// Bytes of objects are not on disks of this machine.
@@ -123,11 +124,11 @@ impl StoreVerbError {
     }
 }
 
-/// Makes the catalogue's state anew from its newest checkpoint and a log. `unusable` hears
-/// of newer checkpoints that are not whole.
+/// Rebuilds the catalogue's state from its newest checkpoint and a log. Newer checkpoints that are incomplete
+/// are appended to `unusable`.
 ///
 /// # Errors
-/// When a server uses it, or it cannot be rebuilt; then nothing was changed.
+/// When a server uses the directory, or the state cannot be rebuilt. No file was changed then.
 pub fn rebuild(
     place: &Place,
     log: WhichLog,
@@ -144,20 +145,21 @@ pub fn rebuild(
     Ok(rebuilt)
 }
 
-/// Lists what the segments alone give back, without a catalogue.
+/// Lists the objects that can be recovered from the segments alone, without a catalogue.
 ///
 /// # Errors
 /// When a server uses the directory, it is of a newer format, or the segments cannot be listed.
 pub fn salvage(place: &Place, watch: Watch<'_>) -> Result<Salvage, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
-    // A description that is damaged is no reason to leave the rest.
+    // Segments are salvaged also if the description is damaged.
     if let Err(newer @ DataDirError::Newer { .. }) = DataDir::description(&place.dir) {
         return Err(newer.into());
     }
     mlgw_segments::hot::salvage(&place.segments, watch).map_err(StoreVerbError::io(place.segments.hot()))
 }
 
-/// What the catalogue of a directory must agree with; nothing while its server has no identity.
+/// Returns the identity and floor that the catalogue must agree with, or `None` if its server has no
+/// identity.
 fn expected(place: &Place, node: Option<&Node>) -> Result<Option<Expected>, StoreVerbError> {
     let Some(lineage) = node.and_then(Node::lineage) else { return Ok(None) };
     let hot = StoreVerbError::io(place.segments.hot());
@@ -166,7 +168,7 @@ fn expected(place: &Place, node: Option<&Node>) -> Result<Option<Expected>, Stor
     expected.map(Some).map_err(|error| StoreVerbError::Floor(error.to_string()))
 }
 
-/// Makes an empty directory for a scratch copy, which nobody else can read.
+/// Creates an empty directory for a scratch copy, readable by its owner only.
 fn scratch() -> Result<PathBuf, StoreVerbError> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     loop {
@@ -174,7 +176,7 @@ fn scratch() -> Result<PathBuf, StoreVerbError> {
         let path = std::env::temp_dir().join(format!("mlgw-store-{}-{number}", std::process::id()));
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => return Ok(path),
-            // One of an earlier process with this id, which was killed.
+            // Left by an earlier process with this id, which was killed.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(StoreVerbError::io(path)(error)),
         }

@@ -1,10 +1,10 @@
 //! `node.json`: the format of a data directory and the identity of the server that owns it.
 //!
 //! Format 2 has the identity: cluster, node, incarnation, and the incarnations that this one descends from.
-//! Format 1 had a node only; the first start of this version gives such a directory the rest. While `marking`
-//! is set, parts of the directory may still lack the identity: a first start or a restore has not ended. The
-//! file is replaced whole and synced, so a crash leaves the old description or the new one, and a start that
-//! was cut short goes on under the identity that was written.
+//! Format 1 had a node only. The first start of this version adds the rest to such a directory. While
+//! `marking` is set, parts of the directory may still lack the identity, because a first start or a restore
+//! is unfinished. The file is replaced as a whole and synced, so a crash leaves the old description or the
+//! new one. A start after an interrupted one continues with the written identity.
 
 use super::data_dir::DataDirError;
 use mlgw_common::limits::INCARNATIONS_MAX;
@@ -22,31 +22,31 @@ pub(super) const FORMAT: u32 = 2;
 /// Name of the file that describes a directory.
 pub const NODE_FILE: &str = "node.json";
 
-/// `node.json`.
+/// Contents of `node.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Format of everything in the directory.
+    /// Format of all files in the directory.
     pub format: u32,
-    /// The cluster; 0 in a directory of format 1.
+    /// The cluster. 0 in a directory of format 1.
     #[serde(default)]
     pub cluster: ClusterId,
-    /// This node's name, made at its first start.
+    /// This node's name, generated at its first start.
     pub node: NodeName,
-    /// The timeline; 0 in a directory of format 1.
+    /// The timeline. 0 in a directory of format 1.
     #[serde(default)]
     pub incarnation: Incarnation,
     /// The timelines that this one descends from, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Incarnation>,
-    /// Parts of the directory may still lack the identity.
+    /// True if parts of the directory may still lack the identity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub marking: bool,
-    /// When the node's first start was.
+    /// Time of the node's first start.
     pub created: String,
 }
 
 impl Node {
-    /// A new server's description.
+    /// Returns a new server's description.
     ///
     /// # Errors
     /// When the system gives no random bytes.
@@ -62,7 +62,7 @@ impl Node {
         })
     }
 
-    /// The description of a server that is known by its identity alone.
+    /// Returns the description of a server of which only the identity is known.
     #[must_use]
     pub fn of_identity(identity: Identity, now: Timestamp) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Node {
         }
     }
 
-    /// This description in the current format: one of format 1 gets a cluster and an incarnation.
+    /// Returns this description in the current format: one of format 1 gets a cluster and an incarnation.
     ///
     /// # Errors
     /// When the system gives no random bytes.
@@ -93,7 +93,7 @@ impl Node {
         })
     }
 
-    /// The description of the next timeline of this server.
+    /// Returns the description of the next timeline of this server.
     ///
     /// # Errors
     /// When the system gives no random bytes, or the server had [`INCARNATIONS_MAX`] timelines.
@@ -106,20 +106,20 @@ impl Node {
         Ok(Self { incarnation: Incarnation(random_id()?), marking: true, ..node })
     }
 
-    /// Whether this is a description with an identity, of format 2 or later.
+    /// Returns true if this description has an identity, which is the case from format 2 on.
     #[must_use]
     pub const fn has_identity(&self) -> bool {
         self.format >= 2
     }
 
-    /// The identity with its history; nothing for a directory of format 1.
+    /// Returns the identity with its history, or `None` for a directory of format 1.
     #[must_use]
     pub fn lineage(&self) -> Option<Lineage> {
         let own = Identity { cluster: self.cluster, node: self.node, incarnation: self.incarnation };
         self.has_identity().then(|| Lineage { own, earlier: self.earlier.clone(), marking: self.marking })
     }
 
-    /// Reads the description of a directory; nothing where there is none.
+    /// Reads the description of a directory, or returns `None` if it does not exist.
     ///
     /// # Errors
     /// When it is of a later format, damaged or unreadable.
@@ -158,7 +158,7 @@ impl Node {
     }
 }
 
-/// A random number that is not 0.
+/// Returns a random number that is not 0.
 fn random_id() -> Result<u64, SealerError> {
     Ok(u64::from_be_bytes(random()?).max(1))
 }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_that_names_nothing_is_refused() {
+    fn a_description_with_an_empty_identity_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         for text in [
             r#"{"format":2,"node":"00ff00ff00ff00ff","created":""}"#,

@@ -1,7 +1,7 @@
-//! `mlgw store repair`: mends what a check finds and what can be mended without losing anything.
+//! The verb `mlgw store repair`: repairs findings of a check that can be repaired without loss.
 //!
-//! Nothing is deleted: what is replaced is set aside beside it. Each mend is whole by itself, so
-//! wherever power fails the directory is as it was or better, and running it again goes on.
+//! No file is deleted: a replaced file is set aside beside the new one. Each repair is complete in itself, so
+//! after a power failure the directory is unchanged or better, and running the verb again continues.
 
 use super::small_files::set_aside;
 use super::{Checked, Place, StoreVerbError, check, scratch};
@@ -13,25 +13,25 @@ use mlgw_segments::hot::{mend_headers, put_names_right, read_mark};
 use serde::Serialize;
 use std::os::unix::fs::PermissionsExt as _;
 
-/// What a repair did, and what is left.
+/// Result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Repaired {
-    /// What was mended, in order.
+    /// Successful repairs, in order.
     pub mended: Vec<String>,
-    /// What was tried and did not succeed, with why.
+    /// Failed repairs, with the reason.
     pub failed: Vec<String>,
-    /// What a check finds afterwards.
+    /// Result of a check afterwards.
     pub left: Checked,
 }
 
 /// Repairs a data directory.
 ///
 /// # Errors
-/// As [`check`](super::check()).
+/// Those of [`check`](super::check()).
 pub fn repair(place: &Place, clock: &dyn Clock, watch: Watch<'_>) -> Result<Repaired, StoreVerbError> {
     let mut done = Done::default();
     let mut left = check(place, watch)?;
-    // A mend can bring to light what was hidden behind it: a catalogue that did not open, segments.
+    // A repair can reveal damage that was hidden by it: a catalogue that did not open hides segments.
     for mend in [small_files, catalogue, files_of_segments] {
         if left.damaged() == 0 {
             break;
@@ -55,7 +55,7 @@ fn found(findings: &[Finding], kinds: &[Kind]) -> bool {
     findings.iter().any(|finding| finding.is_damage() && kinds.contains(&finding.kind))
 }
 
-/// What is in the place of a small file, `node.json`, who may read the key, and a checkpoint that is no use.
+/// Repairs small files, `node.json`, the permissions of the key, and an unusable checkpoint.
 fn small_files(
     place: &Place,
     findings: &[Finding],
@@ -67,7 +67,7 @@ fn small_files(
     if found(findings, &[Kind::OwnFile]) {
         done.mended.extend(set_aside(&place.dir)?);
     }
-    // Everything else was read as of this version's format, so that is what the directory has.
+    // All other files were read in this version's format, so the directory has that format.
     let sound =
         findings.iter().all(|f| !f.is_damage() || matches!(f.kind, Kind::NodeDescription | Kind::Copy));
     if found(findings, &[Kind::NodeDescription]) && sound {
@@ -89,11 +89,11 @@ fn small_files(
     Ok(())
 }
 
-/// Writes the description of a directory that lost it: the identity is that in the log, or in the mark of the
-/// hot directory. Where neither has one, the server gets a new identity.
+/// Writes the description of a directory that lost it. The identity is taken from the log or from the mark of
+/// the hot directory. If neither has one, the server gets a new identity.
 fn describe_again(place: &Place, clock: &dyn Clock) -> Result<String, StoreVerbError> {
     let path = place.dir.join(NODE_FILE);
-    // The log lies in the directory itself; hot.dir may be configured wrong.
+    // The log is in the directory itself, while hot.dir may be configured wrongly.
     let in_log = offline::log_identity(&place.catalogue(), &scratch()?);
     let marked = read_mark(place.segments.hot()).ok().flatten();
     if let (Some(in_log), Some(marked)) = (in_log, marked)
@@ -114,8 +114,9 @@ fn describe_again(place: &Place, clock: &dyn Clock) -> Result<String, StoreVerbE
     Ok(format!("{} was written anew, {whence}", path.display()))
 }
 
-/// The catalogue's stores: the log by leaving out what carried no entry, counters by counting, `CURRENT` by
-/// the newest MANIFEST that reads whole, everything else from the newest checkpoint and the log.
+/// Repairs the catalogue's stores. The log is rewritten if its damaged part has no entry. Counters are
+/// recounted. `CURRENT` is restored from the newest readable MANIFEST. All other damage is repaired by a
+/// rebuild from the newest checkpoint and the log.
 fn catalogue(
     place: &Place,
     findings: &[Finding],
@@ -170,10 +171,10 @@ fn catalogue(
     Ok(())
 }
 
-/// Damage that making the state anew mends.
+/// Damage that a rebuild of the state repairs.
 const STATE_KINDS: &[Kind] = &[Kind::Store, Kind::Manifest, Kind::Table, Kind::StaleState, Kind::Row];
 
-/// Segments under each other's names, and headers.
+/// Repairs segments with exchanged names, and headers.
 fn files_of_segments(
     place: &Place,
     findings: &[Finding],

@@ -1,8 +1,8 @@
-//! `mlgw store restore`: a copy becomes a data directory.
+//! The verb `mlgw store restore`: creates a data directory from a copy.
 //!
 //! The copy is verified while it is read, byte by byte. The new directory's `node.json` is written last, with
-//! an incarnation of its own: a restore that was cut short is refused by a start, and is to be emptied and
-//! repeated.
+//! its own incarnation. A start refuses the directory of an interrupted restore, which must be emptied and
+//! restored again.
 
 use super::StoreVerbError;
 use super::backup::BackedUp;
@@ -14,11 +14,11 @@ use mlgw_metadata::offline::Watch;
 use std::fs::File;
 use std::path::Path;
 
-/// Fills `dir` (absent or empty), and `segments` when its segments are elsewhere, from the copy in
-/// `from`.
+/// Fills `dir` (absent or empty) from the copy in `from`. The segments are written to `segments`, which may
+/// be outside of `dir`.
 ///
 /// # Errors
-/// When the copy is not whole, when something is in the way, or when it cannot be written.
+/// When the copy is incomplete, when a target is not empty, or when a file cannot be written.
 pub fn restore(
     from: &Path,
     dir: &Path,
@@ -26,10 +26,10 @@ pub fn restore(
     watch: Watch<'_>,
 ) -> Result<BackedUp, StoreVerbError> {
     let contents = mlgw_metadata::copy::read_contents(from)?;
-    // Refused when a newer version wrote it.
+    // Refused if a newer version wrote it.
     let described = DataDir::description(from)?.filter(|_| contents.files.contains_key(NODE_FILE));
     let original = described.ok_or_else(|| StoreVerbError::NoDataDir(from.to_owned()))?;
-    // The original may go on, and hand out the same ids for other bytes.
+    // The original may continue to run and assign the same ids to other bytes.
     let restored = original.next_incarnation()?;
     let mut findings = Vec::new();
     mlgw_metadata::copy::verify_contents(&contents, from, "", &mut findings, watch);
@@ -58,7 +58,7 @@ pub fn restore(
     Ok(BackedUp { files: contents.files.len() as u64, bytes: total })
 }
 
-/// Syncs a directory and those in it.
+/// Syncs a directory and its subdirectories.
 fn sync_all(dir: &Path) -> Result<(), StoreVerbError> {
     let io = StoreVerbError::io;
     if !dir.is_dir() {

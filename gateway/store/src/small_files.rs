@@ -1,8 +1,8 @@
 //! The small files of a data directory, judged alike by a start and by `store check`.
 //!
-//! What nothing acknowledged depends on may be missing or damaged: a start begins it anew. But something else
-//! in its place, as a directory, or a format of a newer version, is left as it is, and keeps a server from
-//! starting. Nothing is written.
+//! Files that no acknowledged data depends on may be missing or damaged. A start creates them again. But if
+//! such a path is of another type, such as a directory, or has the format of a newer version, the server
+//! leaves it unchanged and does not start. The checks write nothing.
 
 use super::StoreVerbError;
 use mlgw_background::reconciler::standing;
@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Directories in a data directory, and in those.
+/// Directories in a data directory, and their subdirectories.
 const DIRECTORIES: &[&str] = &[
     "audit",
     "catalogue",
@@ -27,27 +27,27 @@ const DIRECTORIES: &[&str] = &[
     "segments",
     "traces",
 ];
-/// Files of JSON with a format, and the newest one that this version reads.
+/// JSON files with a format, and the newest format that this version reads.
 const STATES: &[(&str, u32)] = &[
     ("flash.json", state_format::FLASH),
     ("scrub.json", state_format::SCRUB),
     ("upstream-leftovers.json", state_format::LEFTOVERS),
 ];
 
-/// Where objects are, or what they are rebuilt from: a person has to look.
+/// Paths of objects, or of data from which they are rebuilt. An operator must handle them.
 const NOT_SET_ASIDE: &[&str] = &["catalogue", "checkpoints", "segments"];
 
-/// Something that keeps a server from starting.
+/// A path that prevents a server from starting.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
 pub struct Unfit {
-    /// Where.
+    /// The path.
     pub path: PathBuf,
-    /// What is wrong there.
+    /// The problem at that path.
     pub source: io::Error,
 }
 
-/// Everything small in the data directory `dir` with which no server starts.
+/// Returns all small files in the data directory `dir` that prevent a server from starting.
 #[must_use]
 pub fn unfit(dir: &Path) -> Vec<Unfit> {
     let mut found = Vec::new();
@@ -55,7 +55,7 @@ pub fn unfit(dir: &Path) -> Vec<Unfit> {
         let path = dir.join(name);
         match judged(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // A file is in the place of its directory, which is judged by itself.
+            // A parent directory is replaced by a file and is judged separately.
             Err(error) if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) => {}
             Err(source) => found.push(Unfit { path, source }),
             Ok(()) => {}
@@ -78,14 +78,15 @@ pub fn unfit(dir: &Path) -> Vec<Unfit> {
     found
 }
 
-/// Gives what is in the place of small files of `dir` other names, and says so. A start makes the files anew.
+/// Renames paths of another type in the place of small files of `dir`, and returns a description of each. A
+/// start creates the files again.
 ///
 /// # Errors
-/// When something cannot be renamed.
+/// When a path cannot be renamed.
 pub(super) fn set_aside(dir: &Path) -> Result<Vec<String>, StoreVerbError> {
     let mut mended = Vec::new();
     for Unfit { path, .. } in unfit(dir) {
-        // A file of a newer version stays, and so does what is in the place of what objects are in.
+        // A file of a newer version stays, and so does a path in the place of objects.
         let is_other = regular::check(&path).is_err();
         if !is_other || NOT_SET_ASIDE.iter().any(|name| path == dir.join(name)) {
             continue;
@@ -115,7 +116,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn what_is_missing_or_damaged_is_begun_anew_and_what_is_something_else_is_not() {
+    fn a_missing_or_damaged_file_is_accepted_and_one_of_another_type_or_newer_format_is_not() {
         let room = tempfile::tempdir().unwrap();
         let dir = room.path();
         let names =

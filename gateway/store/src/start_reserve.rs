@@ -1,10 +1,10 @@
 //! A reserve of space and inodes for a start on a full disk, so that objects can be deleted.
 //!
-//! Opening the catalogue writes files: a disk without a free byte or inode would keep the server from
-//! starting, and nothing could be deleted through it. `start-reserve/` holds preallocated files without
-//! content. A start that finds too little space removes them while it holds the directory's lock. A running
-//! server makes them again when there is plenty of room, and never uses them itself. After power loss some of
-//! the files may be missing: the reserve is smaller until the next check makes the rest.
+//! Opening the catalogue writes files. A disk without a free byte or inode would therefore prevent a start,
+//! and no object could be deleted. `start-reserve/` contains preallocated files without content. A start that
+//! finds too little space removes them while it holds the directory's lock. A running server creates them
+//! again when there is plenty of room, and never uses them itself. After a power failure some of the files
+//! may be missing. The reserve is smaller until the next check creates the rest.
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -13,29 +13,29 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Its directory in the data directory.
+/// Directory of the reserve in the data directory.
 const DIR: &str = "start-reserve";
-/// Its files. A start makes some 30; deletes need a few more for the catalogue's log.
+/// Number of files. A start creates some 30. Deletes need a few more for the catalogue's log.
 const FILES: u64 = 64;
-/// Its bytes, at most: what the catalogue's log is flushed to at a start, and the next log.
+/// Maximum bytes: the size of the flush of the catalogue's log at a start, and of the next log.
 const BYTES_MAX: u64 = 24 << 20;
-/// Its bytes, at least; a disk without room for these has no reserve.
+/// Minimum bytes. A disk without room for these has no reserve.
 const BYTES_MIN: u64 = 2 << 20;
-/// Its share of the file system, at most.
+/// Divisor of the file system: the reserve takes at most one part in this many.
 const SHARE_MAX: u64 = 8;
-/// Free bytes below which a start takes the reserve, where there is one.
+/// Free bytes below which a start takes the reserve, if there is one.
 const START_BYTES: u64 = 32 << 20;
-/// Free inodes below which a start takes it.
+/// Free inodes below which a start takes the reserve.
 const START_INODES: u64 = FILES;
-/// How often a running server checks whether it can be made.
+/// Interval between checks of a running server whether the reserve can be created.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// What a file system has.
+/// Size and free space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Free {
     total_bytes: u64,
     bytes: u64,
-    /// Nothing where the file system has no fixed number of them.
+    /// Free inodes. `None` if the file system has no fixed number of them.
     inodes: Option<u64>,
 }
 
@@ -47,13 +47,13 @@ impl Free {
         Ok(Self { total_bytes: bytes(found.f_blocks), bytes: bytes(found.f_bavail), inodes })
     }
 
-    /// Whether a start should take the reserve.
+    /// Returns true if a start should take the reserve.
     fn is_short(self) -> bool {
         self.bytes < START_BYTES || self.inodes.is_some_and(|inodes| inodes < START_INODES)
     }
 
-    /// Bytes of the reserve to make, such that `kept_bytes` stay free for the catalogue; none when there is
-    /// no room.
+    /// Returns the bytes of the reserve to create, such that `kept_bytes` stay free for the catalogue, or
+    /// `None` if there is no room.
     fn affords(self, kept_bytes: u64) -> Option<u64> {
         let wanted = BYTES_MAX.min(self.total_bytes / SHARE_MAX).min(kept_bytes);
         let spare = self.bytes.saturating_sub(kept_bytes) / 2;
@@ -78,15 +78,15 @@ pub(super) fn take_if_short(dir: &Path) {
     }
 }
 
-/// Makes the reserve of `dir` whenever there is room for it, beside `kept_bytes` that stay free. Goes on for
-/// ever.
+/// Creates the reserve of `dir` whenever there is room for it beside `kept_bytes` that stay free. Returns
+/// only if the file system does not support preallocation.
 pub async fn keep(dir: PathBuf, kept_bytes: u64) {
     let mut is_refused = false;
     while !is_refused {
         let dir = dir.clone();
         let made = tokio::task::spawn_blocking(move || make(&dir, kept_bytes)).await;
         if let Ok(Err(error)) = made {
-            // A file system without preallocation will not learn it.
+            // A file system without preallocation never supports it, so there is no further attempt.
             is_refused = error.kind() == io::ErrorKind::Unsupported;
             tracing::warn!(%error, "there is no reserve for a start on a full disk");
         }
@@ -94,7 +94,7 @@ pub async fn keep(dir: PathBuf, kept_bytes: u64) {
     }
 }
 
-/// Makes what is missing of the reserve, if there is room. What was made stays when a later file fails.
+/// Creates the missing files of the reserve, if there is room. Created files stay when a later one fails.
 fn make(dir: &Path, kept_bytes: u64) -> io::Result<()> {
     let reserve = dir.join(DIR);
     if file_path(&reserve, FILES - 1).exists() {
@@ -124,7 +124,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn it_is_taken_when_a_start_has_too_little_and_made_when_there_is_plenty() {
+    fn the_reserve_is_taken_when_space_is_short_and_created_when_there_is_plenty() {
         let free = |total, bytes, inodes| Free { total_bytes: total * MIB, bytes: bytes * MIB, inodes };
         assert!(free(1000, 0, None).is_short() && free(1000, 31, Some(1000)).is_short());
         assert!(free(1000, 500, Some(0)).is_short() && free(1000, 500, Some(63)).is_short());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_takes_space_and_inodes() {
+    fn the_reserve_occupies_space_and_inodes() {
         let dir = tempfile::tempdir().unwrap();
         make(dir.path(), 8 * MIB).unwrap();
         let files =

@@ -1,8 +1,8 @@
-//! New timelines of a data directory, and directories of segments taken into one.
+//! New timelines of a data directory, and adoption of segment directories into one.
 //!
-//! A rebuild, and going on without the lost end of the log, begin a new incarnation: ids may repeat from
-//! there on. `node.json` is replaced first, then the marks. A crash in between leaves marks of the earlier
-//! incarnation, which a start refuses by name; adopting such a directory goes on.
+//! A rebuild, and continuing without the lost end of the log, begin a new incarnation: ids may repeat from
+//! that point on. `node.json` is replaced first, then the marks. A crash in between leaves marks of the
+//! earlier incarnation, which a start refuses by name. Adopting such a directory continues.
 
 use super::{Place, StoreVerbError, expected, scratch};
 use crate::data_dir::DataDir;
@@ -14,7 +14,7 @@ use mlgw_segments::hot::{Adopted, adopt as adopt_dir, pass_mark, unnamed_after};
 use std::collections::HashSet;
 use std::path::Path;
 
-/// What going on without the end of the log gives up.
+/// Data that is lost by continuing without the end of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LostTail {
     /// Log entries that were synced and are missing.
@@ -27,8 +27,8 @@ pub struct LostTail {
 /// Verifies a directory of segments and marks it as this server's.
 ///
 /// # Errors
-/// When a server uses the data directory, when `dir` is none of its directories of segments, or when
-/// something cannot be read or written.
+/// When a server uses the data directory, when `dir` is none of its directories of segments, or when a file
+/// cannot be read or written.
 pub fn adopt(place: &Place, dir: &Path, watch: Watch<'_>) -> Result<Adopted, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
     let lineage = described(place)?.lineage().unwrap_or_default();
@@ -36,10 +36,10 @@ pub fn adopt(place: &Place, dir: &Path, watch: Watch<'_>) -> Result<Adopted, Sto
     adopt_dir(dir, &place.segments, &catalogue, &lineage, watch).map_err(StoreVerbError::io(dir))
 }
 
-/// Begins a new timeline without the entries that the end of the log has lost, and returns what is missing.
+/// Begins a new timeline without the entries that the end of the log has lost, and returns the missing ones.
 ///
 /// # Errors
-/// When nothing is missing, or something cannot be read or written; then nothing was changed.
+/// When nothing is missing, or a file cannot be read or written. No file was changed then.
 pub fn accept_lost_tail(place: &Place, watch: Watch<'_>) -> Result<LostTail, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
     let node = described(place)?;
@@ -87,7 +87,7 @@ fn described(place: &Place) -> Result<Node, StoreVerbError> {
     DataDir::description(&place.dir)?.ok_or_else(|| StoreVerbError::NoDataDir(place.dir.clone()))
 }
 
-/// The catalogue as it is, whatever it lacks.
+/// Opens the catalogue without requiring that it is complete.
 fn opened(place: &Place, watch: Watch<'_>) -> Result<Offline, StoreVerbError> {
     let mut findings = Vec::new();
     let catalogue = Offline::open(&place.catalogue(), &scratch()?, None, &mut findings, watch)

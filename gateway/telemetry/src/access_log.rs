@@ -1,9 +1,8 @@
-//! The access log: one JSON line for one of so many requests, to a file of bounded length.
+//! Access log: one JSON line per sampled request, in files of bounded length.
 //!
-//! It is off until `access_log.one_in` says otherwise. A request never waits for it: its line goes
-//! into a queue of bounded length, and where that is full the line is dropped and counted. A thread
-//! of its own writes. Lines are not synced: power failure takes the last ones, and a server that
-//! stops writes what waits.
+//! The log is off while `access_log.one_in` is 0. A request never waits for it: its line enters a bounded
+//! queue, and if the queue is full the line is dropped and counted. A separate thread writes the lines. Lines
+//! are not synced: a power loss loses the last ones, and a stopping server writes the queued ones.
 
 use super::observed::{Ending, Notes};
 use crate::rotating::Rotating;
@@ -19,12 +18,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Name of the file being written.
+/// Name of the current file.
 const FILE_NAME: &str = "access.log";
-/// Bytes that are written at once.
+/// Target size of a write in bytes.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// What a line says.
+/// Fields of a line.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     time: String,
@@ -36,10 +35,10 @@ pub(super) struct Line {
     bucket: Option<String>,
     path: String,
     status: u16,
-    /// The S3 code of an error.
+    /// S3 code of an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'static str>,
-    /// What was short, if that was why.
+    /// Name of the shortage that caused the error, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     short_of: Option<&'static str>,
     bytes_in: u64,
@@ -76,7 +75,7 @@ fn millis(took: Duration) -> f64 {
     took.as_micros() as f64 / 1e3
 }
 
-/// Takes lines and has them written.
+/// Queues lines for the writer thread.
 #[derive(Debug)]
 pub struct AccessLog {
     one_in: AtomicU64,
@@ -95,16 +94,16 @@ struct Counts {
 struct Writer(JoinHandle<()>);
 
 impl AccessLog {
-    /// A log that takes nothing.
+    /// Returns a log that is switched off.
     #[must_use]
     pub fn off() -> Self {
         Self { one_in: AtomicU64::new(0), writer: Mutex::new(None), lines: None, counts: Arc::default() }
     }
 
-    /// A log in `dir`, which is made when the first line is written.
+    /// Starts a log in `dir`, which is created with the first line.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// Returns the error of the operating system if the thread cannot be started.
     pub fn start(dir: &Path, settings: &AccessLogSection) -> io::Result<Self> {
         let (lines, incoming) = sync_channel(ACCESS_LOG_QUEUE_LINES);
         let counts = Arc::<Counts>::default();
@@ -122,12 +121,12 @@ impl AccessLog {
         Ok(Self { one_in, writer: Mutex::new(Some(Writer(thread))), lines: Some(lines), counts })
     }
 
-    /// Changes how many requests there are for one line; 0 for none.
+    /// Changes the sampling: one line per `one_in` requests; 0 for none.
     pub fn set_one_in(&self, one_in: u64) {
         self.one_in.store(one_in, Relaxed);
     }
 
-    /// Whether the request with this number gets a line.
+    /// True if the request with this number gets a line.
     #[must_use]
     pub fn takes(&self, number: u64) -> bool {
         match self.one_in.load(Relaxed) {
@@ -136,7 +135,7 @@ impl AccessLog {
         }
     }
 
-    /// Lines written and lines dropped.
+    /// Returns the numbers of lines written and dropped.
     #[must_use]
     pub fn lines(&self) -> (u64, u64) {
         (self.counts.written.load(Relaxed), self.counts.dropped.load(Relaxed))
@@ -151,7 +150,7 @@ impl AccessLog {
 }
 
 impl Drop for AccessLog {
-    /// What waits is written before the thread ends.
+    /// Writes the queued lines and ends the thread.
     fn drop(&mut self) {
         drop(self.lines.take());
         if let Some(Writer(thread)) = self.writer.lock().take()
@@ -162,14 +161,14 @@ impl Drop for AccessLog {
     }
 }
 
-/// The file and what is known of it.
+/// The current file and its state.
 struct LogFile {
     dir: PathBuf,
     bytes_max: u64,
     files_max: u64,
     counts: Arc<Counts>,
     open: Option<Rotating>,
-    /// The last write failed; that is said once, not for each line.
+    /// True if the last write failed; consecutive failures are logged once.
     failing: bool,
 }
 
@@ -179,7 +178,7 @@ impl LogFile {
         while let Ok(first) = incoming.recv() {
             let (mut next, mut count) = (Some(first), 0);
             while let Some(line) = next {
-                // A line of strings and numbers is always JSON.
+                // Serialization of strings and numbers does not fail.
                 if serde_json::to_writer(&mut text, &line).is_ok() {
                     text.push(b'\n');
                     count += 1;
@@ -202,7 +201,7 @@ impl LogFile {
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!(%error, dir = %self.dir.display(), "the access log cannot be written");
                 }
-                // Opened anew for the next lines, which also ends a line that was written half.
+                // The file is reopened for the next lines, which also terminates a partially written line.
                 self.open = None;
             }
         }
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_so_many_requests_is_taken() {
+    fn one_in_n_requests_is_sampled() {
         let log = AccessLog::off();
         assert!(!log.takes(0) && !log.takes(1));
         log.set_one_in(1);
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_written_before_the_log_ends_as_one_line_each() {
+    fn queued_lines_are_written_before_the_log_ends() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("access");
         let log = AccessLog::start(&dir, &settings(1)).unwrap();
@@ -284,10 +283,10 @@ mod tests {
         assert_eq!(found[0]["first_byte_ms"], 0.031);
     }
 
-    /// The directory is a file, so nothing can be written, and the queue fills behind a writer that
-    /// is slower than this loop; whichever it is, every line is counted and nobody waits.
+    /// The directory is a file, so no write succeeds, and the queue fills because the writer is slower than
+    /// this loop. In both cases every line is counted and no caller waits.
     #[test]
-    fn lines_that_cannot_be_kept_are_dropped_and_counted() {
+    fn lines_that_cannot_be_written_are_dropped_and_counted() {
         let dir = tempfile::tempdir().unwrap();
         let blocked = dir.path().join("file");
         std::fs::write(&blocked, "").unwrap();

@@ -1,9 +1,9 @@
-//! The audit log: one JSON line for each change that somebody asked the admin API for.
+//! Audit log: one JSON line for each change made through the admin API.
 //!
-//! A line says who, from where, what, before and after, and how it ended; never a secret. It is on
-//! stable media before the caller gets an answer. When the file reaches its length it is set aside
-//! and a new one begun; the oldest go. Power failure may leave half a last line of a change that
-//! was never answered.
+//! A line contains the caller, its address, the action, the states before and after, and the outcome; never a
+//! secret. Invariant: the line is on stable media before the caller receives the response. A file that
+//! reaches its maximum length is renamed and a new one is begun; the oldest files are deleted. A power loss
+//! may leave a partial last line, whose change was never acknowledged.
 
 use crate::rotating::Rotating;
 use mlgw_config::Audit;
@@ -13,41 +13,41 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Name of the file being written, in the data directory's `audit`.
+/// Name of the current file, in the data directory's `audit`.
 pub const FILE_NAME: &str = "audit.log";
 
-/// One line.
+/// A line of the audit log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// When, RFC 3339.
+    /// Time of the change, RFC 3339.
     pub time: String,
     /// Access key of the caller.
     pub who: String,
     /// Address of the caller.
     pub from: String,
-    /// What was asked for, as `access.key.create`.
+    /// The action, such as `access.key.create`.
     pub action: String,
-    /// On what.
+    /// The resource of the action.
     pub resource: String,
-    /// What it was, where it was.
+    /// State before the change; null if there was none.
     pub before: serde_json::Value,
-    /// What it is, where it is.
+    /// State after the change; null if there is none.
     pub after: serde_json::Value,
-    /// `done`, or why not.
+    /// `done`, or the reason of a failure.
     pub outcome: String,
 }
 
-/// Writes the audit log. Clones write the same file.
+/// Writer of the audit log. Clones share the file.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
     file: Option<Arc<Mutex<Rotating>>>,
 }
 
 impl AuditLog {
-    /// Opens the log in `dir`, which is made where there is none.
+    /// Opens the log in `dir`, which is created if it does not exist.
     ///
     /// # Errors
-    /// What the system said.
+    /// Returns the error of the operating system.
     pub fn open(dir: &Path, settings: &Audit) -> io::Result<Self> {
         if !settings.enabled {
             return Ok(Self { file: None });
@@ -59,7 +59,7 @@ impl AuditLog {
     /// Writes a line and syncs it.
     ///
     /// # Errors
-    /// When it may not have reached stable media.
+    /// Returns an error if the line may not be on stable media.
     pub async fn write(&self, line: Line) -> io::Result<()> {
         let Some(file) = self.file.clone() else { return Ok(()) };
         let mut text = serde_json::to_vec(&line)?;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_are_kept_over_restarts_and_a_torn_one_spoils_no_other() {
+    async fn lines_survive_restarts_and_a_torn_line_damages_no_other() {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path(), 1 << 20, 3).write(line("a")).await.unwrap();
         let path = dir.path().join(FILE_NAME);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_rotate_at_their_length_and_the_oldest_go() {
+    async fn files_rotate_at_their_length_and_the_oldest_are_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let log = open(dir.path(), 1, 3);
         for resource in ["a", "b", "c", "d"] {

@@ -1,7 +1,7 @@
-//! Writes metrics in the OpenMetrics text format when they are asked for.
+//! Exposition of metrics in the OpenMetrics text format.
 //!
-//! Nothing is kept here: each scrape reads the counters where they live, in the requests' own and
-//! in the snapshots that the catalogue and the tiers give.
+//! Stateless: each scrape reads the counters of the requests and the snapshots of the catalogue and the
+//! tiers.
 
 use super::table::{Definition, Kind};
 use mlgw_common::histogram::{BOUNDS_MICROS, Durations};
@@ -10,23 +10,23 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::registry::Registry;
 use std::fmt;
 
-/// The content type of [`text`].
+/// Content type of the output of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What one metric has to say.
+/// Value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// Of a counter.
+    /// Value of a counter.
     Count(u64),
-    /// Of a gauge.
+    /// Value of a gauge.
     Level(i64),
-    /// Of a counter or gauge whose unit is the second.
+    /// Value of a counter or gauge in seconds.
     Seconds(f64),
-    /// Of a histogram.
+    /// Value of a histogram.
     Durations(Durations),
 }
 
-/// The values of one metric, each with its labels' values in the order of the table.
+/// Values of one metric, each with its label values in the order of the table.
 #[derive(Debug)]
 pub struct Family {
     metric: &'static Definition,
@@ -34,19 +34,19 @@ pub struct Family {
 }
 
 impl Family {
-    /// A family without values yet.
+    /// Returns a family without values.
     #[must_use]
     pub const fn new(metric: &'static Definition) -> Self {
         Self { metric, values: Vec::new() }
     }
 
-    /// A family of one value without labels.
+    /// Returns a family of one value without labels.
     #[must_use]
     pub fn single(metric: &'static Definition, value: Value) -> Self {
         Self::new(metric).with(&[], value)
     }
 
-    /// Adds a value.
+    /// Returns the family with another value.
     #[must_use]
     pub fn with(mut self, labels: &[&str], value: Value) -> Self {
         self.push(labels, value);
@@ -95,13 +95,13 @@ fn encode_value(encoder: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> f
     }
 }
 
-/// Buckets by their upper bounds in seconds.
+/// Returns the buckets with their upper bounds in seconds.
 fn buckets(durations: &Durations) -> Vec<(f64, u64)> {
     let bounds = BOUNDS_MICROS.iter().map(|&micros| micros as f64 / 1e6).chain([f64::INFINITY]);
     bounds.zip(durations.buckets).collect()
 }
 
-/// Hands a scrape's families to the encoder.
+/// Passes the families of a scrape to the encoder.
 #[derive(Debug)]
 struct Scrape(Vec<Family>);
 
@@ -111,10 +111,10 @@ impl Collector for Scrape {
     }
 }
 
-/// The families as text.
+/// Returns the families as text.
 ///
 /// # Errors
-/// When an encoder fails, which writing to memory does not.
+/// Returns the encoder's error; encoding to memory does not fail.
 pub fn text(families: Vec<Family>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(families)));
@@ -129,9 +129,9 @@ mod tests {
     use super::{Family, Value, text};
     use mlgw_common::histogram::Histogram;
 
-    /// The names that the encoder shows are those of the table, whatever it adds to a stem.
+    /// The exposed names are those of the table, whatever suffixes the encoder adds to a stem.
     #[test]
-    fn every_metric_is_shown_under_the_name_of_the_table() {
+    fn every_metric_is_exposed_under_its_name_in_the_table() {
         for metric in METRICS {
             let labels: Vec<&str> = metric.labels.iter().map(|_| "x").collect();
             let value = match metric.kind {

@@ -1,9 +1,9 @@
-//! What happened: the counters of requests, and what is told of single ones.
+//! Telemetry: counters of requests, and logs and traces of single requests.
 //!
-//! A request is observed with a clock reading and a handful of atomic additions to counters that
-//! were laid out at start by operation and status; nothing is looked up by name on the way, and
-//! nothing is allocated for it. Only a request that the access log or a trace takes carries notes
-//! ([`observed`]). All of it is lost when power fails, as Prometheus expects of counters.
+//! Recording a request takes a clock reading and a few atomic additions to counters that are laid out at
+//! start by operation and status, without lookups by name and without allocation. Only a request that the
+//! access log or a trace samples carries notes ([`observed`]). All counters are lost at a restart, as
+//! Prometheus expects.
 
 pub mod access_log;
 pub mod audit;
@@ -35,21 +35,21 @@ use traces::Traces;
 
 pub use observed::Observed;
 
-/// The statuses that answers have, in order; any other one is counted as `other`.
+/// Statuses of responses, in ascending order; any other status is counted as `other`.
 const STATUSES: [u16; 24] = [
     100, 200, 204, 206, 301, 303, 304, 307, 400, 401, 403, 404, 405, 408, 409, 411, 412, 413, 416, 499, 500,
     501, 503, 507,
 ];
-/// The status of a request whose client went away.
+/// Status of a request whose client disconnected.
 const CLIENT_GONE: u16 = 499;
-/// Statuses that say that the server is short of something, which is no error of its own.
+/// Statuses of a server that is short of a resource, which is not counted as a server error.
 const SHORT: [u16; 2] = [503, 507];
-/// The status of what this server does not have: whoever asked for it has to ask otherwise.
+/// Status of an operation that this server does not offer; not counted as a server error.
 const NOT_IMPLEMENTED: u16 = 501;
-/// Where an answer's bytes came from.
+/// Sources of a response's bytes.
 const TIERS: [&str; 2] = ["none", "hot"];
 
-/// The counters of one operation.
+/// Counters of one operation.
 #[derive(Debug, Default)]
 struct OfOperation {
     statuses: [AtomicU64; STATUSES.len() + 1],
@@ -59,44 +59,43 @@ struct OfOperation {
     bytes_out: AtomicU64,
 }
 
-/// The counters of the gateway.
+/// Counters of the gateway.
 #[derive(Debug)]
 pub struct Metrics {
     operations: Vec<OfOperation>,
-    /// Answers with an error, by the place of its code in [`Code::ALL`].
+    /// Error responses, indexed by the position of their code in [`Code::ALL`].
     error_codes: Vec<AtomicU64>,
     inflight: AtomicI64,
     connections: AtomicI64,
-    /// Those of the object layer.
+    /// Counters of the object layer.
     pub objects: Arc<ObjectMetrics>,
     /// The slow-request log.
     pub slow_log: SlowLog,
     /// The access log.
     pub access_log: AccessLog,
-    /// Where traces go, if they go anywhere.
+    /// Exporter of traces, if traces are exported.
     pub traces: Option<Traces>,
 }
 
-/// What one operation has done since the start.
+/// Totals of one operation since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Requests answered or given up.
+    /// Requests answered or abandoned.
     pub requests: u64,
-    /// Those that failed because of the server: 5xx, but for 501 and for those it was too short of something
-    /// for.
+    /// Requests that failed because of the server: status 5xx, except 501 and the statuses of a shortage.
     pub errors: u64,
-    /// Those refused because something was short.
+    /// Requests refused because of a shortage.
     pub refused: u64,
-    /// Bytes of bodies that came in.
+    /// Bytes of request bodies.
     pub bytes_in: u64,
-    /// Bytes of bodies that went out.
+    /// Bytes of response bodies.
     pub bytes_out: u64,
-    /// From head to last byte.
+    /// Time from head to last byte.
     pub duration: Durations,
 }
 
 impl Done {
-    /// What came on top of `earlier`.
+    /// Returns the difference to the `earlier` totals.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -131,7 +130,8 @@ impl OfOperation {
 }
 
 impl Metrics {
-    /// Counters at zero; requests that take `slow_request_millis` are logged, none when it is 0.
+    /// Returns counters at zero. Requests that take at least `slow_request_millis` are logged; 0 disables the
+    /// slow log.
     #[must_use]
     pub fn new(slow_request_millis: u64) -> Self {
         Self {
@@ -162,33 +162,33 @@ impl Metrics {
         &self.operations[operation as usize]
     }
 
-    /// A connection opens; it counts until the value is dropped.
+    /// Counts an open connection until the returned value is dropped.
     #[must_use]
     pub fn connection(self: &Arc<Self>) -> ConnectionCount {
         self.connections.fetch_add(1, Relaxed);
         ConnectionCount(Arc::clone(self))
     }
 
-    /// Requests begun and not yet answered whole.
+    /// Returns the number of requests begun and not yet answered completely.
     #[must_use]
     pub fn inflight_requests(&self) -> i64 {
         self.inflight.load(Relaxed)
     }
 
-    /// Open connections to the S3 endpoint.
+    /// Returns the number of open connections to the S3 endpoint.
     #[must_use]
     pub fn open_connections(&self) -> i64 {
         self.connections.load(Relaxed)
     }
 
-    /// What each operation has done, those that nobody asked for left out.
+    /// Returns the totals of each operation that was requested at least once.
     #[must_use]
     pub fn done(&self) -> Vec<(Operation, Done)> {
         let all = Operation::ALL.iter().zip(&self.operations).map(|(operation, of)| (*operation, of.done()));
         all.filter(|(_, done)| done.requests > 0).collect()
     }
 
-    /// The values of now.
+    /// Returns the current values as metric families.
     #[must_use]
     pub fn families(&self) -> Vec<Family> {
         let mut requests = Family::new(REQUESTS);
@@ -257,7 +257,7 @@ impl Metrics {
     }
 }
 
-/// Counts as an open connection while it lives.
+/// Guard that counts an open connection until it is dropped.
 #[derive(Debug)]
 pub struct ConnectionCount(Arc<Metrics>);
 
@@ -272,7 +272,7 @@ mod tests {
     use super::STATUSES;
 
     #[test]
-    fn statuses_are_sorted_as_their_search_needs() {
+    fn statuses_are_sorted_for_binary_search() {
         assert!(STATUSES.is_sorted());
     }
 }

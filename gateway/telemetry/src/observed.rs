@@ -1,8 +1,8 @@
-//! One request from its head to the last byte of its answer, as counters, logs and traces see it.
+//! Observation of a request from its head to the last byte of its response, for counters, logs and traces.
 //!
-//! Every request is timed and counted. One that the access log or a trace takes, which is decided
-//! when it begins, carries [`Notes`] besides; the others pay for a comparison. A request that is
-//! given up (its future or its answer is dropped) counts as a client that went away.
+//! Every request is timed and counted. Sampling by the access log or a trace is decided when a request
+//! begins; only sampled requests carry [`Notes`], the others pay for a comparison. An abandoned request (its
+//! future or its response is dropped) counts as a disconnected client.
 
 use super::access_log::Line;
 use super::slow_log::Slow;
@@ -21,14 +21,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Longest user agent that is noted, in bytes.
+/// Maximum recorded length of a user agent, in bytes.
 const USER_AGENT_BYTES_MAX: usize = 256;
 
-/// A request that is being answered. Dropped without an answer, it counts as a client that went
-/// away.
+/// A request that is being answered. A request that is dropped without a response counts as a disconnected
+/// client.
 #[derive(Debug)]
 pub struct Observed {
-    /// What it asks for, once that is known.
+    /// Operation of the request, once it is known.
     pub operation: Operation,
     metrics: Arc<Metrics>,
     started: Instant,
@@ -37,56 +37,56 @@ pub struct Observed {
     notes: Option<Box<Notes>>,
 }
 
-/// Why a request was answered with an error.
+/// Error with which a request was answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure {
-    /// The S3 code of the answer.
+    /// S3 code of the response.
     pub code: Code,
-    /// The name of what was short, if that was why.
+    /// Name of the shortage that caused the error, if one did.
     pub short_of: Option<&'static str>,
 }
 
-/// Who sends a request, and under which number and id it is known.
+/// Sender of a request, with the request's number and id.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Which request of this process it is; samples are taken by it.
+    /// Number of the request in this process, by which it is sampled.
     pub number: u64,
-    /// The id that the answer carries.
+    /// Id in the response.
     pub id: &'a str,
-    /// When it came.
+    /// Time of arrival.
     pub time: Timestamp,
-    /// From where.
+    /// Address of the sender.
     pub peer: SocketAddr,
 }
 
-/// What the access log and traces say of a request beyond the counters.
+/// Fields of a sampled request for the access log and traces.
 #[derive(Debug)]
 pub(super) struct Notes {
     pub(super) id: String,
     pub(super) time: Timestamp,
     pub(super) peer: SocketAddr,
     pub(super) method: String,
-    /// Without the query, which may hold a signature.
+    /// Path without the query, which may contain a signature.
     pub(super) path: String,
     pub(super) user_agent: String,
     pub(super) access_key: Option<String>,
     pub(super) bucket: Option<String>,
     pub(super) logged: bool,
-    /// The trace that it belongs to, and the stages it goes through.
+    /// Parent context of the trace and the recorded stages, if the request is traced.
     pub(super) traced: Option<(Context, Arc<Stages>)>,
 }
 
-/// How a request ended.
+/// End of a request: status, durations, bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
     pub(super) operation: Operation,
     pub(super) status: u16,
-    /// To the head of the answer.
+    /// Time to the head of the response.
     pub(super) first_byte: Duration,
-    /// To the last byte of the answer.
+    /// Time to the last byte of the response.
     pub(super) took: Duration,
     pub(super) bytes_in: u64,
-    /// Bytes of the answer's body that were sent.
+    /// Bytes of the response's body that were sent.
     pub bytes_out: u64,
     pub(super) failure: Option<Failure>,
 }
@@ -110,7 +110,7 @@ impl Drop for Observed {
 }
 
 impl Observed {
-    /// Notes what the logs want to know of this request, if one of them takes it.
+    /// Records the request for the access log and traces, if one of them samples it.
     pub fn note(&mut self, arrival: Arrival<'_>, head: &Parts) {
         let logged = self.metrics.access_log.takes(arrival.number);
         let traced = self.metrics.traces.as_ref().and_then(|t| t.takes(arrival.number, &head.headers));
@@ -132,7 +132,7 @@ impl Observed {
         }));
     }
 
-    /// Notes who signed the request and the bucket that it names.
+    /// Records the signer of the request and its bucket.
     pub fn note_caller(&mut self, access_key: &str, bucket: Option<&str>) {
         if let Some(notes) = &mut self.notes {
             notes.access_key = Some(access_key.to_owned());
@@ -140,19 +140,19 @@ impl Observed {
         }
     }
 
-    /// Notes why the request is answered with an error.
+    /// Records the error with which the request is answered.
     pub const fn note_failure(&mut self, failure: Failure) {
         self.failure = Some(failure);
     }
 
-    /// Where the stages of a traced request are noted.
+    /// Returns the recorder of stages, if the request is traced.
     #[must_use]
     pub fn stages(&self) -> Option<Arc<Stages>> {
         self.notes.as_ref()?.traced.as_ref().map(|(_, stages)| Arc::clone(stages))
     }
 
-    /// The head of the answer is known. Counts the time to it and the bytes that the request announced, and adds
-    /// the header of Server Timing. Returns the request's ending as far as it is known.
+    /// Records the head of the response: its time and the announced bytes of the request. Adds the
+    /// Server-Timing header. Returns the request's ending as far as it is known.
     pub fn answer_head(&self, request: &HeaderMap, status: u16, answer: &mut HeaderMap) -> Ending {
         let took = self.started.elapsed();
         let operation = self.operation;
@@ -166,8 +166,8 @@ impl Observed {
         Ending { operation, status, first_byte: took, took, bytes_in, bytes_out: 0, failure: self.failure }
     }
 
-    /// The streamed body of the answer was sent whole, or was given up. `told` returns the path and the id of
-    /// the request, for a line of the log.
+    /// Finishes a request with a streamed response body. `is_whole` is false if sending was abandoned. The
+    /// closure returns the path and the id of the request, for a line of the slow log.
     pub fn end_of_stream<'a>(
         &mut self,
         mut ending: Ending,
@@ -181,7 +181,8 @@ impl Observed {
         self.finish(ending, told);
     }
 
-    /// Counts the request and writes its lines in the logs. `told` returns its path and id.
+    /// Counts the request and writes its log lines. The closure returns its path and id, for a line of the
+    /// slow log.
     pub fn finish<'a>(&mut self, ending: Ending, told: impl FnOnce() -> (&'a str, &'a str)) {
         let metrics = &self.metrics;
         self.answered = true;
@@ -208,7 +209,7 @@ impl Observed {
 }
 
 impl Metrics {
-    /// A request begins.
+    /// Starts the observation of a request.
     #[must_use]
     pub fn begin(self: &Arc<Self>) -> Observed {
         self.inflight.fetch_add(1, Relaxed);
@@ -223,10 +224,10 @@ impl Metrics {
     }
 }
 
-/// Where an aws-chunked body says how long it is without its framing.
+/// Header with the decoded length of an aws-chunked body.
 static DECODED_LENGTH: HeaderName = HeaderName::from_static("x-amz-decoded-content-length");
 
-/// The body bytes that a request announces: of an aws-chunked one, without its framing.
+/// Returns the announced bytes of the request body; for an aws-chunked body, without its framing.
 fn announced_bytes(headers: &HeaderMap) -> Option<u64> {
     let header = headers.get(&DECODED_LENGTH).or_else(|| headers.get(CONTENT_LENGTH));
     header?.to_str().ok()?.parse().ok()
@@ -237,13 +238,14 @@ fn user_agent(headers: &HeaderMap) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(USER_AGENT_BYTES_MAX)]).into_owned()
 }
 
-/// The header of the W3C's Server Timing, in milliseconds.
+/// Name of the W3C's Server-Timing header; its durations are in milliseconds.
 static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// Room for `total;dur=` and any number of milliseconds.
+/// Maximum bytes of `total;dur=` and any number of milliseconds.
 const TOTAL_BYTES_MAX: usize = 40;
 
-/// `total` is the time to the head of the answer; a traced request tells its stages, too.
+/// Returns the Server-Timing header. `total` is the time to the head of the response; a traced request also
+/// reports its stages.
 fn server_timing(took: Duration, stages: Option<&Stages>) -> HeaderValue {
     let mut total = [0; TOTAL_BYTES_MAX];
     let mut free = total.as_mut_slice();
@@ -263,7 +265,7 @@ fn server_timing(took: Duration, stages: Option<&Stages>) -> HeaderValue {
     told.unwrap_or(HeaderValue::from_static("total"))
 }
 
-/// A name and milliseconds with three decimals, without the machinery of formatting floats.
+/// Appends a name and milliseconds with three decimals, without the cost of float formatting.
 fn put_entry(text: &mut impl BufMut, name: &str, took: Duration) {
     text.put_slice(name.as_bytes());
     text.put_slice(b";dur=");

@@ -1,29 +1,29 @@
-//! What the process takes of the machine, as the system counts it.
+//! Resource usage of the process, as reported by the operating system.
 
 use std::fs;
 
 /// Resources of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Process {
-    /// CPU time since its start, user and system.
+    /// CPU time since the start, user and system.
     pub cpu_seconds: f64,
-    /// Memory in RAM.
+    /// Resident memory.
     pub resident_bytes: u64,
     /// Open files and connections.
     pub open_files: u64,
-    /// How many it may open.
+    /// Maximum number of open files.
     pub open_files_max: u64,
 }
 
 impl Process {
-    /// Asks the system; what it does not tell is 0.
+    /// Reads the current usage from the operating system; unavailable values are 0.
     #[must_use]
     pub fn now() -> Self {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
         let page_bytes = rustix::param::page_size() as u64;
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        // The file in which they are counted is one of them.
+        // The open directory handle is counted, too.
         let open = fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64);
         Self {
             cpu_seconds: cpu_ticks(&stat) as f64 / ticks_per_second,
@@ -38,8 +38,8 @@ fn cpu_ticks(stat: &str) -> u64 {
     field(stat, 13) + field(stat, 14)
 }
 
-/// Field `at` of /proc/self/stat, from 0; the second one is a name in parentheses, which may hold
-/// anything.
+/// Returns field `at` of /proc/self/stat, counted from 0. The second field is a name in parentheses, which
+/// may contain any characters.
 fn field(stat: &str, at: usize) -> u64 {
     let behind_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     behind_name.split(' ').nth(at - 2).and_then(|field| field.parse().ok()).unwrap_or(0)

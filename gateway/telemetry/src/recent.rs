@@ -1,8 +1,7 @@
-//! What happened in the last minute: snapshots of the counters, taken every few seconds, and what
-//! came on top of the oldest of them.
+//! Growth of the counters over the last minute: periodic snapshots, and the difference to the oldest of them.
 //!
-//! Counters only grow; how a server is *now* is their growth. A scraper computes that for itself,
-//! a person who asks `mlgw status` has it computed here.
+//! Counters only grow; the current state of a server is their growth. A scraper computes it itself, for `mlgw
+//! status` it is computed here.
 
 use super::{Done, Metrics};
 use mlgw_common::histogram::Durations;
@@ -12,12 +11,12 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How often a snapshot is taken.
+/// Interval between snapshots.
 pub const EVERY: Duration = Duration::from_secs(10);
-/// Snapshots that are kept: a minute's.
+/// Number of snapshots that are kept: those of a minute.
 const KEPT: usize = 6;
 
-/// Counters at one moment.
+/// Counters at one time.
 #[derive(Clone, Debug)]
 pub struct Sample {
     at: Instant,
@@ -27,13 +26,13 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The counters of now; `syncs` are those of all files.
+    /// Takes a snapshot of the counters; `syncs` are those of all files.
     #[must_use]
     pub fn take(metrics: &Metrics, syncs: Durations) -> Self {
         Self { at: Instant::now(), done: metrics.done(), shortages: metrics.objects.throttled(), syncs }
     }
 
-    /// What came on top of `earlier`.
+    /// Returns the growth since `earlier`.
     fn since(&self, earlier: &Self) -> Growth {
         let done = self.done.iter().map(|(operation, now)| {
             let before = earlier.done.iter().find(|(other, _)| other == operation);
@@ -48,31 +47,31 @@ impl Sample {
     }
 }
 
-/// How counters grew.
+/// Growth of counters over a period.
 #[derive(Clone, Debug)]
 pub struct Growth {
-    /// Over how long.
+    /// Length of the period.
     pub over: Duration,
-    /// By operation.
+    /// Growth by operation.
     pub done: Vec<(Operation, Done)>,
-    /// By reason, in the order of [`Shortage::ALL`].
+    /// Growth by reason, in the order of [`Shortage::ALL`].
     pub shortages: [u64; Shortage::ALL.len()],
     /// Syncs of all files.
     pub syncs: Durations,
 }
 
-/// The snapshots of the last minute.
+/// Snapshots of the last minute.
 #[derive(Debug)]
 pub struct Recent(Mutex<VecDeque<Sample>>);
 
 impl Recent {
-    /// Begins with the counters of now.
+    /// Starts with the snapshot `first`.
     #[must_use]
     pub fn new(first: Sample) -> Self {
         Self(Mutex::new(VecDeque::from([first])))
     }
 
-    /// Keeps a snapshot and forgets the oldest, if there are enough.
+    /// Adds a snapshot and drops the oldest if the maximum is reached.
     pub fn keep(&self, sample: Sample) {
         let mut kept = self.0.lock();
         if kept.len() == KEPT {
@@ -81,7 +80,7 @@ impl Recent {
         kept.push_back(sample);
     }
 
-    /// What came on top of the oldest snapshot.
+    /// Returns the growth from the oldest snapshot to `now`.
     #[must_use]
     pub fn until(&self, now: &Sample) -> Growth {
         let kept = self.0.lock();
@@ -97,7 +96,7 @@ mod tests {
     use mlgw_objects::Shortage;
 
     #[test]
-    fn the_growth_of_the_last_minute_is_that_since_the_oldest_snapshot() {
+    fn growth_is_measured_from_the_oldest_snapshot() {
         let metrics = std::sync::Arc::new(Metrics::new(0));
         let take = || Sample::take(&metrics, Durations::default());
         let recent = Recent::new(take());

@@ -1,7 +1,7 @@
-//! A log file of a bounded length, set aside when it is full; the oldest ones go.
+//! Log file of bounded length with rotation: a full file is renamed, and the oldest files are deleted.
 //!
-//! `NAME` is the file being written, `NAME.1` the one before it, and so on. A line that power
-//! failure left half is ended at the next opening, so that no later one is glued to it.
+//! `NAME` is the current file, `NAME.1` the previous one, and so on. A line that a power loss left incomplete
+//! is terminated at the next opening, so that no later line is appended to it.
 
 use mlgw_common::regular;
 use std::fs::{File, OpenOptions};
@@ -9,7 +9,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The file and its older ones.
+/// The current file and its rotation settings.
 #[derive(Debug)]
 pub(crate) struct Rotating {
     dir: PathBuf,
@@ -21,11 +21,11 @@ pub(crate) struct Rotating {
 }
 
 impl Rotating {
-    /// Opens or makes `name` in `dir`, which is made where there is none. A file has at most
-    /// `bytes_max` bytes (or one line); `files_max` of them are kept.
+    /// Opens or creates `name` in `dir`, which is created if it does not exist. A file has at most
+    /// `bytes_max` bytes (or one line); `files_max` files are kept.
     ///
     /// # Errors
-    /// What the system said.
+    /// Returns the error of the operating system.
     pub(crate) fn open(dir: &Path, name: &'static str, bytes_max: u64, files_max: u64) -> io::Result<Self> {
         std::fs::create_dir_all(dir)?;
         let mut file = open_file(dir, name)?;
@@ -40,10 +40,10 @@ impl Rotating {
         Ok(Self { dir: dir.to_owned(), name, file, bytes, bytes_max, files_max })
     }
 
-    /// Writes whole lines.
+    /// Appends whole lines.
     ///
     /// # Errors
-    /// What the system said; a part of them may have been written.
+    /// Returns the error of the operating system; a part of the lines may have been written.
     pub(crate) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         if self.bytes > 0 && self.bytes + lines.len() as u64 > self.bytes_max {
             self.rotate()?;
@@ -52,21 +52,21 @@ impl Rotating {
         self.file.write_all(lines)
     }
 
-    /// Brings what was written to stable media.
+    /// Syncs the written lines to stable media.
     ///
     /// # Errors
-    /// What the system said.
+    /// Returns the error of the operating system.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// `NAME` becomes `NAME.1`, that one `NAME.2`, and so on; the last one goes.
+    /// Renames `NAME` to `NAME.1`, `NAME.1` to `NAME.2`, and so on; the last file is replaced.
     fn rotate(&mut self) -> io::Result<()> {
         let numbered = |n: u64| match n {
             0 => self.dir.join(self.name),
             n => self.dir.join(format!("{}.{n}", self.name)),
         };
-        // With one file allowed it is overwritten in place; else the highest number is replaced.
+        // With a single file allowed the file is removed; otherwise the highest number is replaced.
         for n in (1..self.files_max).rev() {
             match std::fs::rename(numbered(n - 1), numbered(n)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -1,28 +1,28 @@
-//! The slow-request log: one line per request over the threshold, but never many lines a second.
+//! Slow-request log: one line per request over the threshold, at a bounded rate.
 //!
-//! A disk that stalls makes every request slow at once, and that must not become a flood of lines.
-//! What was left out is counted and said with the next line. Names come from clients and are
-//! logged without their query, which may hold a signature.
+//! A stalled disk makes all requests slow at the same time, which must not flood the log. Suppressed lines
+//! are counted and reported with the next line. Paths come from clients and are logged without their query,
+//! which may contain a signature.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Bytes of a path that are logged: more than a key has.
+/// Maximum logged bytes of a path: more than the longest key has.
 const PATH_BYTES_MAX: usize = 4096;
-/// Lines in one second.
+/// Maximum lines per second.
 const LINES_PER_SECOND_MAX: u64 = 10;
 
-/// Writes the lines.
+/// Rate-limited writer of the log.
 #[derive(Debug)]
 pub struct SlowLog {
     threshold_millis: AtomicU64,
     started: Instant,
-    /// The current second since `started`, and in its low bits the lines written in it.
+    /// Current second since `started`; its low eight bits are the number of lines written in it.
     window: AtomicU64,
     left_out: AtomicU64,
 }
 
-/// What a line says.
+/// Fields of a line.
 #[derive(Clone, Copy, Debug)]
 pub struct Slow<'a> {
     /// Operation.
@@ -31,14 +31,14 @@ pub struct Slow<'a> {
     pub path: &'a str,
     /// Status of the answer.
     pub status: u16,
-    /// How long it took.
+    /// Duration of the request.
     pub took: Duration,
     /// Id of the request.
     pub request_id: &'a str,
 }
 
 impl SlowLog {
-    /// A log of requests that take at least `threshold_millis`; 0 writes none.
+    /// Returns a log of requests that take at least `threshold_millis`; 0 disables it.
     #[must_use]
     pub fn new(threshold_millis: u64) -> Self {
         Self {
@@ -54,14 +54,14 @@ impl SlowLog {
         self.threshold_millis.store(millis, Relaxed);
     }
 
-    /// Whether a request that took `took` is slow.
+    /// True if a request with the duration `took` is slow.
     #[must_use]
     pub fn is_slow(&self, took: Duration) -> bool {
         let threshold = self.threshold_millis.load(Relaxed);
         threshold > 0 && took >= Duration::from_millis(threshold)
     }
 
-    /// Writes the line of a slow request, unless there are too many.
+    /// Writes the line of a slow request, unless the rate is exceeded.
     pub fn note(&self, slow: Slow<'_>) {
         if !self.admit(self.started.elapsed().as_secs()) {
             self.left_out.fetch_add(1, Relaxed);
@@ -94,7 +94,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_flood_is_cut_to_a_few_lines_a_second() {
+    fn lines_are_limited_per_second() {
         let log = SlowLog::new(1000);
         for second in [0, 1, 2, 9] {
             let admitted = (0..100).filter(|_| log.admit(second)).count();

@@ -1,30 +1,30 @@
-//! The one table of metrics: what is measured, in which unit, with which labels.
+//! Table of all metrics: name, kind, unit, labels and help text.
 //!
-//! Exposition takes names and help from here and a test compares docs/METRICS.md with it, so a
-//! metric that is not in the table can be neither exposed nor documented. Labels are bounded: every
-//! value of one is a name from the code or the settings, but for the 200 largest buckets.
+//! The exposition takes names and help from here and a test compares docs/METRICS.md with it, so a metric
+//! that is not in the table can be neither exposed nor documented. Labels are bounded: their values are names
+//! from the code or the settings, except for the 200 largest buckets.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt::Write as _;
 
-/// One metric.
+/// A metric.
 #[derive(Debug)]
 pub struct Definition {
-    /// Its name as Prometheus shows it; a histogram's is that of its family.
+    /// Name as exposed to Prometheus; for a histogram the name of its family.
     pub name: &'static str,
     /// Counter, gauge or histogram.
     pub kind: Kind,
-    /// Its labels.
+    /// Names of the labels.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// Help text.
     pub doc: &'static str,
 }
 
-/// How a metric behaves.
+/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows; its name ends in `_total`.
+    /// Only grows; the name ends in `_total`.
     Counter,
     /// Goes up and down.
     Gauge,
@@ -51,7 +51,7 @@ impl Kind {
 }
 
 impl Definition {
-    /// The unit, which the name ends in.
+    /// Returns the unit, which is the end of the name.
     #[must_use]
     pub fn unit(&self) -> Option<Unit> {
         let name = self.name.strip_suffix("_total").unwrap_or(self.name);
@@ -62,7 +62,7 @@ impl Definition {
         }
     }
 
-    /// The name less what the encoder adds: `_total` of a counter, and the unit.
+    /// Returns the name without the parts that the encoder adds: `_total` of a counter, and the unit.
     pub(super) fn stem(&self) -> &'static str {
         let name = self.name.strip_suffix("_total").unwrap_or(self.name);
         match self.unit() {
@@ -77,7 +77,7 @@ macro_rules! metrics {
         $(#[doc = $doc] pub const $id: &Definition =
             &Definition { name: $name, kind: Kind::$kind, labels: &[$($label),*], doc: $doc };)*
 
-        /// Every metric.
+        /// All metrics.
         pub const METRICS: &[&Definition] = &[$($id),*];
     };
 }
@@ -259,7 +259,7 @@ metrics! {
         "Files and connections that the process may have open"
 }
 
-/// docs/METRICS.md.
+/// Returns the text of docs/METRICS.md.
 #[must_use]
 pub fn documentation() -> String {
     let mut out = String::from(
@@ -294,12 +294,12 @@ mod tests {
         assert_file_is("docs/METRICS.md", &documentation());
     }
 
-    /// The words of a text, as PromQL has them.
+    /// Returns the words of a text, split as in PromQL.
     fn words(text: &str) -> impl Iterator<Item = &str> {
         text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
     }
 
-    /// The metric that a series belongs to.
+    /// Returns the metric that a series belongs to.
     fn metric_of(series: &str) -> Option<&'static super::Definition> {
         let parts = ["", "_bucket", "_count", "_sum"];
         METRICS.iter().copied().find(|metric| {
@@ -310,8 +310,8 @@ mod tests {
         })
     }
 
-    /// Asserts that a query asks for metrics and labels that there are. `up` and the labels of a
-    /// scrape are Prometheus's own.
+    /// Asserts that a query uses existing metrics and labels. `up` and the labels of a scrape are
+    /// Prometheus's own.
     fn assert_answerable(query: &str) {
         let series: Vec<&str> = words(query).filter(|word| word.starts_with("mlgw_")).collect();
         let mut labels = vec!["job", "instance", "le"];
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn every_query_of_the_dashboard_can_be_answered() {
+    fn every_query_of_the_dashboard_uses_existing_metrics() {
         let dashboard: serde_json::Value = serde_json::from_str(&deploy("grafana/mlgw.json")).unwrap();
         let panels = dashboard["panels"].as_array().unwrap();
         let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn every_alert_can_be_answered() {
+    fn every_alert_uses_existing_metrics() {
         let alerts = deploy("prometheus/alerts.yml");
         let queries: Vec<&str> = alerts
             .split("expr: ")
@@ -362,9 +362,9 @@ mod tests {
     }
 
     #[test]
-    fn names_say_kind_and_unit() {
+    fn names_end_in_their_kind_and_unit() {
         for metric in METRICS {
-            // A scrape gives these two to every series, and renames ours.
+            // A scrape adds these two labels to every series and would rename ours.
             assert!(
                 !metric.labels.contains(&"job") && !metric.labels.contains(&"instance"),
                 "{}",

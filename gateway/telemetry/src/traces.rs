@@ -1,10 +1,9 @@
-//! Traces of single requests, sent to an OpenTelemetry collector by OTLP over HTTP.
+//! Traces of single requests, exported to an OpenTelemetry collector by OTLP over HTTP.
 //!
-//! Off until `traces.endpoint` names one. A request is traced when its `traceparent` header says
-//! that its caller's trace is sampled, and otherwise one in so many. Its spans are made when it
-//! has ended, from what was measured on the way, and go into the exporter's bounded queue, where
-//! what does not fit is dropped: no request waits for a collector. Power failure takes what was
-//! not sent.
+//! Traces are off without `traces.endpoint`. A request is traced if its `traceparent` header marks the
+//! caller's trace as sampled; requests without a valid header are sampled, one in N. The spans are created
+//! when the request has ended, from the recorded stages, and enter the exporter's bounded queue. Spans that
+//! do not fit are dropped: no request waits for a collector. A power loss loses the queued spans.
 
 use super::observed::{Ending, Notes};
 use bytes::Bytes;
@@ -30,13 +29,13 @@ use opentelemetry_sdk::trace::{
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::runtime::Handle;
 
-/// How long a collector may take for one batch.
+/// Timeout of the collector for one batch.
 const SEND_PATIENCE: Duration = Duration::from_secs(10);
-/// How long spans are gathered before they are sent.
+/// Time for which spans are collected before they are sent.
 const GATHER: Duration = Duration::from_secs(1);
-/// Longest answer of a collector that is read.
+/// Maximum bytes that are read of a collector's response.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// How long what waits may take to be sent when the server stops.
+/// Time for which queued spans are sent when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Time after which an idle connection to the collector is closed.
@@ -53,7 +52,7 @@ pub enum TracesError {
     Tls(#[from] SettingError),
 }
 
-/// Where traces go.
+/// Exporter of traces.
 #[derive(Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
@@ -63,8 +62,8 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Sends traces of one request in `one_in` (0: only those that their callers trace) of the node
-    /// `node` to `endpoint`. Called within a runtime, which does the sending.
+    /// Starts the export of traces of node `node` to `endpoint`: one request in `one_in` (0: only requests
+    /// whose callers trace them). Must be called within a runtime, which sends the batches.
     ///
     /// # Errors
     /// The endpoint is not a URL, or it is HTTPS and this machine trusts no certificate authority.
@@ -92,7 +91,7 @@ impl Traces {
             .build();
         let provider = SdkTracerProvider::builder()
             .with_span_processor(batches)
-            // Which requests are traced is decided before anything is noted of them.
+            // Sampling is decided before a request is recorded.
             .with_sampler(Sampler::AlwaysOn)
             .with_resource(resource)
             .build();
@@ -100,8 +99,7 @@ impl Traces {
         Ok(Self { provider, tracer, propagator: TraceContextPropagator::new(), one_in })
     }
 
-    /// The trace that the request with this number and these headers belongs to, when it is to be
-    /// traced.
+    /// Returns the parent context of the request with this number and these headers, if it is to be traced.
     pub(super) fn takes(&self, number: u64, headers: &HeaderMap) -> Option<Context> {
         let ours = || (self.one_in > 0 && number.is_multiple_of(self.one_in)).then(Context::new);
         if !headers.contains_key("traceparent") {
@@ -115,7 +113,7 @@ impl Traces {
         if known { sampled.then_some(parent) } else { ours() }
     }
 
-    /// Makes the spans of a request that has ended.
+    /// Creates the spans of a request that has ended.
     pub(super) fn tell(&self, notes: &Notes, parent: &Context, stages: &Stages, ending: &Ending) {
         let started = UNIX_EPOCH + Duration::from_millis(u64::try_from(notes.time.as_millis()).unwrap_or(0));
         let request = SpanBuilder::from_name(ending.operation.name())
@@ -138,7 +136,7 @@ impl Traces {
         span.end_with_timestamp(started + ending.took);
     }
 
-    /// Sends what waits, then nothing more.
+    /// Sends the queued spans and stops the export.
     pub async fn stop(&self) {
         let provider = self.provider.clone();
         let stopped = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(STOP_PATIENCE));
@@ -148,7 +146,8 @@ impl Traces {
     }
 }
 
-/// Names of OpenTelemetry's semantic conventions, where they have one.
+/// Returns the attributes of a request's span, named by OpenTelemetry's semantic conventions where they
+/// exist.
 fn attributes(notes: &Notes, ending: &Ending) -> Vec<KeyValue> {
     let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut all = vec![
@@ -170,8 +169,8 @@ fn attributes(notes: &Notes, ending: &Ending) -> Vec<KeyValue> {
     all
 }
 
-/// Posts batches to the collector. The exporter calls from a thread of its own, outside of the
-/// runtime that the connections need.
+/// Sends batches to the collector. The exporter calls from its own thread, outside of the runtime that the
+/// connections need.
 #[derive(Debug)]
 struct Collector {
     http: Client<Full<Bytes>>,
@@ -193,7 +192,7 @@ impl HttpClient for Collector {
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
             Ok::<_, HttpError>(Response::from_parts(head, body))
         };
-        // Everything that needs the runtime, the clock too, is made in there.
+        // The request and its timer are created inside the runtime, because both need it.
         let sent = self.runtime.spawn(async move { tokio::time::timeout(SEND_PATIENCE, send).await });
         Box::pin(async move { sent.await?? })
     }

@@ -1,13 +1,13 @@
-//! Files of the repository that are printed from tables.
+//! Files of the repository that are generated from tables.
 //!
-//! `UPDATE_PRINTED=1` writes them anew instead of comparing.
+//! `UPDATE_PRINTED=1` writes them instead of comparing.
 
 use std::path::{Path, PathBuf};
 
 /// Returns the root of the repository that the running test belongs to.
 #[must_use]
 pub fn root() -> PathBuf {
-    // As it is now: a test that was compiled in another clone may run in this one.
+    // Read at run time, because a test that was compiled in another clone may run in this one.
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let is_root = |dir: &&Path| dir.join("Cargo.lock").exists();
     Path::new(&package).ancestors().find(is_root).unwrap_or(Path::new(".")).to_owned()
@@ -17,7 +17,7 @@ pub fn root() -> PathBuf {
 /// `<!-- end MARK -->`.
 ///
 /// # Panics
-/// When it has not.
+/// When the text differs.
 pub fn assert_section_is(name: &str, mark: &str, text: &str) {
     let path = root().join(name);
     let whole = std::fs::read_to_string(path).expect("a page of the repository");
@@ -30,7 +30,7 @@ pub fn assert_section_is(name: &str, mark: &str, text: &str) {
 /// Asserts that the repository's file `name` is exactly `text`.
 ///
 /// # Panics
-/// When it has not.
+/// When the text differs.
 pub fn assert_file_is(name: &str, text: &str) {
     let path = root().join(name);
     if std::env::var_os("UPDATE_PRINTED").is_some() {

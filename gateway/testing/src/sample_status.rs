@@ -1,6 +1,4 @@
-//! The status of a server with nothing wrong, for tests of what judges and shows it.
-//!
-//! It is always the same.
+//! The status of a healthy server, for tests of code that evaluates and shows it. Its values are constant.
 
 use mlgw_api::{
     CatalogueStatus, Health, JobStatus, OperationStatus, PolicyStatus, ProcessStatus, RecentStatus, S3Status,
@@ -9,7 +7,7 @@ use mlgw_api::{
 use mlgw_common::histogram::BUCKETS;
 use mlgw_objects::Shortage as Kind;
 
-/// Returns the figures of an operation that did nothing wrong.
+/// Returns the figures of an operation without errors.
 #[must_use]
 pub fn operation(name: &str, requests: u64) -> OperationStatus {
     let mut duration_buckets = vec![0; BUCKETS];
@@ -27,7 +25,7 @@ pub fn operation(name: &str, requests: u64) -> OperationStatus {
     }
 }
 
-/// The status of a server with nothing wrong.
+/// Returns the status of a healthy server.
 pub fn healthy() -> Status {
     Status {
         version: "0.1.0".into(),

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 /// The access key of AWS's examples.
 pub const ACCESS_KEY: &str = "AKIAIOSFODNN7EXAMPLE";
-/// Its secret.
+/// The secret of [`ACCESS_KEY`].
 pub const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 
 /// The time of AWS's examples: 24 May 2013, 0:00 UTC.
@@ -39,9 +39,9 @@ pub struct ToSign<'a> {
     pub target: &'a str,
     /// Further headers.
     pub headers: &'a [(&'a str, &'a str)],
-    /// What is signed of the body.
+    /// The signed part of the body.
     pub body: SignableBody<'a>,
-    /// How long it is good for in the query; in the header, without.
+    /// Validity of a signature in the query. `None` for a signature in the header.
     pub expires: Option<Duration>,
     /// The region of the scope.
     pub region: &'a str,
@@ -55,7 +55,7 @@ impl Default for ToSign<'_> {
 }
 
 impl ToSign<'_> {
-    /// The head as it is sent, and its signature.
+    /// Returns the head as it is sent, and its signature.
     ///
     /// # Panics
     /// When there can be no such request.
@@ -81,7 +81,7 @@ impl ToSign<'_> {
     }
 }
 
-/// The signature of a chunk that follows the one with signature `previous`.
+/// Returns the signature of a chunk that follows the one with signature `previous`.
 ///
 /// # Panics
 /// When it cannot be signed.
@@ -93,7 +93,7 @@ pub fn chunk_signature(chunk: &[u8], previous: &str) -> String {
     })
 }
 
-/// The signature of a trailer that follows the last chunk.
+/// Returns the signature of a trailer that follows the last chunk.
 ///
 /// # Panics
 /// When it cannot be signed.

@@ -1,7 +1,7 @@
-//! Checksums as headers and documents carry them.
+//! Checksums in headers and documents.
 //!
-//! Always: an object that was written to one of our own buckets has a checksum, whether its client sent one
-//! or not.
+//! Invariant: an object written to one of mlgw's own buckets has a checksum, whether its client sent one or
+//! not.
 
 use super::error::{Code, S3Error};
 use super::values::header_value;
@@ -12,7 +12,7 @@ use mlgw_formats::checksum::{Algorithm, algorithm};
 use mlgw_formats::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion};
 use std::fmt::Write;
 
-/// The element that carries a checksum of `algorithm`.
+/// Returns the XML element that carries a checksum of `algorithm`.
 #[must_use]
 pub const fn element(algorithm: Algorithm) -> &'static str {
     match algorithm {
@@ -24,7 +24,7 @@ pub const fn element(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// A kind's name in headers and documents.
+/// Returns a kind's name in headers and documents.
 #[must_use]
 pub const fn kind_name(kind: ChecksumKind) -> &'static str {
     match kind {
@@ -33,7 +33,7 @@ pub const fn kind_name(kind: ChecksumKind) -> &'static str {
     }
 }
 
-/// A checksum as headers and documents carry it; a composite one names its number of parts.
+/// Returns a checksum as in headers and documents; a composite one ends with its number of parts.
 #[must_use]
 pub fn text(checksum: &Checksum, part_count: u32) -> String {
     let mut text = BASE64.encode(&checksum.value);
@@ -44,7 +44,7 @@ pub fn text(checksum: &Checksum, part_count: u32) -> String {
     text
 }
 
-/// The refusal of a checksum whose algorithm is not that of its upload.
+/// Returns the error for a checksum whose algorithm is not that of its upload.
 #[must_use]
 pub fn mismatch(expected: Algorithm, actual: Option<Algorithm>) -> S3Error {
     let actual = actual.map_or("null", Algorithm::name).to_ascii_lowercase();
@@ -54,9 +54,9 @@ pub fn mismatch(expected: Algorithm, actual: Option<Algorithm>) -> S3Error {
     ))
 }
 
-/// Checks the algorithm that a part of an upload is declared with. An upload that was begun without an
-/// algorithm takes any or none. One that was begun with an algorithm takes no other; full-object CRCs are
-/// computed where none comes.
+/// Checks the declared checksum algorithm of a part. An upload without an algorithm accepts any or none. An
+/// upload with an algorithm accepts no other; if a part declares none, only full-object CRCs are computed by
+/// mlgw.
 ///
 /// # Errors
 /// `InvalidRequest`.
@@ -71,7 +71,7 @@ pub fn check_part(
     }
 }
 
-/// Repeats the checksums of a body that was put whole, as headers of the answer.
+/// Adds the checksums of a body that was not uploaded in parts to the response headers.
 fn echo<'a>(checksums: impl IntoIterator<Item = &'a Checksum>, headers: &mut HeaderMap) {
     for checksum in checksums {
         let name = HeaderName::from_static(algorithm(checksum.algorithm()).header());
@@ -79,14 +79,14 @@ fn echo<'a>(checksums: impl IntoIterator<Item = &'a Checksum>, headers: &mut Hea
     }
 }
 
-/// Repeats the checksum by one algorithm, as a header of the answer.
+/// Adds the checksum of one algorithm to the response headers.
 pub fn echo_only(algorithm: Algorithm, checksums: &[Checksum], headers: &mut HeaderMap) {
     let wanted = ChecksumAlgorithm::from(algorithm);
     echo(checksums.iter().filter(|checksum| checksum.algorithm() == wanted), headers);
 }
 
-/// The checksum of a part of `object`, as a header, with the kind of the object's own. It is by the object's
-/// algorithm; a part may have another one beside it that its client chose.
+/// Adds the checksum of a part of `object` to the headers, with the kind of the object's checksum. The
+/// checksum is that of the object's algorithm; a part may have a second one that its client chose.
 pub fn describe_part(object: &ObjectVersion, part: &[Checksum], headers: &mut HeaderMap) {
     let Some(whole) = object.checksums.first() else { return };
     let Some(of_part) = part.iter().find(|one| one.algorithm == whole.algorithm) else { return };
@@ -94,7 +94,7 @@ pub fn describe_part(object: &ObjectVersion, part: &[Checksum], headers: &mut He
     headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind_name(whole.kind())));
 }
 
-/// The checksums of an object, as headers, with their kind.
+/// Adds the checksums of an object to the headers, with their kind.
 pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
     for checksum in &object.checksums {
         let name = HeaderName::from_static(algorithm(checksum.algorithm()).header());

@@ -1,4 +1,4 @@
-//! `x-amz-copy-source` and `x-amz-copy-source-range`: what a copy is of.
+//! Source of a copy: `x-amz-copy-source` and `x-amz-copy-source-range`.
 
 use super::error::S3Error;
 use super::target::{check_version, decode_key};
@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What `x-amz-copy-source` names.
+/// Object that `x-amz-copy-source` names.
 pub struct Source {
     /// The bucket.
     pub bucket: String,
@@ -16,11 +16,11 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads `bucket/key`, with or without a leading `/`, encoded as a query is (a raw `+` is a space, as AWS
-    /// decodes it), perhaps with a version.
+    /// Parses `bucket/key`, with or without a leading `/`, encoded like a query (a raw `+` is a space, as at
+    /// AWS), and optionally with a version.
     ///
     /// # Errors
-    /// `InvalidArgument`, or those of keys and versions.
+    /// `InvalidArgument`, or the errors of keys and versions.
     pub fn parse(header: &str) -> Result<Self, S3Error> {
         let invalid = |why: &'static str| S3Error::invalid_argument(why, "x-amz-copy-source", header);
         let (path, query) = header.split_once('?').unwrap_or((header, ""));
@@ -37,13 +37,14 @@ impl Source {
     }
 }
 
-/// Some clients encode the slash between bucket and key too.
+/// Decodes the slash between bucket and key, which some clients encode too.
 fn percent_decode_slash(path: &str) -> Cow<'_, str> {
     let encoded = !path.trim_start_matches('/').contains('/');
     if encoded { path.replacen("%2F", "/", 2).replacen("%2f", "/", 2).into() } else { path.into() }
 }
 
-/// `bytes=first-last`, both given and within the source: nothing else is allowed here.
+/// Parses `bytes=first-last`. Both numbers are required and must lie within the source; no other form is
+/// allowed.
 ///
 /// # Errors
 /// `InvalidArgument`, `InvalidRange`.

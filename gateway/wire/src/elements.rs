@@ -1,4 +1,4 @@
-//! The documents that requests carry, element by element. What they mean is said where they are used.
+//! XML documents of requests, element by element. Their meaning is documented where they are used.
 #![expect(missing_docs, reason = "the fields are S3's own elements")]
 
 use crate::error::S3Error;
@@ -8,14 +8,14 @@ use mlgw_formats::checksum::Algorithm;
 use mlgw_formats::schema::Pair;
 use serde::Deserialize;
 
-/// Of CreateBucket.
+/// Document of CreateBucket.
 #[derive(Deserialize)]
 pub struct CreateDocument {
     #[serde(rename = "LocationConstraint")]
     pub location: Option<String>,
 }
 
-/// Of DeleteObjects.
+/// Document of DeleteObjects.
 #[derive(Deserialize)]
 pub struct DeleteDocument {
     #[serde(rename = "Quiet", default)]
@@ -24,7 +24,7 @@ pub struct DeleteDocument {
     pub objects: Vec<Doomed>,
 }
 
-/// A key to delete, and on what conditions.
+/// A key to delete, with its conditions.
 #[derive(Deserialize)]
 pub struct Doomed {
     #[serde(rename = "Key")]
@@ -39,14 +39,14 @@ pub struct Doomed {
     pub modified: Option<String>,
 }
 
-/// Of CompleteMultipartUpload.
+/// Document of CompleteMultipartUpload.
 #[derive(Deserialize)]
 pub struct CompleteDocument {
     #[serde(rename = "Part", default)]
     pub parts: Vec<ClientPart>,
 }
 
-/// A part as the client names it.
+/// A part as named by the client.
 #[derive(Deserialize)]
 pub struct ClientPart {
     #[serde(rename = "PartNumber")]
@@ -66,7 +66,7 @@ pub struct ClientPart {
 }
 
 impl ClientPart {
-    /// Returns the checksum by `algorithm` that the client states, if it does.
+    /// Returns the checksum of `algorithm` that the client sent, if there is one.
     #[must_use]
     pub fn stated(&self, algorithm: Algorithm) -> Option<&str> {
         let stated = match algorithm {
@@ -81,7 +81,7 @@ impl ClientPart {
     }
 }
 
-/// Of PutObjectTagging, and of forms.
+/// Document of PutObjectTagging and of form uploads.
 #[derive(Deserialize)]
 pub struct TaggingDocument {
     #[serde(rename = "TagSet")]
@@ -89,7 +89,7 @@ pub struct TaggingDocument {
 }
 
 impl TaggingDocument {
-    /// The tags of a document, checked.
+    /// Parses and validates the tags of a document.
     ///
     /// # Errors
     /// `MalformedXML`, `InvalidTag`.
@@ -102,7 +102,7 @@ impl TaggingDocument {
     }
 }
 
-/// Its only element.
+/// Content of [`TaggingDocument`].
 #[derive(Deserialize)]
 pub struct TagSet {
     #[serde(rename = "Tag", default)]

@@ -1,8 +1,8 @@
-//! Errors as S3 clients know them: one table of codes, one way to put them on the wire.
+//! S3 errors: one table of codes and one encoding on the wire.
 //!
-//! A client decides by code and status what to do (retry, correct, give up), so both are AWS's
-//! own. Text that came from a request is escaped before it is sent back, and what went wrong
-//! inside (the cause) is for the log only: it is never part of an answer.
+//! Clients decide by code and status whether to retry, correct or give up, so both are AWS's own. Text from a
+//! request is escaped before it is sent back. The internal cause of an error is for the log only and never
+//! part of a response.
 
 mod code;
 
@@ -15,7 +15,7 @@ use http::{Response, StatusCode};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A refusal: its code, what a person reads, and what the answer carries beside it.
+/// An error response: its code, its message, and further elements and headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct S3Error {
     code: Code,
@@ -27,10 +27,10 @@ pub struct S3Error {
 }
 
 impl S3Error {
-    /// Seconds after which a client told to slow down may come back.
+    /// Value of `Retry-After` of a `SlowDown` response, in seconds.
     pub const RETRY_AFTER_SECS: &str = "1";
 
-    /// An error with its code's own message.
+    /// Returns an error with the default message of its code.
     #[must_use]
     pub const fn new(code: Code) -> Self {
         Self {
@@ -43,20 +43,20 @@ impl S3Error {
         }
     }
 
-    /// Our own failure: the client reads `InternalError`, the log reads `cause`.
+    /// Returns an internal error: the client receives `InternalError`, the log receives `cause`.
     #[must_use]
     pub fn internal(cause: impl fmt::Display) -> Self {
         Self::new(Code::InternalError).caused_by(cause)
     }
 
-    /// A request for something that mlgw does not offer, by its name.
+    /// Returns the error for a named feature that mlgw does not offer.
     #[must_use]
     pub fn not_implemented(what: impl fmt::Display) -> Self {
         Self::new(Code::NotImplemented)
             .message(format!("{what}: a functionality that this server does not implement."))
     }
 
-    /// `InvalidArgument` for the argument `name` that had `value`.
+    /// Returns `InvalidArgument` for the argument `name` with `value`.
     #[must_use]
     pub fn invalid_argument(
         message: impl Into<Cow<'static, str>>,
@@ -69,8 +69,8 @@ impl S3Error {
             .field("ArgumentValue", value)
     }
 
-    /// `InvalidRange` for a range that an object of `size` bytes does not have. s3torchconnector
-    /// reads the size from the answer, also when it is 0.
+    /// Returns `InvalidRange` for a range outside an object of `size` bytes. s3torchconnector reads the size
+    /// from the response, also if it is 0.
     #[must_use]
     pub fn invalid_range(requested: impl Into<String>, size: u64) -> Self {
         let error = Self::new(Code::InvalidRange)
@@ -82,85 +82,86 @@ impl S3Error {
         }
     }
 
-    /// `PreconditionFailed` for the header or field that did not hold.
+    /// Returns `PreconditionFailed` for the header or field that did not hold.
     #[must_use]
     pub fn precondition_failed(condition: impl Into<String>) -> Self {
         Self::new(Code::PreconditionFailed).field("Condition", condition)
     }
 
-    /// The same error with another text.
+    /// Replaces the message.
     #[must_use]
     pub fn message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
         self.message = message.into();
         self
     }
 
-    /// The same error with one more element in its XML.
+    /// Adds an element to the XML.
     #[must_use]
     pub fn field(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.fields.push((name, value.into()));
         self
     }
 
-    /// The same error with one more header in its answer.
+    /// Adds a header to the response.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// The same error with a cause for the log.
+    /// Sets the cause for the log.
     #[must_use]
     pub fn caused_by(mut self, cause: impl fmt::Display) -> Self {
         self.cause = Some(cause.to_string().into());
         self
     }
 
-    /// The same error, because something is short: `name` is that of the shortage.
+    /// Sets the name of the shortage that caused the error.
     #[must_use]
     pub const fn short_of(mut self, name: &'static str) -> Self {
         self.short_of = Some(name);
         self
     }
 
-    /// The name of what is short, if that is why. It is for logs; the answer does not carry it.
+    /// Returns the name of the shortage that caused the error, if one did. For logs only; not part of the
+    /// response.
     #[must_use]
     pub const fn shortage(&self) -> Option<&'static str> {
         self.short_of
     }
 
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub const fn code(&self) -> Code {
         self.code
     }
 
-    /// The status of the answer.
+    /// Returns the status of the response.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         self.code.status()
     }
 
-    /// What a person reads.
+    /// Returns the message.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.message
     }
 
-    /// The value of an element of the XML, if the error has it.
+    /// Returns the value of an element of the XML, if the error has it.
     #[must_use]
     pub fn get(&self, field: &str) -> Option<&str> {
         self.fields.iter().find(|(name, _)| *name == field).map(|(_, value)| value.as_str())
     }
 
-    /// What went wrong inside, for the log.
+    /// Returns the internal cause, for the log.
     #[must_use]
     pub fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
     }
 
-    /// The `Error` document. Answers that began as 200 (CopyObject, CompleteMultipartUpload) end
-    /// with it, so it can be had without the XML declaration.
+    /// Returns the `Error` document. Responses that began with status 200 (CopyObject,
+    /// CompleteMultipartUpload) end with it and need it without the XML declaration.
     #[must_use]
     pub fn to_xml(&self, declaration: bool, resource: &str, request_id: &str) -> String {
         let mut out = String::with_capacity(256 + self.message.len());
@@ -181,8 +182,8 @@ impl S3Error {
         out
     }
 
-    /// The answer to a request for `resource` (its path). An answer to HEAD is this one without
-    /// its body; 304 has neither body nor type.
+    /// Returns the response to a request for `resource` (its path). A response to HEAD is the same without
+    /// its body; a 304 has neither body nor content type.
     #[must_use]
     pub fn into_response<B: From<Bytes>>(self, resource: &str, request_id: &str) -> Response<B> {
         let unchanged = self.code == Code::NotModified;
@@ -191,7 +192,7 @@ impl S3Error {
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         if !unchanged {
-            // Exactly this value: s3torchconnector reads the body of no other.
+            // Exactly this value is required: s3torchconnector ignores bodies of other types.
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         }
         if self.code == Code::SlowDown {
@@ -232,7 +233,7 @@ mod tests {
     use http::StatusCode;
 
     #[test]
-    fn an_error_is_xml_with_its_fields_and_nothing_of_the_request_unescaped() {
+    fn an_error_is_xml_with_its_fields_and_request_text_is_escaped() {
         let error = S3Error::invalid_argument("bad & <ugly>", "max-keys", "\"x\"\u{1}");
         let response = error.into_response::<Bytes>("/b/a<b&c>", "4442587FB7D0A2F9");
         assert_eq!(response.status(), StatusCode::BAD_REQUEST);
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsatisfiable_range_tells_the_size_even_of_an_empty_object() {
+    fn an_unsatisfiable_range_reports_the_size_even_of_an_empty_object() {
         let response = S3Error::invalid_range("bytes=0-1", 0).into_response::<Bytes>("/b/k", "id");
         assert_eq!(response.status(), StatusCode::RANGE_NOT_SATISFIABLE);
         assert_eq!(response.headers()["content-range"], "bytes */0");
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_down_says_when_to_come_back() {
+    fn slow_down_carries_retry_after() {
         let response = S3Error::new(Code::SlowDown).into_response::<Bytes>("/b/k", "id");
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response.headers()["retry-after"], "1");

@@ -1,9 +1,9 @@
-//! What every request header means here: one table, so that none is ignored by accident.
+//! Treatment of request headers: one table of all known headers, so that none is ignored by accident.
 //!
-//! A client that requests encryption, a lock or a grant and gets a 200 believes it has it. So each header
-//! that S3 knows is honoured, or has no effect because its request is already met, or is refused by its name;
-//! an `x-amz-*` or `x-mlgw-*` header that the table does not know is refused too. Headers that are neither
-//! S3's nor ours (proxies, tracing, SDK diagnostics) mean nothing to an object store and pass.
+//! A client that requests encryption, a lock or a grant and gets a 200 relies on it. Each header of S3 is
+//! therefore honoured, has no effect because its request is already met, or is refused by name. An `x-amz-*`
+//! or `x-mlgw-*` header that is not in the table is refused too. Other headers (proxies, tracing, SDK
+//! diagnostics) have no meaning for an object store and are accepted.
 
 mod hoist;
 mod table;
@@ -19,13 +19,13 @@ use mlgw_common::limits::{REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX};
 use std::fmt::Write as _;
 use table::{Elsewhere, PREFIXES, ROWS, Row, Rule};
 
-/// Checks the size of a request's head: its bytes, and the number of its lines, which only limits lines so
-/// short that they take more memory than they have bytes.
+/// Checks the size of a request's head: its total bytes and the number of its header lines. The second limit
+/// only affects lines so short that they take more memory than they have bytes.
 ///
 /// # Errors
 /// `RequestHeaderSectionTooLarge`.
 pub fn check_size(head: &Parts) -> Result<(), S3Error> {
-    // A colon, a blank and the end of the line.
+    // The separator `: ` and the line end.
     let lines = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     let target = head.uri.path_and_query().map_or(1, |target| target.as_str().len());
     let bytes = head.method.as_str().len() + target + lines.sum::<usize>();
@@ -35,7 +35,7 @@ pub fn check_size(head: &Parts) -> Result<(), S3Error> {
     Ok(())
 }
 
-/// The refusal of a head that is too large.
+/// Returns the error for a head that is too large.
 #[must_use]
 pub fn too_large() -> S3Error {
     S3Error::new(Code::RequestHeaderSectionTooLarge)
@@ -43,19 +43,19 @@ pub fn too_large() -> S3Error {
         .field("MaxHeadersAllowed", REQUEST_HEADERS_MAX.to_string())
 }
 
-/// Checks that nothing in the headers of a request for `operation` would be ignored.
+/// Checks that no header of a request for `operation` would be ignored.
 ///
 /// # Errors
-/// `NotImplemented` with the name of the first header that is refused, or AWS's own code for the
-/// few that have one.
+/// `NotImplemented` with the name of the first header that is refused, or AWS's own code for the few headers
+/// that have one.
 pub fn check_headers(headers: &HeaderMap, operation: Operation) -> Result<(), S3Error> {
     check(headers, operation, false)
 }
 
-/// As [`check_headers`], for an origin that has storage classes of its own.
+/// Same as [`check_headers`], for an origin that has storage classes of its own.
 ///
 /// # Errors
-/// As [`check_headers`].
+/// Same as [`check_headers`].
 pub fn check_headers_for_origin(headers: &HeaderMap, operation: Operation) -> Result<(), S3Error> {
     check(headers, operation, true)
 }
@@ -73,7 +73,7 @@ fn check(headers: &HeaderMap, operation: Operation, any_class: bool) -> Result<(
     Ok(())
 }
 
-/// The table as a page for people, in Markdown.
+/// Returns the table as a Markdown page for the documentation.
 #[must_use]
 pub fn markdown() -> String {
     let mut page =
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sdks_send_with_every_request_passes() {
+    fn common_sdk_headers_are_accepted_on_every_operation() {
         let botocore = [
             ("host", "localhost:9000"),
             ("accept-encoding", "identity"),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sdks_send_with_one_operation_passes() {
+    fn sdk_headers_of_each_operation_are_accepted() {
         for (operation, headers) in [
             (
                 Operation::PutObject,
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_ignored_is_refused_by_its_name() {
+    fn unsupported_headers_are_refused_by_name() {
         for (name, value) in [
             ("x-amz-server-side-encryption", "AES256"),
             ("x-amz-server-side-encryption-customer-algorithm", "AES256"),

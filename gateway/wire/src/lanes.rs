@@ -1,8 +1,8 @@
-//! Whose turn a read is at the disks: that of those who serve models, or that of all others.
+//! Assignment of reads to disk lanes: inference, or training for all others.
 //!
-//! Who serves a model says so by the name of its workload, in `x-mlgw-workload` or as `workload/NAME` in its
-//! user agent, or is known by its access key; `lanes.inference` has globs of such names. What a client says
-//! of itself only ever moves it to another lane, of the same share: nobody gets more than that by saying it.
+//! A client names its workload in `x-mlgw-workload` or as `workload/NAME` in its user agent; an access key
+//! can stand for a workload, too. `lanes.inference` contains globs of such names. A client's own claim only
+//! moves it to another lane, which has its fixed share: no client gets more than that share by its claim.
 
 use globset::{GlobBuilder, GlobMatcher};
 use http::HeaderMap;
@@ -11,20 +11,20 @@ use mlgw_policies::language::Lane;
 
 /// The header in which a client names its workload.
 const WORKLOAD: &str = "x-mlgw-workload";
-/// What the name of a workload follows in a user agent.
+/// Prefix of a workload's name in a user agent.
 const SUFFIX: &str = "workload/";
 
-/// Who reads in which lane.
+/// Names of the workloads and access keys that use the inference lane.
 #[derive(Clone, Debug, Default)]
 pub struct Lanes {
     inference: Vec<GlobMatcher>,
 }
 
 impl Lanes {
-    /// Workloads and access keys whose names match one of the globs `inference` read in that lane.
+    /// Compiles the globs `inference` of workloads and access keys that read in the inference lane.
     ///
     /// # Errors
-    /// The first glob that is none, and why.
+    /// Names the first invalid glob and its defect.
     pub fn new(inference: &[String]) -> Result<Self, String> {
         let compile = |glob: &String| {
             let built = GlobBuilder::new(glob).literal_separator(false).backslash_escape(true).build();
@@ -34,7 +34,7 @@ impl Lanes {
         Ok(Self { inference: inference.iter().map(compile).collect::<Result<_, _>>()? })
     }
 
-    /// The lane of a read with these headers by the holder of this key.
+    /// Returns the lane of a read with these headers and this access key.
     #[must_use]
     pub fn of_read(&self, headers: &HeaderMap, access_key: &str) -> Lane {
         if self.inference.is_empty() {
@@ -49,7 +49,7 @@ impl Lanes {
     }
 }
 
-/// The name of the workload that a request is of, if it says so.
+/// Returns the name of the workload in a request's headers, if there is one.
 pub fn workload(headers: &HeaderMap) -> Option<&str> {
     if let Some(name) = headers.get(WORKLOAD) {
         return name.to_str().ok();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn who_serves_is_known_by_header_user_agent_or_key() {
+    fn inference_is_recognised_by_header_user_agent_or_key() {
         let globs = &["serve-*", "AKSERVE"];
         for headers in [
             &[("x-mlgw-workload", "serve-llm")][..],
@@ -88,13 +88,13 @@ mod tests {
     }
 
     #[test]
-    fn everybody_else_trains() {
+    fn all_other_reads_use_the_training_lane() {
         let said = &[("x-mlgw-workload", "serve-llm")];
         assert_eq!(lane(&[], said, "AK"), Lane::Training, "nothing is configured");
         let globs = &["serve-*"];
         assert_eq!(lane(globs, &[], "AK"), Lane::Training);
         assert_eq!(lane(globs, &[("user-agent", "x/workload/serve-llm")], "AK"), Lane::Training);
-        // The header says more than the user agent, which a library may set.
+        // The header takes precedence over the user agent, which a library may set.
         let both = &[("x-mlgw-workload", "train"), ("user-agent", "workload/serve-llm")];
         assert_eq!(lane(globs, both, "AK"), Lane::Training);
         assert!(Lanes::new(&["[".to_owned()]).is_err());

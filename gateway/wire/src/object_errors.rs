@@ -1,6 +1,6 @@
-//! Maps errors of the object layer and of the catalogue to S3's codes.
+//! Mapping of errors of the object layer and of the catalogue to S3's codes.
 //!
-//! The maps have no catch-all arm: a new variant does not compile before it has a code.
+//! The matches have no catch-all arm: a new variant does not compile before it has a code.
 
 use super::error::{Code, S3Error};
 use mlgw_formats::command::{QuotaOf, Reject};
@@ -90,7 +90,7 @@ impl From<Reject> for S3Error {
             Reject::BucketExists { .. } => Self::new(Code::BucketAlreadyOwnedByYou),
             Reject::BucketNotEmpty => Self::new(Code::BucketNotEmpty),
             Reject::TooManyBuckets => Self::new(Code::TooManyBuckets),
-            // The bucket changed under the request twice in a row. A retry finds it as it is.
+            // The bucket changed during the request twice in a row. A retry sees its new state.
             Reject::StaleEpoch | Reject::BucketFrozen | Reject::BucketBusy => {
                 Self::new(Code::OperationAborted)
             }
@@ -105,7 +105,7 @@ impl From<Reject> for S3Error {
                 .field("ProposedSize", size.to_string()),
             Reject::TooLarge => Self::new(Code::EntityTooLarge),
             Reject::QuotaExceeded { of, excess } => quota_exceeded(&of, excess),
-            // No request of S3 makes a command that the catalogue refuses with one of these.
+            // No S3 request leads to a command that the catalogue rejects with one of these.
             reject @ (Reject::BodyInUse
             | Reject::Malformed { .. }
             | Reject::NoSuchSegment

@@ -1,8 +1,8 @@
-//! Which S3 operation a request asks for: one table for each method at each level, first match wins.
+//! Selection of the S3 operation of a request: one table for each method at each level, first match wins.
 //!
-//! Every operation of the S3 API that a client can send has a row, also those that mlgw does not
-//! offer, so that the answer can name what is missing instead of doing something else. No row falls through:
-//! [`check_query`] refuses the parameters that the chosen operation does not take.
+//! Every operation of the S3 API that a client can send has a row, including those that mlgw does not offer,
+//! so that the response names the missing feature instead of doing something else. No row falls through:
+//! [`check_query`] refuses the parameters that the selected operation does not accept.
 
 mod parameters;
 mod table;
@@ -13,7 +13,7 @@ use crate::access::Action;
 use http::Method;
 use table::When;
 
-/// What the path of a request names.
+/// Kind of resource that the path of a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// `/`
@@ -30,15 +30,15 @@ macro_rules! operations {
         absent { $($absent:ident: $absent_action:ident,)* }
         none { $($(#[$doc:meta])* $none:ident: $none_action:ident,)* }
     ) => {
-        /// An operation of the S3 API, under the name AWS gives it.
+        /// An operation of the S3 API, under AWS's name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "AWS's own names, documented by AWS")]
         pub enum Operation {
             $($full,)* $($absent,)* $($(#[$doc])* $none,)*
         }
 
-        /// An operation that mlgw offers. A match over these has no catch-all arm, so that an operation without
-        /// a handler does not compile.
+        /// An operation that mlgw offers. A match over this type has no catch-all arm, so that an operation
+        /// without a handler does not compile.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "AWS's own names, documented by AWS")]
         pub enum Supported {
@@ -46,11 +46,11 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// Every operation, in the order of their discriminants.
+            /// All operations, in the order of their discriminants.
             pub const ALL: &[Operation] =
                 &[$(Operation::$full,)* $(Operation::$absent,)* $(Operation::$none,)*];
 
-            /// AWS's name of the operation.
+            /// Returns AWS's name of the operation.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -60,7 +60,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Whether mlgw answers the operation, or only names it.
+            /// Returns the level of support for the operation.
             #[must_use]
             #[inline]
             pub const fn support(self) -> Support {
@@ -71,7 +71,7 @@ macro_rules! operations {
                 }
             }
 
-            /// The right that a caller needs.
+            /// Returns the permission that a caller needs.
             #[must_use]
             #[inline]
             pub const fn action(self) -> Action {
@@ -85,14 +85,14 @@ macro_rules! operations {
     };
 }
 
-/// How far mlgw supports an operation.
+/// Level of support for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// Does what AWS does.
+    /// Same behaviour as AWS.
     Full(Supported),
-    /// Answers as AWS does for a bucket or object without such a configuration.
+    /// Same response as AWS for a bucket or object without such a configuration.
     Absent,
-    /// Answers `NotImplemented`.
+    /// `NotImplemented`.
     None,
 }
 
@@ -194,21 +194,21 @@ operations! {
         RenameObject: Write,
         AppendObject: Write,
         WriteGetObjectResponse: Write,
-        /// No operation of S3 has this method at this place.
+        /// No operation of S3 has this method at this level.
         Unknown: Admin,
     }
 }
 
-/// What a request shows of itself for the choice of its operation.
+/// View of a request for the selection of its operation.
 pub trait Shape {
-    /// The value of a query parameter; empty when it has a name only.
+    /// Returns the value of a query parameter; empty if the parameter has no value.
     fn query(&self, name: &str) -> Option<&str>;
-    /// Whether the request has a header.
+    /// True if the request has the header.
     fn has_header(&self, name: &str) -> bool;
 }
 
 impl Operation {
-    /// The operation that `method` at `level` asks for, given the rest of the request.
+    /// Returns the operation of a request with `method` at `level` and the query and headers of `shape`.
     #[must_use]
     pub fn of(method: &Method, level: Level, shape: &impl Shape) -> Operation {
         let matches = |when: When| match when {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_can_be_asked_for() {
+    fn every_operation_is_in_a_table() {
         let has = |op| TABLES.iter().any(|t| t.plain == op || t.rows.iter().any(|row| row.1 == op));
         for op in Operation::ALL {
             assert!(has(*op), "{} has no row", op.name());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_that_makes_an_operation_is_known_as_a_sub_resource() {
+    fn every_name_that_selects_an_operation_is_a_known_sub_resource() {
         assert!(SUBRESOURCES.is_sorted_by(|a, b| a < b));
         let names = TABLES.iter().flat_map(|table| table.rows).filter_map(|row| row.0.parameter());
         for name in names.filter(|name| *name != "list-type") {

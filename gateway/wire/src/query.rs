@@ -1,7 +1,6 @@
-//! The query of a request, parsed once and used by all: signatures, the choice of the operation, the
-//! operation itself.
+//! Query of a request, parsed once for signatures, the selection of the operation and the operation itself.
 //!
-//! Names are decoded here, so that `%61cl` is `acl` for each of them. Values are decoded where they are used.
+//! Names are decoded here, so that `%61cl` is `acl` everywhere. Values are decoded where they are used.
 
 use memchr::{memchr2, memchr2_iter};
 use percent_encoding::percent_decode_str;
@@ -11,14 +10,14 @@ use std::borrow::Cow;
 #[derive(Debug, Default)]
 pub struct Query<'a>(Vec<Parameter<'a>>);
 
-/// One parameter.
+/// A query parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter<'a> {
-    /// Its name, decoded.
+    /// Decoded name.
     pub name: Cow<'a, str>,
-    /// Its name as it was sent.
+    /// Name as it was sent.
     pub sent_name: &'a str,
-    /// Its value as it was sent; empty when there was none.
+    /// Value as it was sent; empty if there was none.
     pub value: &'a str,
 }
 
@@ -44,38 +43,38 @@ impl<'a> Query<'a> {
         Self(parameters)
     }
 
-    /// Whether there is no parameter.
+    /// True if there are no parameters.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Every parameter.
+    /// Returns all parameters.
     #[must_use]
     pub fn parameters(&self) -> &[Parameter<'a>] {
         &self.0
     }
 
-    /// Every parameter's name, decoded, and its value as it was sent.
+    /// Iterates over the decoded names and the values as they were sent.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &'a str)> + '_ {
         self.0.iter().map(|parameter| (&*parameter.name, parameter.value))
     }
 
-    /// The value of `name` as it was sent; empty when it was sent without one.
+    /// Returns the value of `name` as it was sent; empty if the parameter has no value.
     #[must_use]
     #[inline]
     pub fn raw(&self, name: &str) -> Option<&'a str> {
         self.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
     }
 
-    /// Whether there is a parameter of exactly this name.
+    /// True if a parameter has exactly this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.raw(name).is_some()
     }
 }
 
-/// A decoded name: `+` is a space. No known name has bytes that are not UTF-8.
+/// Decodes a name; `+` is a space. Bytes that are not UTF-8 are replaced, because no known name has any.
 fn decode_name(sent: &str) -> Cow<'_, str> {
     if memchr2(b'%', b'+', sent.as_bytes()).is_none() {
         return Cow::Borrowed(sent);
@@ -88,7 +87,7 @@ mod tests {
     use super::Query;
     use proptest::{prop_assert, prop_assert_eq, proptest};
 
-    /// What parsing means, said in one line.
+    /// Reference implementation of the parser.
     fn obvious(raw: &str) -> Vec<(&str, &str)> {
         let pairs = raw.split('&').filter(|pair| !pair.is_empty());
         pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect()
@@ -116,12 +115,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_query_is_taken_apart_as_it_should_be(raw in "[a=&é%]{0,40}") {
+        fn every_query_is_parsed_like_the_reference(raw in "[a=&é%]{0,40}") {
             prop_assert_eq!(sent(&Query::parse(&raw)), obvious(&raw));
         }
 
         #[test]
-        fn a_name_is_found_however_it_is_encoded(name in "[a-zA-Z-]{1,20}", mask: u32) {
+        fn a_name_is_found_in_every_encoding(name in "[a-zA-Z-]{1,20}", mask: u32) {
             let encode = |(at, byte): (usize, u8)| match mask >> at & 1 {
                 1 => format!("%{byte:02x}"),
                 _ => char::from(byte).to_string(),

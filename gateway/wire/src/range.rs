@@ -1,15 +1,16 @@
 //! The `Range` header of reads.
 //!
-//! One range is honoured. Several, or a header that is not of the form `bytes=…`, are ignored and
+//! A single range is honoured. Several ranges, or a header that is not of the form `bytes=…`, are ignored and
 //! the whole object is sent, as AWS does.
 
 use super::error::S3Error;
 use std::ops::Range;
 
-/// The bytes that `header` asks of an object of `size` bytes; nothing when it is to be ignored.
+/// Returns the bytes that `header` selects of an object of `size` bytes, or `None` if the header is to be
+/// ignored.
 ///
 /// # Errors
-/// `InvalidRange` when no byte of the object is in the range; an empty object has none.
+/// `InvalidRange` if no byte of the object is in the range; an empty object has no bytes.
 pub fn parse(header: &str, size: u64) -> Result<Option<Range<u64>>, S3Error> {
     let Some(spec) = header.trim().strip_prefix("bytes=") else { return Ok(None) };
     let Some((first, last)) = spec.split_once('-') else { return Ok(None) };
@@ -28,7 +29,7 @@ pub fn parse(header: &str, size: u64) -> Result<Option<Range<u64>>, S3Error> {
 
 fn number(digits: &str) -> Option<u64> {
     let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    // A number beyond 64 bits is beyond every object too.
+    // A number beyond 64 bits is also beyond the end of every object.
     plain.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
@@ -52,14 +53,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_satisfied_is_an_error() {
+    fn an_unsatisfiable_range_is_an_error() {
         for (header, size) in [("bytes=10-", 10), ("bytes=-0", 10), ("bytes=0-0", 0), ("bytes=-1", 0)] {
             assert_eq!(of(header, size), None, "{header} of {size}");
         }
     }
 
     #[test]
-    fn what_is_not_a_single_range_is_ignored() {
+    fn anything_but_a_single_range_is_ignored() {
         for header in
             ["items=0-1", "bytes=3-1", "bytes=", "bytes=-", "bytes=0-1,3-4", "bytes=a-b", "bytes=+1-2"]
         {

@@ -1,11 +1,11 @@
-//! Tags of objects: their query form and the rules for them. Pure.
+//! Tags of objects: their query form and S3's rules for them. Pure.
 
 use super::error::{Code, S3Error};
 use mlgw_common::limits::{OBJECT_TAGS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX};
 use mlgw_formats::schema::Pair;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Reads tags written as a query: `a=1&b=2`.
+/// Parses tags in query form: `a=1&b=2`.
 ///
 /// # Errors
 /// `InvalidTag` or `InvalidArgument`.
@@ -30,7 +30,7 @@ pub fn tags_of_query(query: &str) -> Result<Vec<Pair>, S3Error> {
     Ok(tags)
 }
 
-/// Whether two hexadecimal digits follow every `%`.
+/// True if two hexadecimal digits follow every `%`.
 fn is_percent_encoded(text: &str) -> bool {
     let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     let bytes = text.as_bytes();
@@ -38,7 +38,7 @@ fn is_percent_encoded(text: &str) -> bool {
     escapes.all(|(at, _)| is_digit(bytes.get(at + 1)) && is_digit(bytes.get(at + 2)))
 }
 
-/// Writes tags as a query, as [`tags_of_query`] reads them.
+/// Returns tags in the query form that [`tags_of_query`] parses.
 #[must_use]
 pub fn tags_query(tags: &[Pair]) -> String {
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
@@ -49,7 +49,7 @@ pub fn tags_query(tags: &[Pair]) -> String {
 /// Checks tags by S3's rules.
 ///
 /// # Errors
-/// `InvalidTag` for too many, and for one that is too long, empty, reserved or doubled.
+/// `InvalidTag` for too many tags, and for a tag that is too long, empty, reserved or repeated.
 pub fn check_tags(tags: &[Pair]) -> Result<(), S3Error> {
     let invalid = |why: &str| Err(S3Error::new(Code::InvalidTag).message(why.to_owned()));
     if tags.len() > OBJECT_TAGS_MAX {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_keep_to_s3s_rules() {
+    fn tags_that_break_the_rules_of_s3_are_rejected() {
         let many: Vec<Pair> = (0..11).map(|i| tag(&i.to_string(), "")).collect();
         assert!(check_tags(&many[..10]).is_ok());
         assert!(check_tags(&many).is_err());

@@ -1,7 +1,7 @@
-//! What a request names: bucket, key, query and operation, taken from the wire exactly once.
+//! Target of a request: bucket, key, query and operation, each parsed from the wire exactly once.
 //!
-//! The bucket comes from the path or, with a virtual-host name, from the host. A path is decoded
-//! here and nowhere else; `..`, `//` and a trailing `/` are bytes of a key like any others.
+//! The bucket comes from the path or, with a virtual-host name, from the host. The path is decoded only here;
+//! `..`, `//` and a trailing `/` are ordinary bytes of a key.
 
 pub use crate::query::Query;
 
@@ -13,26 +13,26 @@ use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 
 impl<'a> Query<'a> {
-    /// The decoded value of `name`.
+    /// Returns the decoded value of `name`.
     ///
     /// # Errors
-    /// `InvalidArgument` when the decoded bytes are not UTF-8.
+    /// `InvalidArgument` if the decoded bytes are not UTF-8.
     pub fn get(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, S3Error> {
         self.raw(name).map(|value| decode_form(name, value)).transpose()
     }
 
-    /// As [`Query::get`], with an empty value counted as none.
+    /// Same as [`Query::get`], but an empty value counts as absent.
     ///
     /// # Errors
-    /// As [`Query::get`].
+    /// Same as [`Query::get`].
     pub fn get_filled(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, S3Error> {
         Ok(self.get(name)?.filter(|value| !value.is_empty()))
     }
 
-    /// The value of `name` as a whole number.
+    /// Returns the value of `name` as a whole number.
     ///
     /// # Errors
-    /// `InvalidArgument` when it is not one.
+    /// `InvalidArgument` if the value is not a number.
     pub fn number(&self, name: &'static str) -> Result<Option<u64>, S3Error> {
         let Some(value) = self.raw(name).filter(|value| !value.is_empty()) else { return Ok(None) };
         let number = value.parse().map_err(|_| {
@@ -42,7 +42,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Decodes one value of a query: `+` is a space there.
+/// Decodes a value of a query, in which `+` is a space.
 fn decode_form<'a>(name: &'static str, value: &'a str) -> Result<Cow<'a, str>, S3Error> {
     let not_utf8 = |_| S3Error::invalid_argument(format!("{name} must be UTF-8"), name, value);
     if value.contains('+') {
@@ -56,19 +56,18 @@ fn decode_form<'a>(name: &'static str, value: &'a str) -> Result<Cow<'a, str>, S
 /// The bucket and key of a request.
 #[derive(Debug, Default)]
 pub struct Target {
-    /// The bucket's name as sent, not yet checked against the rules for names.
+    /// Name of the bucket as sent, not yet validated.
     pub bucket: Option<String>,
-    /// The key, if the path goes on behind the bucket.
+    /// The key, if the path continues behind the bucket.
     pub key: Option<ObjectKey>,
 }
 
 impl Target {
-    /// Reads the target from path and host. `domains` are the base names whose sub-domains are
-    /// buckets.
+    /// Parses the target from path and host. `domains` are the base names whose sub-domains are buckets.
     ///
     /// # Errors
-    /// `InvalidURI` for bytes that are not UTF-8, `KeyTooLongError` for a long key, `InvalidRequest` for more
-    /// than one host.
+    /// `InvalidURI` for bytes that are not UTF-8, `KeyTooLongError` for a long key, `InvalidBucketName` for a
+    /// key without a bucket, `InvalidRequest` for more than one host.
     pub fn of(head: &Parts, domains: &[String]) -> Result<Self, S3Error> {
         check_host(head)?;
         let path = head.uri.path();
@@ -78,7 +77,7 @@ impl Target {
         }
         let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
         if bucket.is_empty() {
-            // `//key` names no bucket, and nothing else either.
+            // `//key` names a key without a bucket.
             return match key {
                 "" => Ok(Self::default()),
                 _ => Err(S3Error::new(Code::InvalidBucketName)),
@@ -88,7 +87,7 @@ impl Target {
         Ok(Self { bucket: Some(bucket.into_owned()), key: decode_key(key)? })
     }
 
-    /// What the target names.
+    /// Returns the kind of resource that the target names.
     #[must_use]
     pub fn level(&self) -> Level {
         match (&self.bucket, &self.key) {
@@ -99,7 +98,7 @@ impl Target {
     }
 }
 
-/// Decodes the key part of a path; nothing when it is empty.
+/// Decodes the key part of a path; `None` if it is empty.
 pub(super) fn decode_key(raw: &str) -> Result<Option<ObjectKey>, S3Error> {
     if raw.is_empty() {
         return Ok(None);
@@ -112,7 +111,7 @@ pub(super) fn decode_key(raw: &str) -> Result<Option<ObjectKey>, S3Error> {
     }
 }
 
-/// The bucket that a virtual-host name carries, if the host is under one of `domains`.
+/// Returns the bucket of a virtual-host name, if the host is under one of `domains`.
 fn virtual_bucket(head: &Parts, domains: &[String]) -> Option<String> {
     let host = match head.headers.get(http::header::HOST) {
         Some(host) => host.to_str().ok()?,
@@ -121,7 +120,7 @@ fn virtual_bucket(head: &Parts, domains: &[String]) -> Option<String> {
     bucket_of_host(host, domains).map(str::to_owned)
 }
 
-/// The bucket that a host name, perhaps with a port, carries below one of `domains`. The dot at the end of a
+/// Returns the bucket in a host name (optionally with a port) under one of `domains`. The trailing dot of a
 /// fully qualified name is ignored.
 pub fn bucket_of_host<'a>(host: &'a str, domains: &[String]) -> Option<&'a str> {
     let name = host.rsplit_once(':').map_or(host, |(name, _port)| name);
@@ -134,11 +133,11 @@ pub fn bucket_of_host<'a>(host: &'a str, domains: &[String]) -> Option<&'a str> 
     })
 }
 
-/// Checks that a request names one host.
+/// Checks that a request names a single host.
 fn check_host(head: &Parts) -> Result<(), S3Error> {
     let mut hosts = head.headers.get_all(http::header::HOST).iter();
     let first = hosts.next();
-    // HTTP/2 names the host in the request's target. An absolute target of HTTP/1.1 goes with any Host.
+    // HTTP/2 names the host in the request's target. In HTTP/1.1 an absolute target may differ from Host.
     let differs = head.version >= http::Version::HTTP_2
         && matches!((first, head.uri.authority()), (Some(host), Some(authority))
             if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()));
@@ -148,10 +147,10 @@ fn check_host(head: &Parts) -> Result<(), S3Error> {
     Ok(())
 }
 
-/// Where there is no versioning the only version is `null`.
+/// Checks a version id. Without versioning the only version is `null`.
 ///
 /// # Errors
-/// `NoSuchVersion` for any other.
+/// `InvalidArgument` for an empty id, `NoSuchVersion` for any other.
 pub fn check_version(version: Option<&str>) -> Result<(), S3Error> {
     match version {
         None | Some("null") => Ok(()),
@@ -160,7 +159,7 @@ pub fn check_version(version: Option<&str>) -> Result<(), S3Error> {
     }
 }
 
-/// Lets [`Operation::of`] look at a request.
+/// View of a request for [`Operation::of`].
 pub struct RequestShape<'a>(pub &'a Parts, pub &'a Query<'a>);
 
 impl Shape for RequestShape<'_> {
@@ -174,16 +173,16 @@ impl Shape for RequestShape<'_> {
 }
 
 impl RequestShape<'_> {
-    /// The operation of the request whose path names something of `level`.
+    /// Returns the operation of the request, whose path names a resource of `level`.
     pub fn operation(&self, level: Level) -> Operation {
         Operation::of(&self.0.method, level, self)
     }
 
-    /// Checks that the query of a request for `operation` has nothing that would be ignored and could
-    /// change what it does.
+    /// Checks that the query of a request for `operation` has no parameter that would be ignored but could
+    /// change its effect.
     ///
     /// # Errors
-    /// Those of [`check_query`].
+    /// Same as [`check_query`].
     pub fn check_query(&self, level: Level, operation: Operation) -> Result<(), S3Error> {
         check_query(&self.0.method, level, operation, self.1)
     }

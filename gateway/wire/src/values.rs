@@ -1,25 +1,25 @@
-//! Header values out of text.
+//! Header values from text.
 //!
-//! Always: every client can read the values of an answer. They are ASCII, except stored headers in
-//! ISO-8859-1; no value is raw UTF-8, and no stored text makes an answer fail.
+//! Invariant: every client can read the header values of a response. They are ASCII, except stored headers in
+//! ISO-8859-1. No value is raw UTF-8, and no stored text makes a response fail.
 
 use http::{HeaderName, HeaderValue, header};
 use mlgw_common::header_text::{disposition, latin1, metadata_to_wire, percent_encoded};
 
-/// A header value from text that is ASCII as a rule; other characters are percent-encoded.
+/// Returns a header value from text that is usually ASCII; other characters are percent-encoded.
 #[must_use]
 pub fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_bytes(percent_encoded(text).as_bytes()).unwrap_or(HeaderValue::from_static("?"))
 }
 
-/// A value of user metadata: encoded words (RFC 2047) where ASCII cannot carry it.
+/// Returns a value of user metadata: RFC 2047 encoded words where ASCII does not suffice.
 #[must_use]
 pub fn metadata_value(text: &str) -> HeaderValue {
     header_value(&metadata_to_wire(text))
 }
 
-/// The value of a stored header: ISO-8859-1. Text that this cannot carry, which earlier versions stored, is
-/// encoded in ASCII instead: the name of a file as `filename*`, anything else percent-encoded.
+/// Returns the value of a stored header in ISO-8859-1. Text outside ISO-8859-1, which earlier versions
+/// stored, is encoded in ASCII instead: a file name as `filename*`, anything else percent-encoded.
 #[must_use]
 pub fn stored_value(name: &HeaderName, text: &str) -> HeaderValue {
     let value = latin1(text).and_then(|bytes| HeaderValue::from_bytes(&bytes).ok());
@@ -29,7 +29,8 @@ pub fn stored_value(name: &HeaderName, text: &str) -> HeaderValue {
     })
 }
 
-/// A header value as a client could have sent it: text as UTF-8. What HTTP cannot carry at all becomes `?`.
+/// Returns a header value in UTF-8, as a client could have sent it. Characters that HTTP cannot carry become
+/// `?`.
 #[must_use]
 pub fn sent_value(text: &str) -> HeaderValue {
     HeaderValue::from_bytes(text.as_bytes()).unwrap_or_else(|_| {
@@ -38,7 +39,7 @@ pub fn sent_value(text: &str) -> HeaderValue {
     })
 }
 
-/// An ETag in quotes, as headers carry it.
+/// Returns an ETag in quotes, as in headers.
 #[must_use]
 pub fn etag_value(etag: &str) -> HeaderValue {
     let mut quoted = String::with_capacity(etag.len() + 2);

@@ -1,25 +1,25 @@
-//! XML out: the one writer of every answer's body. XML in: the reader of request bodies.
+//! XML output: the writer of all response bodies. XML input: the parser of request bodies.
 //!
-//! The writer knows elements and text only, which is all that S3's answers have. Characters that
-//! XML 1.0 cannot hold are written as character references, as AWS does.
+//! The writer supports elements and text only, which is all that S3's responses contain. Characters that XML
+//! 1.0 cannot hold are written as character references, as AWS does.
 
 use super::error::{Code, S3Error};
 use mlgw_common::Timestamp;
 use serde::de::DeserializeOwned;
 use std::fmt::{Display, Write};
 
-/// The name space of S3's documents.
+/// Namespace of S3's documents.
 pub const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
-/// The line that begins every document.
+/// First line of every document.
 pub const PROLOG: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-/// A document being written.
+/// A document under construction.
 pub struct Xml {
     text: String,
 }
 
 impl Xml {
-    /// A document whose root element is `root`, in S3's name space.
+    /// Starts a document whose root element is `root`, in S3's namespace.
     #[must_use]
     pub fn new(root: &str) -> Self {
         let mut xml = Self { text: String::with_capacity(512) };
@@ -38,20 +38,20 @@ impl Xml {
         self.raw(&["</", tag, ">"])
     }
 
-    /// An element with text, escaped.
+    /// Appends an element with text, escaped.
     #[inline]
     pub fn text(&mut self, tag: &str, value: &str) -> &mut Self {
         element_into(&mut self.text, tag, value, Unprintable::Referenced);
         self
     }
 
-    /// Text of the element that is open, escaped.
+    /// Appends text to the open element, escaped.
     pub fn content(&mut self, value: &str) -> &mut Self {
         escape_into(&mut self.text, value, Unprintable::Referenced);
         self
     }
 
-    /// An element whose text needs no escaping: numbers, times, booleans.
+    /// Appends an element whose text needs no escaping: numbers, times, booleans.
     pub fn value(&mut self, tag: &str, value: impl Display) -> &mut Self {
         self.open(tag);
         // Writing to a String cannot fail.
@@ -59,14 +59,14 @@ impl Xml {
         self.close(tag)
     }
 
-    /// A time, in whole seconds as AWS writes it: a listing shows the same time as the object's
-    /// `Last-Modified` says.
+    /// Appends a time in whole seconds, as AWS does, so that a listing shows the same time as
+    /// `Last-Modified`.
     #[inline]
     pub fn time(&mut self, tag: &str, time: Timestamp) -> &mut Self {
         self.value(tag, Timestamp::from_secs(time.as_secs()))
     }
 
-    /// An element with text, if there is any.
+    /// Appends an element with text, or nothing if `value` is `None`.
     pub fn optional(&mut self, tag: &str, value: Option<&str>) -> &mut Self {
         match value {
             Some(value) => self.text(tag, value),
@@ -74,10 +74,10 @@ impl Xml {
         }
     }
 
-    /// An ETag in quotes. It may be an origin's, who gives it what characters it likes.
+    /// Appends an ETag in quotes. An origin's ETag may contain any characters, so it is escaped.
     pub fn etag(&mut self, etag: &str) -> &mut Self {
-        // Ours are all plain, and a listing has a thousand: told in a few instructions, without a way out of
-        // the loop.
+        // ETags of mlgw's own objects are always plain, and a listing has a thousand of them: the check takes
+        // a few instructions, because a loop without an early exit is vectorised.
         let is_plain =
             etag.bytes().fold(true, |plain, byte| plain & (byte.is_ascii_alphanumeric() | (byte == b'-')));
         if is_plain {
@@ -86,14 +86,14 @@ impl Xml {
         self.raw(&["<ETag>&quot;"]).content(etag).raw(&["&quot;</ETag>"])
     }
 
-    /// Closes the root element and hands out the document.
+    /// Closes the root element and returns the document.
     #[must_use]
     pub fn finish(mut self, root: &str) -> String {
         self.close(root);
         self.text
     }
 
-    /// Markup as it stands, for rows that a listing has a thousand times.
+    /// Appends markup unescaped, for rows that occur a thousand times in a listing.
     #[inline]
     pub fn raw(&mut self, pieces: &[&str]) -> &mut Self {
         self.text.reserve(pieces.iter().map(|piece| piece.len()).sum());
@@ -104,12 +104,12 @@ impl Xml {
     }
 }
 
-/// What becomes of characters that XML 1.0 cannot hold.
+/// Treatment of characters that XML 1.0 cannot hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unprintable {
-    /// A character reference, as AWS writes it in listings: no other form says which key it is.
+    /// Write a character reference, as AWS does in listings; no other form preserves the key.
     Referenced,
-    /// U+FFFD: an error has to be read by every parser.
+    /// Write U+FFFD, so that every parser can read an error document.
     Replaced,
 }
 
@@ -127,7 +127,7 @@ pub fn element_into(out: &mut String, tag: &str, value: &str, unprintable: Unpri
 
 fn escape_into(out: &mut String, value: &str, unprintable: Unprintable) {
     let plain = |b: u8| (b >= 0x20) & !matches!(b, b'&' | b'<' | b'>' | b'"' | b'\'' | 0x7f | 0xef);
-    // Without an exit from the loop the compiler looks at many bytes at once.
+    // A loop without an early exit is vectorised.
     if value.bytes().fold(true, |all, byte| all & plain(byte)) {
         out.push_str(value);
         return;
@@ -139,7 +139,7 @@ fn escape_into(out: &mut String, value: &str, unprintable: Unprintable) {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&apos;"),
-            // Plain ones would be normalised away by the reader.
+            // Unescaped, these would be normalised away by the reader.
             '\t' | '\n' | '\r' | '\u{7f}' => reference_into(out, c),
             '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => match unprintable {
                 Unprintable::Referenced => reference_into(out, c),
@@ -155,10 +155,10 @@ fn reference_into(out: &mut String, c: char) {
     let _ = write!(out, "&#x{:X};", c as u32);
 }
 
-/// Reads a request's document; unknown elements, name spaces and a prolog do not matter.
+/// Parses the document of a request. Unknown elements, namespaces and a prolog are ignored.
 ///
 /// # Errors
-/// `MalformedXML` with what is wrong.
+/// `MalformedXML` with the parser's message.
 pub fn parse<T: DeserializeOwned>(document: &[u8]) -> Result<T, S3Error> {
     let malformed = |why: String| S3Error::new(Code::MalformedXML).message(why);
     let text = std::str::from_utf8(document).map_err(|_| malformed("The XML is not UTF-8.".into()))?;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_etag_is_text_whoever_gave_it() {
+    fn an_etag_of_an_origin_is_escaped() {
         let mut xml = Xml::new("R");
         xml.etag("a</ETag>&");
         assert!(xml.finish("R").ends_with("<ETag>&quot;a&lt;/ETag&gt;&amp;&quot;</ETag></R>"));

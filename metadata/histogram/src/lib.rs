@@ -1,9 +1,10 @@
-//! Histograms of the figures that openraft keeps of itself, such as how large its batches are.
+//! Histograms for openraft's internal statistics, such as its batch sizes.
 //!
-//! This stands in for the crate of the same name (`[patch.crates-io]` in the root `Cargo.toml`). That one
-//! makes tables for sixteen resolutions when the first histogram is made, 27 MiB that stay in memory, and
-//! openraft uses one resolution. Here a bucket's bound is computed when it is asked for. There is what
-//! openraft compiles with when its feature `runtime-stats` is off. Nothing is kept over a restart.
+//! This replaces the crate of the same name (`[patch.crates-io]` in the root `Cargo.toml`). The original
+//! builds tables for sixteen resolutions, 27 MiB that stay in memory, when the first histogram is made,
+//! although openraft uses one resolution. Here the bound of a bucket is computed on demand. The crate
+//! provides only the items that openraft uses when its feature `runtime-stats` is off. Nothing survives a
+//! restart.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,14 +12,15 @@ use std::marker::PhantomData;
 /// Buckets for each power of two.
 const PARTS: usize = 4;
 
-/// Bits that say which of them.
+/// Number of bits that select one of them.
 const PART_BITS: usize = PARTS.ilog2() as usize;
 
-/// One for each value below [`PARTS`], then [`PARTS`] for each further power of two of 64 bits.
+/// Number of buckets: one for each value below [`PARTS`], then [`PARTS`] for each further power of two of 64
+/// bits.
 const BUCKETS: usize = PARTS + (u64::BITS as usize - PART_BITS) * PARTS;
 
-/// Counts of values by size: exact below 8, then to a quarter of a power of two. What it counts is
-/// said by `T`.
+/// Counts of values by size: exact below 8, then with a resolution of a quarter of a power of two. `T` names
+/// the counted quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram<T = ()> {
     counts: Box<[u64; BUCKETS]>,
@@ -26,13 +28,13 @@ pub struct Histogram<T = ()> {
 }
 
 impl<T> Histogram<T> {
-    /// An empty one; it takes two KiB.
+    /// An empty histogram; it takes two KiB.
     #[must_use]
     pub fn new() -> Self {
         Self { counts: Box::new([0; BUCKETS]), counted: PhantomData }
     }
 
-    /// Counts a value.
+    /// Counts a value once.
     pub fn record(&mut self, value: u64) {
         self.record_n(value, 1);
     }
@@ -42,13 +44,13 @@ impl<T> Histogram<T> {
         self.counts[bucket_of(value)] += times;
     }
 
-    /// How many were counted.
+    /// Number of counted values.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The least value of the bucket up to which the share `share` (0 to 1) of the counted ones lies; 0 when
+    /// Smallest value of the bucket that contains the quantile `share` (0 to 1) of the counted values; 0 if
     /// there are none.
     #[must_use]
     pub fn percentile(&self, share: f64) -> u64 {
@@ -92,7 +94,7 @@ fn bucket_of(value: u64) -> usize {
     PARTS + shift * PARTS + ((value >> shift) as usize - PARTS)
 }
 
-/// The least value that is counted in a bucket.
+/// Smallest value of a bucket.
 fn least_of(bucket: usize) -> u64 {
     match bucket.checked_sub(PARTS) {
         None => bucket as u64,
@@ -100,26 +102,26 @@ fn least_of(bucket: usize) -> u64 {
     }
 }
 
-/// Percentiles of a histogram, each as [`Histogram::percentile`] has it.
+/// Percentiles of a histogram, each as [`Histogram::percentile`] computes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PercentileStats {
-    /// How many were counted.
+    /// Number of counted values.
     pub samples: u64,
-    /// A thousandth of them is not above it.
+    /// The 0.1th percentile.
     pub p0_1: u64,
-    /// A hundredth.
+    /// The 1st percentile.
     pub p1: u64,
-    /// A twentieth.
+    /// The 5th percentile.
     pub p5: u64,
-    /// A tenth.
+    /// The 10th percentile.
     pub p10: u64,
     /// The median.
     pub p50: u64,
-    /// Nine tenths.
+    /// The 90th percentile.
     pub p90: u64,
-    /// All but a hundredth.
+    /// The 99th percentile.
     pub p99: u64,
-    /// All but a thousandth.
+    /// The 99.9th percentile.
     pub p99_9: u64,
 }
 
@@ -130,12 +132,12 @@ impl fmt::Display for PercentileStats {
     }
 }
 
-/// Histograms side by side, a line of percentiles for each.
+/// Histograms side by side, with a line of percentiles for each.
 #[derive(Clone, Debug, Default)]
 pub struct AsciiChart(Vec<(String, PercentileStats)>);
 
 impl AsciiChart {
-    /// One without lines.
+    /// A chart without lines.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_off_by_less_than_a_fifth() {
+    fn percentiles_are_accurate_to_a_fifth() {
         let mut counted = Histogram::<()>::new();
         assert_eq!(counted.percentile_stats().p99, 0);
         (1..=1000).for_each(|value| counted.record(value));

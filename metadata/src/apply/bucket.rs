@@ -1,4 +1,4 @@
-//! Buckets: the steps of their life in group 0 and in object groups, each repeatable.
+//! Buckets: the steps of their lifecycle in group 0 and in object groups, each repeatable.
 
 use super::{malformed, release, usage};
 use crate::store_error::StoreError;
@@ -49,7 +49,7 @@ fn owned_by(view: &View<'_>, owner: &str) -> Result<usize, StoreError> {
     Ok(owned)
 }
 
-/// Takes `count` ids from a counter and returns the first.
+/// Allocates `count` ids from a counter and returns the first.
 pub(super) fn next_id(view: &mut View<'_>, counter: MetaRow, count: u64) -> Result<u64, StoreError> {
     let row = counter.row();
     let first = view.get::<Counter>(&row)?.unwrap_or_default().next.max(1);
@@ -64,7 +64,7 @@ pub(super) fn set_state(view: &mut View<'_>, command: &SetBucketState) -> Result
     let (from, to) = (bucket.state(), command.state());
     match (from, to) {
         (BucketState::Creating, BucketState::Active) | (BucketState::Active, BucketState::Deleting) => {}
-        // Not empty after all. The mirrors have the next epoch already, see `catalogue/sagas.rs`.
+        // The bucket was not empty. The mirrors already have the next epoch, see `catalogue/sagas.rs`.
         (BucketState::Deleting, BucketState::Active) => bucket.epoch += 1,
         _ if from == to => return Ok(Reply::Bucket(bucket)),
         _ => return Err(Reject::BucketBusy.into()),

@@ -3,7 +3,7 @@
 use mlgw_formats::command::{Conditions, Reject};
 use mlgw_formats::schema::ObjectVersion;
 
-/// Checks that all conditions hold of `current`.
+/// Checks that `current` meets all conditions.
 pub(super) fn check(conditions: &Conditions, current: Option<&ObjectVersion>) -> Result<(), Reject> {
     let needs_one = conditions.if_match.is_some()
         || conditions.if_match_size.is_some()
@@ -20,7 +20,7 @@ pub(super) fn check(conditions: &Conditions, current: Option<&ObjectVersion>) ->
     if matches { Ok(()) } else { Err(Reject::PreconditionFailed) }
 }
 
-/// HTTP dates have no fraction.
+/// Whole seconds, since HTTP dates have no fraction.
 const fn seconds(ms: i64) -> i64 {
     ms.div_euclid(1000)
 }
@@ -32,7 +32,7 @@ mod tests {
     use mlgw_formats::schema::ObjectVersion;
 
     #[test]
-    fn a_version_that_looks_the_same_and_was_written_since_is_another_one() {
+    fn a_rewritten_version_fails_if_match_seq() {
         let version =
             ObjectVersion { seq: 5, modified_ms: 1_000, etag: "e".into(), ..ObjectVersion::default() };
         let again = ObjectVersion { seq: 6, ..version.clone() };

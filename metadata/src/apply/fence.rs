@@ -1,4 +1,4 @@
-//! The segments that nothing may refer to any more, as ranges that never touch each other.
+//! Fenced segments, which must not be referenced again, as ranges that never touch each other.
 
 use crate::store_error::StoreError;
 use crate::view::View;
@@ -7,12 +7,12 @@ use mlgw_formats::key::Family;
 use mlgw_formats::schema::decode;
 use mlgw_formats::schema::fence::{self, FencedRange};
 
-/// Whether nothing may refer to `segment`.
+/// True if `segment` is fenced.
 pub(super) fn is_raised(view: &View<'_>, segment: SegmentId) -> Result<bool, StoreError> {
     Ok(range_from(view, segment)?.is_some_and(|(first, _)| first <= segment.0))
 }
 
-/// Adds `segment`. It joins the ranges beside it.
+/// Fences `segment`, merging it with the ranges next to it.
 pub(super) fn raise(view: &mut View<'_>, segment: SegmentId) -> Result<(), StoreError> {
     let behind = range_from(view, segment)?;
     if behind.is_some_and(|(first, _)| first <= segment.0) {
@@ -32,7 +32,7 @@ pub(super) fn raise(view: &mut View<'_>, segment: SegmentId) -> Result<(), Store
     Ok(())
 }
 
-/// First and last of the first range that ends at `segment` or behind it.
+/// First and last segment of the first range that ends at or after `segment`.
 fn range_from(view: &View<'_>, segment: SegmentId) -> Result<Option<(u64, SegmentId)>, StoreError> {
     let rows = view.range(&fence::row(segment), &Family::Fence.end(), 1)?;
     let Some((row, value)) = rows.first() else { return Ok(None) };
@@ -49,7 +49,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_hold_what_a_set_holds_and_never_touch(segments in proptest::collection::vec(1u64..40, 0..60)) {
+        fn fenced_ranges_match_a_set_and_never_touch(segments in proptest::collection::vec(1u64..40, 0..60)) {
             let rows = MemoryRows::default();
             let mut view = View::new(&rows);
             let mut set = BTreeSet::new();

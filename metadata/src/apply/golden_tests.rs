@@ -1,5 +1,5 @@
-//! A fixed history gives fixed rows, byte for byte: what one version applied, every later one
-//! reads and would apply the same. `golden/rows.hex` has a line per row: key, space, value.
+//! A fixed history produces fixed rows, byte for byte: later versions must read, and would produce, the same
+//! rows. `golden/rows.hex` has a line per row: key, space, value.
 
 use super::{apply, seq_of};
 use crate::catalogue::testing::extent;
@@ -96,7 +96,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// The end of segment 1, after the history: all that lives in it goes to a new one.
+/// End of segment 1, after the history: its live extents move to a new segment.
 fn end_of_a_segment() -> Vec<Change> {
     let moved = |body_id: u64, page: Option<u64>, bytes: u64| {
         let key = if page.is_some() { "paged\0" } else { "small" };
@@ -138,7 +138,7 @@ fn move_of_a_segment() -> Vec<Change> {
     ]
 }
 
-/// After that: quotas, and what counts for an access key.
+/// Quotas and the usage of an access key, after that.
 fn quotas() -> Vec<Change> {
     let paid = |body_id, size| {
         let ObjectChange::Put(mut put) = put(body_id, size, vec![extent(3, size)], vec![]) else {
@@ -166,7 +166,7 @@ fn quotas() -> Vec<Change> {
     ]
 }
 
-/// The rows that changes give, a line each.
+/// Rows that the changes produce, one line each.
 fn rows_of(changes: Vec<Change>) -> Vec<String> {
     let mut rows = MemoryRows::default();
     for (index, change) in changes.into_iter().enumerate() {

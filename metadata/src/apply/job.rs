@@ -1,5 +1,5 @@
-//! Group 0: jobs. A dataset has one at most that has not ended; its record and the dataset's say so in the
-//! same command.
+//! Group 0: jobs. A dataset has at most one active job; the records of job and dataset change in the same
+//! command.
 
 use super::bucket::next_id;
 use super::malformed;
@@ -21,7 +21,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateJob) -> Result<Reply, 
     }
     if command.is_scheduled {
         let due = of.schedules.iter_mut().find(|schedule| schedule.kind == command.kind);
-        // It was taken back, or is done with by another who saw that it was due.
+        // The schedule was removed, or another proposer has already created the job that was due.
         let due = due.filter(|schedule| schedule.after_ms < command.created_ms);
         due.ok_or(Reject::DatasetChanged)?.after_ms = command.created_ms;
     }
@@ -43,7 +43,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateJob) -> Result<Reply, 
     Ok(Reply::Job(Box::new(made)))
 }
 
-/// Makes room for one more record: the oldest go, all of which have ended.
+/// Makes room for one more record: deletes the oldest ones, which have all ended.
 fn forget_old(view: &mut View<'_>, dataset: &str) -> Result<(), StoreError> {
     let (first, end) = job::rows_of(dataset);
     let rows = view.range(&first, &end, JOB_ROWS_MAX)?;

@@ -118,7 +118,7 @@ fn a_second_job_waits_for_the_end_of_the_first() {
 }
 
 #[test]
-fn a_job_is_one_nodes_and_goes_on_from_its_last_note() {
+fn a_job_belongs_to_one_node_and_resumes_from_its_last_progress() {
     let mut bench = Bench::with_dataset();
     let id = bench.create(JobKind::Warm, 1, false).unwrap().id;
     let progress = JobProgress { objects_done: 3, ..JobProgress::default() };
@@ -138,7 +138,7 @@ fn a_job_is_one_nodes_and_goes_on_from_its_last_note() {
 }
 
 #[test]
-fn a_wish_to_end_ends_what_nobody_has_begun_and_is_told_to_who_has() {
+fn cancelling_ends_a_queued_job_and_flags_a_running_one() {
     let mut bench = Bench::with_dataset();
     let id = bench.create(JobKind::Warm, 1, false).unwrap().id;
     let cancelled = bench.step(id, 0, JobStep::Cancel(CancelJob {})).unwrap();
@@ -162,7 +162,7 @@ fn a_schedule_is_due_once_for_each_time() {
 }
 
 #[test]
-fn the_oldest_records_go() {
+fn the_oldest_job_records_are_deleted() {
     let mut bench = Bench::with_dataset();
     let mut last = 0;
     for _ in 0..JOBS_KEPT_MAX + 5 {

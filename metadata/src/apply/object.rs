@@ -1,4 +1,4 @@
-//! One key: put, delete, update. Uploads are in [`upload`](super::upload).
+//! Changes of one key: put, delete, update. Uploads are in [`upload`](super::upload).
 
 use super::usage::Held;
 use super::{conditions, malformed, release, upload, usage};
@@ -10,13 +10,13 @@ use mlgw_formats::command::{ObjectChange, ObjectCommand, PutObject, Reject, Repl
 use mlgw_formats::schema::bucket::mirror_row;
 use mlgw_formats::schema::{Extent, ExtentPage, Mirror, ObjectVersion, Quota, Upload, extent, object};
 
-/// Where an object command acts, once it was let in.
+/// Bucket, key and sequence number of an object command that passed the bucket's checks.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'c> {
     pub(super) bucket: BucketId,
     pub(super) key: &'c [u8],
     pub(super) seq: Seq,
-    /// What the bucket may hold.
+    /// Quota of the bucket.
     pub(super) quota: Option<Quota>,
 }
 
@@ -77,7 +77,8 @@ fn put_object(view: &mut View<'_>, place: Place<'_>, put: &PutObject) -> Result<
     make_current(view, place, current, None, &version, put.is_exempt)
 }
 
-/// Replaces `current` by `version`, whose map is written already, and which was `upload` if it was one.
+/// Replaces `current` by `version`, whose map is already written. `upload` is the upload that `version`
+/// completes, if any.
 pub(super) fn make_current(
     view: &mut View<'_>,
     place: Place<'_>,
@@ -96,7 +97,7 @@ pub(super) fn make_current(
     Ok(Reply::Written(written(version)))
 }
 
-/// What writing `version` answers.
+/// Reply to the write of `version`.
 pub(crate) fn written(version: &ObjectVersion) -> Written {
     Written {
         seq: version.seq,
@@ -125,7 +126,7 @@ fn check_map(version: &ObjectVersion, pages: &[ExtentPage]) -> Result<(), ApplyE
     check_covers(version.extents.iter().chain(paged), version.size)
 }
 
-/// Checks that extents cover exactly `size` bytes, none of them empty.
+/// Checks that extents cover exactly `size` bytes and that none is empty.
 pub(super) fn check_covers<'e>(
     extents: impl Iterator<Item = &'e Extent>,
     size: u64,
@@ -140,11 +141,11 @@ pub(super) fn check_covers<'e>(
     if covered == size { Ok(()) } else { Err(malformed(format!("extents cover {covered} bytes of {size}"))) }
 }
 
-/// Whether the body of `put` belongs to this key's version, or has pages that are used or wait to be freed.
+/// True if the body of `put` is this key's current version, or has pages that are in use or wait to be freed.
 ///
-/// Ids are minted once, so a body under another key, or an upload's, is a proposer's error that no row shows;
-/// what can happen in a correct system is a proposal that is sent twice, and that is caught here. Without
-/// pages of its own a body has no rows to be found by, so none are looked for.
+/// Body ids are allocated once, so a body that is also under another key or in an upload is an error of the
+/// proposer that no row shows. A correct system can only send the same proposal twice, and that is detected
+/// here. A body without pages has no rows of its own, so none are looked up.
 fn is_in_use(view: &View<'_>, current: Option<&ObjectVersion>, put: &PutObject) -> Result<bool, ApplyError> {
     let body = put.version.body();
     if current.is_some_and(|version| version.body() == body) {

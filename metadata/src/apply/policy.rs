@@ -1,4 +1,5 @@
-//! Group 0: versions of the running policy. Each follows the newest, by compare and set; the oldest go.
+//! Group 0: versions of the running policy. Each follows the newest by compare and set; the oldest are
+//! deleted.
 
 use super::malformed;
 use crate::view::{ApplyError, View};
@@ -45,7 +46,8 @@ pub(super) fn put(view: &mut View<'_>, command: &PutPolicy) -> Result<Reply, App
     Ok(Reply::Policy(Box::new(put)))
 }
 
-/// The version before the newest ones whose files are kept loses its own, unless one of those has them, too.
+/// Deletes the files of the newest version whose files are no longer kept, unless a newer version uses them
+/// too.
 fn forget_files(view: &mut View<'_>, before: &[(Vec<u8>, Vec<u8>)], newest: u64) -> Result<(), ApplyError> {
     let Some(leaves) = before.len().checked_sub(POLICY_FILES_KEPT_MAX) else { return Ok(()) };
     let files = |value: &[u8]| decode::<PolicyVersion>(value).map(|version| version.files);

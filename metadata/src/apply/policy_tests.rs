@@ -1,4 +1,4 @@
-//! Versions of the policy follow each other, and what is kept of them is bounded.
+//! Policy versions follow each other, and the number of stored versions and files is bounded.
 
 use super::{apply, seq_of};
 use crate::view::{MemoryRows, Rows as _, View};
@@ -62,7 +62,7 @@ fn a_version_follows_the_newest_or_nothing_changes() {
 }
 
 #[test]
-fn what_is_too_large_or_of_no_kind_is_refused() {
+fn oversized_versions_and_unknown_kinds_are_rejected() {
     let mut group = Group::default();
     let mut large = with_files(0, &"x".repeat(POLICY_BYTES_MAX / 5));
     let files = large.files.as_mut().unwrap();
@@ -79,11 +79,11 @@ fn what_is_too_large_or_of_no_kind_is_refused() {
 }
 
 #[test]
-fn the_newest_versions_stay_and_of_fewer_their_files() {
+fn the_newest_versions_and_fewer_of_their_files_are_kept() {
     let mut group = Group::default();
     group.apply(with_files(0, "first")).unwrap();
     let kept = POLICY_FILES_KEPT_MAX as u64;
-    // The first one's files are named all along.
+    // Every later version refers to the files of the first one.
     for number in 2..=3 * kept {
         let put = if number % 50 == 0 { naming(number - 1, 1) } else { with_files(number - 1, "text") };
         group.apply(put).unwrap();

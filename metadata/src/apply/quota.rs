@@ -1,9 +1,8 @@
-//! Quotas: what buckets and access keys may hold. What they hold is counted, and held against them, in
-//! [`usage`](super::usage).
+//! Quotas of buckets and access keys. Usage is counted and checked against them in [`usage`](super::usage).
 //!
-//! A quota lies where it is read with the counters or before them: in a bucket's mirror and in a payer's row.
-//! Group 0 has it in the records of buckets and access keys besides, which is what people are shown; with one
-//! group both change at once.
+//! A quota is stored where `apply` reads it with or before the counters: in a bucket's mirror and in a
+//! payer's row. Group 0 also has it in the records of buckets and access keys, which the API returns. With
+//! one group both change in the same command.
 
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
@@ -35,7 +34,7 @@ pub(super) fn set_of_key(view: &mut View<'_>, command: &SetKeyQuota) -> Result<R
     Ok(Reply::Done)
 }
 
-/// Sets what an access key may hold of this group.
+/// Sets the quota of an access key in this group.
 pub(super) fn limit(view: &mut View<'_>, access_key: &str, quota: Option<Quota>) -> Result<(), StoreError> {
     let row = payer_row(access_key);
     let known: Option<Payer> = view.get(&row)?;
@@ -45,7 +44,7 @@ pub(super) fn limit(view: &mut View<'_>, access_key: &str, quota: Option<Quota>)
     Ok(())
 }
 
-/// Writes a payer's row, or removes one that says nothing.
+/// Writes a payer's row, or deletes it if all of its fields have default values.
 pub(super) fn write(view: &mut View<'_>, row: Vec<u8>, payer: &Payer) {
     if *payer == Payer::default() {
         view.delete(row);

@@ -1,7 +1,7 @@
-//! Quotas against a model: random commands of buckets and access keys that have some, one after the other.
+//! Quotas against a model: random commands on buckets and access keys with quotas, one after the other.
 //!
-//! The model keeps what is there and adds it up anew each time: what a command would make of it decides
-//! whether it is refused.
+//! The model stores the objects and uploads and recomputes the sums each time. A command is rejected if the
+//! sums after it would exceed a quota.
 
 use super::{apply, seq_of};
 use crate::catalogue::testing::{delete, extent, put, version};
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 const MIB: u64 = 1 << 20;
 const PAYERS: [&str; 3] = ["", "AK", "BK"];
 
-/// What a random step does; the numbers say to what, as far as there is something.
+/// A random step; the numbers select its bucket, object, upload or part, if there is one.
 #[derive(Clone, Debug)]
 enum Step {
     Put { bucket: u64, key: u8, payer: usize, size: u64, is_exempt: bool },
@@ -76,7 +76,7 @@ struct Model {
 }
 
 impl Model {
-    /// What is there of a bucket or of a payer.
+    /// Usage of the buckets and payers that `of` selects.
     fn sum(&self, of: impl Fn(u64, &str) -> bool) -> BucketUsage {
         let mut usage = BucketUsage::default();
         for ((bucket, _), (payer, size)) in &self.objects {
@@ -93,7 +93,7 @@ impl Model {
         usage
     }
 
-    /// Whether `quota` lets use go from `before` to `after`.
+    /// True if `quota` allows the usage to change from `before` to `after`.
     fn lets(quota: Option<&Quota>, before: &BucketUsage, after: &BucketUsage) -> bool {
         let amounts = |usage: &BucketUsage| [usage.bytes + usage.upload_bytes, usage.versions];
         let limits = quota.map_or([None, None], |quota| [quota.bytes, quota.objects]);
@@ -102,7 +102,7 @@ impl Model {
             .all(|(limit, (before, after))| limit.is_none_or(|limit| after <= limit || after <= before))
     }
 
-    /// Whether the quotas of this model let it become `after`.
+    /// True if the quotas of this model allow it to become `after`.
     fn may_become(&self, after: &Self) -> bool {
         let of_buckets = [1, 2].into_iter().all(|id| {
             let sum = |model: &Self| model.sum(|bucket, _| bucket == id);
@@ -154,7 +154,7 @@ fn create(rows: &mut MemoryRows, buckets: u64) -> u64 {
     count
 }
 
-/// Applies one command by itself.
+/// Applies one command in a batch of its own.
 fn done(rows: &mut MemoryRows, index: u64, change: Change) -> Result<Reply, Reject> {
     let mut view = View::new(rows);
     let reply = apply(&mut view, &Command::from(change), seq_of(index, 0)).unwrap();
@@ -196,7 +196,7 @@ impl Run {
         }
     }
 
-    /// What a step makes of the model, and its command; nothing when there is nothing to do it to.
+    /// Applies a step to the model and returns its command; `None` if the step has no target.
     fn effect(&mut self, step: &Step, after: &mut Model) -> Option<Change> {
         Some(match step.clone() {
             Step::Put { bucket, key, payer, size, is_exempt } => {
@@ -262,7 +262,7 @@ impl Run {
         }
     }
 
-    /// What is counted is what is there.
+    /// Compares the counters with the sums.
     fn compare(&self) {
         for id in [1, 2] {
             let counted = self.rows.get(&bucket_row(BucketId(id))).unwrap();
@@ -282,7 +282,7 @@ impl Run {
         assert_eq!(counted, expected, "rows that say nothing are gone, and nobody has none");
     }
 
-    /// Forgets a bucket as its deletion does, a step at a time; its uploads go with it.
+    /// Drops a bucket step by step, as its deletion does; its uploads are dropped with it.
     fn drop_bucket(&mut self, id: u64) {
         let held: Vec<String> = self
             .model
@@ -309,7 +309,7 @@ impl Run {
 
 proptest! {
     #[test]
-    fn use_grows_up_to_a_quota_and_is_the_sum_of_what_is_there(steps in prop::collection::vec(steps(), 1..60)) {
+    fn usage_stays_within_quotas_and_equals_the_sum(steps in prop::collection::vec(steps(), 1..60)) {
         let mut run = Run::new();
         for step in &steps {
             run.step(step);
@@ -332,7 +332,7 @@ fn limit(bytes: Option<u64>, objects: Option<u64>) -> Change {
 }
 
 #[test]
-fn commands_of_one_entry_count_for_those_after_them() {
+fn quotas_include_earlier_commands_of_the_same_entry() {
     let mut rows = MemoryRows::default();
     let index = create(&mut rows, 1);
     let changes = [
@@ -355,7 +355,7 @@ fn commands_of_one_entry_count_for_those_after_them() {
 }
 
 #[test]
-fn a_refusal_says_which_limit_and_how_much_of_it_is_used() {
+fn a_quota_rejection_names_the_limit_and_its_usage() {
     let mut rows = MemoryRows::default();
     let index = create(&mut rows, 1);
     done(&mut rows, index, on(1, "a", paid(1, "AK", 6))).unwrap();
@@ -381,7 +381,7 @@ fn a_refusal_says_which_limit_and_how_much_of_it_is_used() {
 }
 
 #[test]
-fn an_access_key_that_is_changed_keeps_its_quota_and_one_that_is_deleted_loses_it() {
+fn a_quota_survives_changes_of_its_access_key_but_not_its_deletion() {
     let mut rows = MemoryRows::default();
     let index = create(&mut rows, 1);
     let quota = Some(Quota { bytes: Some(7), objects: None });

@@ -1,8 +1,9 @@
-//! Frees what nothing refers to any more: at once when it is little, else through the queue.
+//! Frees rows and references that are no longer used: small ones at once, large ones through the release
+//! queue.
 //!
-//! A body that waits in `release` is gone for every reader already; only its counters and rows
-//! are left. Each step looks at a bounded number of rows and leaves its progress in the queue, so
-//! a crash repeats nothing.
+//! A body in the `release` queue is already invisible to every reader; only its counters and rows are left.
+//! Each step visits a bounded number of rows and leaves its progress in the queue, so no work is repeated
+//! after a crash.
 
 use super::usage;
 use crate::store_error::StoreError;
@@ -22,14 +23,14 @@ pub(super) fn version(view: &mut View<'_>, version: &ObjectVersion) -> Result<()
     Ok(())
 }
 
-/// Lets a body wait. What waited of it before is part of what waits now.
+/// Adds a body to the release queue. The new scope must include that of an entry that is already queued.
 pub(super) fn queue(view: &mut View<'_>, body: BodyId, scope: ReleaseScope) {
     let release = Release { scope: scope as i32, after_part: 0 };
     view.put(mlgw_formats::schema::release::row(body), &release);
 }
 
-/// Frees a part: its row, and the pages it has (5 GiB in 1 MiB extents are 40 pages). Returns
-/// how many rows that were.
+/// Frees a part: its row and its pages (5 GiB in 1 MiB extents are 40 pages). Returns the number of freed
+/// rows.
 pub(super) fn part(
     view: &mut View<'_>,
     body: BodyId,
@@ -52,7 +53,7 @@ pub(super) fn part(
     Ok(rows)
 }
 
-/// A step of freeing a body that waits.
+/// Performs one step of freeing a queued body.
 pub(super) fn step(view: &mut View<'_>, command: ReleaseBody) -> Result<Reply, ApplyError> {
     let body = BodyId(command.body_id);
     let row = mlgw_formats::schema::release::row(body);

@@ -1,8 +1,8 @@
-//! Another place for one chunk: compare and set on one extent of a body's map.
+//! Relocates one chunk: compare and set on one extent of a body's map.
 //!
-//! The rows that name a chunk are those of the object, of its pages, of a part or of its pages,
-//! whether an object still has them or they wait to be freed: as long as a row names the chunk its
-//! bytes count as referenced, so it is moved with the rest.
+//! A chunk is named by a row of an object, of its pages, of a part or of a part's pages, whether an object
+//! still has that row or the row waits to be freed. As long as a row names the chunk, its bytes count as
+//! referenced, so it is moved like the others.
 
 use super::{malformed, usage};
 use crate::view::{ApplyError, View};
@@ -44,7 +44,8 @@ pub(super) fn apply(view: &mut View<'_>, command: &RelocateExtent) -> Result<Rep
     Ok(Reply::Done)
 }
 
-/// Changes the record of a row, if it is there and `set` finds the chunk in it.
+/// Changes the record of a row; rejects the command if the row is missing or `set` does not find the chunk in
+/// it.
 fn change<M: Message + Default>(
     view: &mut View<'_>,
     row: Vec<u8>,

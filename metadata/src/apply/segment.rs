@@ -1,4 +1,4 @@
-//! Segments: made, marked, sealed and moved in group 0, fenced in every object group, removed in group 0.
+//! Segments: created, marked, sealed and moved in group 0, fenced in every object group, removed in group 0.
 
 use super::bucket::next_id;
 use super::{fence as fences, malformed};
@@ -87,7 +87,8 @@ pub(super) fn fence(view: &mut View<'_>, command: FenceSegment) -> Result<Reply,
     Ok(Reply::Done)
 }
 
-/// The proposer has seen that no other group refers to the segment; this one sees for itself.
+/// Removes a segment. The proposer has checked that no other group references it; this group checks its own
+/// rows.
 pub(super) fn remove(view: &mut View<'_>, command: RemoveSegment) -> Result<Reply, ApplyError> {
     let segment = SegmentId(command.segment);
     let row = segment::row(segment);

@@ -20,7 +20,8 @@ pub(super) fn lease_bodies(view: &mut View<'_>, command: LeaseBodies) -> Result<
     Ok(Reply::Bodies { first: next_id(view, MetaRow::NextBody, command.count)? })
 }
 
-/// Skips ids before it names the timeline, so that no id of an older one is handed out again.
+/// Starts a timeline. Skips ids before it names the timeline, so that no id of an older timeline is allocated
+/// again.
 pub(super) fn begin_incarnation(view: &mut View<'_>, command: BeginIncarnation) -> Result<Reply, ApplyError> {
     let timeline = Timeline { cluster: command.cluster, incarnation: command.incarnation };
     if timeline.cluster == 0 || timeline.incarnation == 0 {
@@ -49,7 +50,7 @@ pub(super) fn put_credential(view: &mut View<'_>, command: &PutCredential) -> Re
     if command.credential.access_key.is_empty() {
         return Err(malformed("an empty access key"));
     }
-    // What it may hold changes by another command.
+    // The quota is changed by another command.
     let row = credential::row(&command.credential.access_key);
     let quota = view.get::<Credential>(&row)?.and_then(|known| known.quota);
     view.put(row, &Credential { quota, ..command.credential.clone() });
@@ -69,7 +70,7 @@ pub(super) fn delete_credential(
     Ok(Reply::Done)
 }
 
-/// The first key stays: ids that were handed out with it have to keep their meaning.
+/// Stores the key of upload ids unless there is one: ids made with the first key must stay valid.
 pub(super) fn put_upload_key(view: &mut View<'_>, command: &PutUploadKey) -> Result<Reply, ApplyError> {
     if command.key.len() != UPLOAD_KEY_BYTES {
         return Err(malformed("a key of upload ids of another length"));

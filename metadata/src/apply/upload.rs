@@ -129,7 +129,7 @@ fn version_of(
     }
 }
 
-/// Number, order and length of a stored part.
+/// Number, sequence number and length of a stored part.
 type StoredPart = (u32, u64, u64);
 
 fn stored_parts(view: &View<'_>, body: BodyId) -> Result<Vec<StoredPart>, ApplyError> {

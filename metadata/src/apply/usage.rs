@@ -1,12 +1,12 @@
-//! Counters: what buckets and payers hold, and what segments are referenced for.
+//! Counters: usage of buckets and payers, and references to segments.
 //!
-//! A bucket and a payer hold versions, and the parts of uploads while they lie there; what they would hold
-//! after a command is held against their quotas here, where commands come one after the other, so that a
-//! quota is exact in its group.
+//! The usage of a bucket or payer consists of versions and of the parts of uploads in progress. Commands
+//! apply one after the other, so checking the usage after each command against the quotas makes a quota exact
+//! within its group.
 //!
-//! Every reference is counted here when a record begins to hold it, so this is also where a fenced
-//! segment refuses new ones. A segment that has references says so itself; only the first reference
-//! to one looks at the ranges.
+//! Every reference is counted here when a record begins to hold it, so this is also where a fenced segment
+//! refuses new ones. The counter of a referenced segment carries its fence; only the first reference to a
+//! segment reads the fenced ranges.
 
 use super::object::Place;
 use super::{fence, quota};
@@ -18,7 +18,7 @@ use mlgw_formats::schema::usage::{bucket_row, segment_row};
 use mlgw_formats::schema::{BucketUsage, Extent, ObjectVersion, Payer, SegmentUsage, Upload};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a record makes its bucket and its payer hold.
+/// Usage that one record adds to its bucket and its payer.
 #[derive(Clone, Copy)]
 pub(super) struct Held<'a> {
     payer: &'a str,
@@ -31,20 +31,21 @@ impl<'a> Held<'a> {
         Self { payer: &version.payer, usage }
     }
 
-    /// With all its parts.
+    /// Usage of an upload with all its parts.
     pub(super) fn by_upload(upload: &'a Upload) -> Self {
         let usage = BucketUsage { uploads: 1, upload_bytes: upload.part_bytes, ..BucketUsage::default() };
         Self { payer: &upload.payer, usage }
     }
 
-    /// By `bytes` of parts.
+    /// Usage of `bytes` of an upload's parts.
     pub(super) fn by_parts(upload: &'a Upload, bytes: u64) -> Self {
         Self { payer: &upload.payer, usage: BucketUsage { upload_bytes: bytes, ..BucketUsage::default() } }
     }
 }
 
-/// Counts for a bucket and for payers what a command makes of them, and holds it against their quotas, unless
-/// `is_exempt`. It is all that the command does, so that what it comes to counts, and not the way there.
+/// Charges a bucket and its payers for the net change of a command, and checks the result against their
+/// quotas unless `is_exempt`. The arguments cover the whole command, so only its final result is checked, not
+/// intermediate states.
 pub(super) fn settle(
     view: &mut View<'_>,
     place: Place<'_>,
@@ -67,7 +68,7 @@ pub(super) fn settle(
     Ok(())
 }
 
-/// Counts for one payer what a command makes of what counts for it.
+/// Charges one payer for its share of a command's change.
 fn pay(
     view: &mut View<'_>,
     access_key: &str,
@@ -88,7 +89,7 @@ fn pay(
     Ok(())
 }
 
-/// Gives back what an upload counts for its payer, where its bucket's counters go as a whole.
+/// Subtracts the usage of an upload from its payer; the counters of its bucket are deleted as a whole.
 pub(super) fn forget_upload(view: &mut View<'_>, upload: &Upload) -> Result<(), ApplyError> {
     if upload.payer.is_empty() {
         return Ok(());
@@ -112,7 +113,7 @@ fn counted_too_little(what: &str) -> StoreError {
     StoreError(format!("{what} holds less than what is taken from it"))
 }
 
-/// Counts extents that a record refers to from now on, unless their segment is fenced.
+/// Counts extents that a record references from now on. Fails if their segment is fenced.
 pub(super) fn refer<'e>(
     view: &mut View<'_>,
     extents: impl IntoIterator<Item = &'e Extent>,
@@ -134,7 +135,7 @@ pub(super) fn refer<'e>(
     Ok(())
 }
 
-/// Counts extents that no record refers to any more.
+/// Subtracts extents that no record references any more.
 pub(super) fn unrefer<'e>(
     view: &mut View<'_>,
     extents: impl IntoIterator<Item = &'e Extent>,

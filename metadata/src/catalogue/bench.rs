@@ -1,4 +1,4 @@
-//! Figures, by hand: `cargo test --release -p mlgw-metadata bench -- --ignored --nocapture`.
+//! Benchmarks, run by hand: `cargo test --release -p mlgw-metadata bench -- --ignored --nocapture`.
 
 use super::testing::{bucket, do_put, key, options};
 use super::{Catalogue, CatalogueOptions, Durability};
@@ -92,7 +92,7 @@ fn rss_kib() -> i64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// What flushing the state and cutting the log costs writers and memory, at a million objects.
+/// Cost of flushing the state and purging the log, in write latency and memory, at a million objects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures"]
 async fn snapshot() {

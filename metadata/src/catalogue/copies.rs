@@ -1,10 +1,10 @@
-//! Copies of the catalogue while it is in use: for backups, and checkpoints to rebuild it from.
+//! Copies of a catalogue in use: for backups, and as checkpoints to rebuild it from.
 //!
-//! A copy is the state of every group, flushed, and then the log: so the log in it reaches at
-//! least as far as the states. The log is not purged while one is made. Checkpoints are
-//! `checkpoint-N` in their directory, made under the name `checkpoint-N.new`; power loss leaves
-//! the one before. A checkpoint is also made before each purge of the log, so that the newest one
-//! and the log together always give back everything.
+//! A copy holds the flushed state of every group and then the log, so its log reaches at least as far as its
+//! states. The log is not purged while a copy is made. Checkpoints are directories `checkpoint-N`, made under
+//! the name `checkpoint-N.new`; a power loss in between leaves the previous one. A checkpoint is also made
+//! before each purge of the log, so that the newest checkpoint and the log together always restore
+//! everything.
 
 use super::Inner;
 use super::jobs::Stop;
@@ -17,21 +17,23 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use tokio::sync::Mutex;
 
-/// Checkpoints that are kept: the newest, and the one before in case its disk blocks are bad.
+/// Number of checkpoints that are kept: the newest, and the one before it in case the newest has bad disk
+/// blocks.
 const CHECKPOINTS_KEPT: usize = 2;
 /// Names of the states and of the log in a copy.
 const STATE: &str = "state-1";
 const LOG: &str = "log";
-/// Where in a group's directory hard links are made to be copied; removed at the next start, too.
+/// Directory of hard links within a group's directory while a copy is made; the next start removes a leftover
+/// one.
 const LINKS: &str = "copying";
-/// A checkpoint leaves room for so many times the longest log: what comes until the next purge, while
-/// that writes it as tables. Deletes must be taken on a full disk.
+/// Minimum free space after a checkpoint, as a multiple of the longest log: it covers what is appended until
+/// the next purge and the tables that the purge writes. Deletions must be possible on a full disk.
 const LOGS_FREE: u64 = 3;
 
-/// Keeps checkpoints.
+/// Settings and progress of the checkpoints.
 pub(super) struct Checkpoints {
     options: Option<CheckpointOptions>,
-    /// Log entries applied since the start as of the newest one. Held while one is made.
+    /// Entries applied since the start when the newest checkpoint was made. Locked while one is made.
     made_at: Mutex<Option<u64>>,
 }
 
@@ -41,14 +43,14 @@ impl Checkpoints {
     }
 }
 
-/// What became of a checkpoint.
+/// Result of making a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Made {
-    /// It was made.
+    /// The checkpoint was made.
     Yes,
-    /// Nothing changed since the newest one, or none are wanted.
+    /// Nothing changed since the newest checkpoint, or checkpoints are disabled.
     NotNeeded,
-    /// There is not enough room for one.
+    /// There is not enough free space.
     NoRoom,
 }
 
@@ -76,7 +78,7 @@ impl Inner {
         copied.await.unwrap_or_else(|stopped| Err(failed(Path::new(LINKS), stopped)))
     }
 
-    /// Makes a checkpoint, if there is anything new.
+    /// Makes a checkpoint if anything changed since the newest one.
     pub(super) async fn checkpoint(self: &Arc<Self>) -> Result<Made, CopyError> {
         let Some(options) = &self.checkpoints.options else { return Ok(Made::NotNeeded) };
         let mut made_at = self.checkpoints.made_at.lock().await;
@@ -102,7 +104,7 @@ impl Inner {
         Ok(Made::Yes)
     }
 
-    /// Whether a copy of all leaves enough free.
+    /// True if a full copy leaves enough free space.
     fn has_room_for_checkpoint(&self, dir: &Path) -> bool {
         let Ok(stat) = rustix::fs::statvfs(dir) else { return true };
         let states: u64 = self.groups.iter().map(|group| group.state_bytes()).sum();
@@ -124,7 +126,7 @@ pub(super) async fn make_checkpoints(catalogue: Weak<Inner>, stop: Arc<Stop>, op
 }
 
 impl Inner {
-    /// Makes a checkpoint; that it fails is no reason to stop.
+    /// Makes a checkpoint and logs a failure, which does not stop the catalogue.
     pub(crate) async fn checkpoint_or_say(self: &Arc<Self>) {
         match self.checkpoint().await {
             Ok(Made::Yes | Made::NotNeeded) => {}
@@ -134,7 +136,7 @@ impl Inner {
     }
 }
 
-/// Copies what was linked, and removes the links.
+/// Adds the hard links in `links` to the copy, then removes them.
 fn add_links(
     copier: &mut Copier,
     links: &Path,
@@ -163,7 +165,7 @@ fn finish(copier: Copier, new: &Path, dir: &Path, number: u64, now: Timestamp) -
     Ok(())
 }
 
-/// Removes what was cut short, and returns the numbers of the checkpoints, oldest first.
+/// Removes unfinished checkpoints, and returns the numbers of the finished ones, the oldest first.
 fn tidy(dir: &Path) -> Result<Vec<u64>, CopyError> {
     store_files::make_dir(dir).map_err(|source| io(dir, source))?;
     for entry in std::fs::read_dir(dir).map_err(|source| io(dir, source))?.flatten() {
@@ -175,12 +177,12 @@ fn tidy(dir: &Path) -> Result<Vec<u64>, CopyError> {
     checkpoint_numbers(dir).map_err(|source| io(dir, source))
 }
 
-/// Where checkpoint `number` is.
+/// Path of checkpoint `number`.
 pub(crate) fn checkpoint_dir(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("checkpoint-{number}"))
 }
 
-/// The numbers of the checkpoints in `dir`, oldest first.
+/// Numbers of the checkpoints in `dir`, the oldest first.
 pub(crate) fn checkpoint_numbers(dir: &Path) -> std::io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir(dir)? {

@@ -1,4 +1,4 @@
-//! Datasets and jobs as the rest of the program sees them: all of them are in memory.
+//! Datasets and jobs; all their records are in memory.
 
 use super::{Catalogue, ProposeError};
 use mlgw_formats::command::{Change, Command, CreateJob, DeleteDataset, PutDataset, Reply, StepJob};
@@ -18,7 +18,7 @@ impl Catalogue {
         self.inner.resident.datasets.read().get(name).cloned()
     }
 
-    /// All jobs of which there is a record, by number.
+    /// All recorded jobs, ordered by id.
     #[must_use]
     pub fn jobs(&self) -> Vec<Arc<Job>> {
         self.inner.resident.jobs.read().values().cloned().collect()
@@ -30,12 +30,13 @@ impl Catalogue {
         self.inner.resident.jobs.read().get(&id).cloned()
     }
 
-    /// Ends when a dataset or a job changes after this call, whenever it is waited for.
+    /// Completes when a dataset or a job changes after this call, even if the change comes before the first
+    /// poll.
     pub fn job_changed(&self) -> impl Future<Output = ()> + '_ {
         self.inner.resident.job_changed.notified()
     }
 
-    /// Makes or changes a dataset, by compare and set; returns it as it is then.
+    /// Creates or changes a dataset by compare and set, and returns the new record.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].
@@ -46,7 +47,7 @@ impl Catalogue {
         }
     }
 
-    /// Forgets a dataset, and the records of its jobs.
+    /// Deletes a dataset and the records of its jobs.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].
@@ -54,7 +55,7 @@ impl Catalogue {
         self.change(Change::DeleteDataset(DeleteDataset { name: name.to_owned() })).await.map(drop)
     }
 
-    /// Makes a job, unless one of the dataset has not ended; returns it.
+    /// Creates a job, unless the dataset has an active one, and returns it.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].
@@ -62,7 +63,7 @@ impl Catalogue {
         self.change(Change::CreateJob(job)).await.map(job_of)
     }
 
-    /// Brings a job a step on; returns it as it is then.
+    /// Applies a step to a job and returns the new record.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].

@@ -1,8 +1,8 @@
-//! Chunks that are known to be dead, in memory: compaction need not ask the catalogue about them.
+//! Chunks that are known to be dead, in memory, so that compaction need not look them up in the catalogue.
 //!
-//! A chunk is noted when a command takes away the record that named it. It is a hint: a start begins with
-//! none, only so many are kept, and a proposal that is sent twice may have named the chunk again. So whoever
-//! passes chunks over on this word counts afterwards what refers to their segment.
+//! A chunk is recorded when a command removes the record that named it. The set is a hint: it is empty after
+//! a start, it is bounded, and a proposal that is sent twice may have named the chunk again. A caller that
+//! skips chunks because of it must therefore check the reference count of their segment afterwards.
 
 use crate::view::Freed;
 use mlgw_common::SegmentId;
@@ -10,13 +10,13 @@ use mlgw_common::limits::DEAD_CHUNKS_MAX;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// What is known of all segments.
+/// Dead chunks of all segments.
 #[derive(Debug, Default)]
 pub(super) struct DeadChunks(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Offsets, in the order of their deaths.
+    /// Offsets, in the order in which the chunks died.
     segments: HashMap<SegmentId, Vec<u32>>,
     chunks: usize,
 }
@@ -26,13 +26,13 @@ struct Known {
 pub struct DeadSet(Vec<u32>);
 
 impl DeadSet {
-    /// Whether the chunk at `offset` is known to be dead.
+    /// True if the chunk at `offset` is known to be dead.
     #[must_use]
     pub fn contains(&self, offset: u64) -> bool {
         u32::try_from(offset).is_ok_and(|offset| self.0.binary_search(&offset).is_ok())
     }
 
-    /// Whether none is.
+    /// True if no chunk is known to be dead.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -40,7 +40,8 @@ impl DeadSet {
 }
 
 impl DeadChunks {
-    /// Remembers chunks that died. Those beyond 4 GiB of a segment are not worth more memory for each.
+    /// Records chunks that died. Chunks beyond 4 GiB of a segment are not recorded: 32-bit offsets save
+    /// memory.
     pub(super) fn note(&self, freed: &[Freed]) {
         if freed.is_empty() {
             return;
@@ -56,14 +57,14 @@ impl DeadChunks {
         }
     }
 
-    /// What is known of `segment`.
+    /// Known dead chunks of `segment`.
     pub(super) fn of(&self, segment: SegmentId) -> DeadSet {
         let mut dead = self.0.lock().segments.get(&segment).cloned().unwrap_or_default();
         dead.sort_unstable();
         DeadSet(dead)
     }
 
-    /// Forgets a segment that is no more.
+    /// Removes the entries of a segment that no longer exists.
     pub(super) fn forget(&self, segment: SegmentId) {
         let mut known = self.0.lock();
         let gone = known.segments.remove(&segment).map_or(0, |dead| dead.len());
@@ -72,7 +73,8 @@ impl DeadChunks {
 }
 
 impl Known {
-    /// Makes room by a half: segments of which the least is known will be emptied last, if ever.
+    /// Halves the entries. Segments with the fewest known dead chunks go first, because they are compacted
+    /// last, if ever.
     fn forget_the_least(&mut self) {
         let mut counts: Vec<_> = self.segments.iter().map(|(id, dead)| (dead.len(), *id)).collect();
         counts.sort_unstable();
@@ -92,7 +94,7 @@ mod tests {
     use mlgw_common::SegmentId;
 
     #[test]
-    fn what_died_is_known_until_its_segment_goes() {
+    fn dead_chunks_are_known_until_their_segment_is_removed() {
         let dead = DeadChunks::default();
         dead.note(&[(SegmentId(1), 900), (SegmentId(2), 8), (SegmentId(1), 16), (SegmentId(1), 1 << 40)]);
         let one = dead.of(SegmentId(1));
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_goes_to_the_segments_that_die() {
+    fn memory_is_bounded_and_used_for_segments_with_the_most_dead_chunks() {
         let dead = DeadChunks::default();
         let chunk = |at: u64| (SegmentId(if at.is_multiple_of(4) { 100 + at / 1000 } else { 7 }), at);
         let all: Vec<_> = (0..2 * DEAD_CHUNKS_MAX as u64).map(chunk).collect();

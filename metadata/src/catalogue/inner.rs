@@ -1,4 +1,4 @@
-//! What the clones of a catalogue share.
+//! State that all clones of a catalogue share, and the path of a proposal through it.
 
 use super::copies::Checkpoints;
 use super::jobs::Stop;
@@ -21,18 +21,18 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-/// How often an object command is tried again with its bucket as it is by then.
+/// Maximum number of times that an object command is proposed again with a fresh copy of its bucket.
 const RETRIES_MAX: usize = 10;
 
-/// How long a command waits for its bucket to change before it is tried again all the same.
+/// Longest time that a command waits for its bucket to change before it is proposed again.
 const BUCKET_WAIT: Duration = Duration::from_millis(50);
 
-/// openraft's tasks end shortly after its core and let go of the stores then.
+/// openraft's tasks end shortly after its core and release the stores then.
 const CLOSE_CHECK: Duration = Duration::from_millis(1);
 const CLOSE_CHECKS_MAX: usize = 5_000;
 
 pub(crate) struct Inner {
-    /// Group 0 first; the index is the id.
+    /// The groups by id; group 0 comes first.
     pub(super) groups: Vec<Group>,
     pub(super) log: LogStore,
     pub(super) resident: Arc<Resident>,
@@ -42,7 +42,7 @@ pub(crate) struct Inner {
     pub(super) checkpoints: Checkpoints,
     /// Held while a copy is made, and while the log is purged.
     pub(super) copying: Mutex<()>,
-    /// One bucket is created or deleted at a time.
+    /// Serializes changes of buckets and quotas that span groups.
     pub(super) saga: Mutex<()>,
     pub(super) bodies: SyncMutex<Range<u64>>,
     pub(super) leasing: Mutex<()>,
@@ -55,7 +55,7 @@ impl Inner {
         self.stop.is_stopped()
     }
 
-    /// The state that holds `key` of `bucket`.
+    /// State of the group that holds `key` of `bucket`.
     pub(super) fn state_of(&self, bucket: BucketId, key: &[u8]) -> Arc<StateDb> {
         let group = if self.groups.len() == 1 { 0 } else { self.resident.group_of(bucket, key) };
         self.groups[group as usize].state()
@@ -78,8 +78,9 @@ impl Inner {
         }
     }
 
-    /// Tries an object command again with its bucket as it is. That is safe: it was refused, so
-    /// it changed nothing, and its bucket is the same one with the same settings that shape it.
+    /// Proposes an object command again with the current record of its bucket. This is safe: the command was
+    /// rejected, so it changed nothing, and the bucket has the same id and the same settings that shape the
+    /// command.
     async fn retry(
         &self,
         group: usize,
@@ -92,7 +93,7 @@ impl Inner {
                 return Err(Reject::NoSuchBucket.into());
             };
             if bucket.epoch == object.epoch {
-                // A deletion is being decided; nothing else refuses the present epoch.
+                // A deletion is being decided: no other condition rejects a command with the current epoch.
                 let _ = tokio::time::timeout(BUCKET_WAIT, changed).await;
             }
             let Some(bucket) = self.bucket_by_id(object.bucket_id) else {
@@ -127,7 +128,7 @@ impl Inner {
         }
     }
 
-    /// Bytes of log since the last purge, of all groups.
+    /// Bytes of log since the last purge, over all groups.
     pub(super) fn log_bytes(&self) -> u64 {
         self.groups.iter().map(Group::log_bytes).sum()
     }
@@ -172,7 +173,7 @@ impl Inner {
         metrics
     }
 
-    /// What has to be closed before the directory is free.
+    /// Handles on the stores that must be closed before the directory can be opened again.
     pub(super) fn closing(&self) -> Closing {
         let states = self.groups.iter().map(|group| group.state().open_token());
         Closing(states.chain([self.log.open_token()]).collect())
@@ -204,15 +205,15 @@ impl Inner {
     }
 }
 
-/// Stores that are about to be closed by whoever lets go of them last.
+/// Stores that are closed when their last owner drops them.
 pub(super) struct Closing(Vec<Weak<()>>);
 
 impl Closing {
-    /// Waits until they are closed, unless somebody still shares the catalogue.
+    /// Waits until the stores are closed. Returns early if another clone shares the catalogue.
     pub(super) async fn wait(self, shared: &Weak<Inner>) {
         for _ in 0..CLOSE_CHECKS_MAX {
             let closed = self.0.iter().all(|store| store.strong_count() == 0);
-            // Whoever still shares it closes it later, on a thread that the runtime waits for.
+            // Another clone closes the stores when it is dropped, on a thread that the runtime waits for.
             if closed || shared.strong_count() > 0 {
                 return;
             }

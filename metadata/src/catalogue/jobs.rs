@@ -1,5 +1,4 @@
-//! Work in the background: freeing bodies that wait, purging the log when it is long, and flushing what is
-//! left of deleted rows.
+//! Background jobs: free queued bodies, purge a long log, raise the log's floor and flush tombstones.
 
 use super::Inner;
 use crate::store::floor::Floor;
@@ -15,21 +14,21 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Waiting bodies that are looked up at a time.
+/// Queued bodies that are read at a time.
 const RELEASES_READ: usize = 256;
 
-/// Rows freed by one command: a share of a batch's time that foreground commands do not notice.
+/// Rows freed by one command: small enough not to delay the foreground commands of a batch.
 const RELEASE_ROWS: u32 = 128;
 
-/// How often the length of the log is looked at when nobody says that it is long.
+/// Interval at which the length of the log is checked without a notification.
 const LOG_CHECK: Duration = Duration::from_millis(200);
 
-/// How late the floor of the log may be.
+/// Interval between raises of the log's floor.
 const FLOOR_EVERY: Duration = Duration::from_secs(1);
 
 const _: () = assert!(RELEASE_ROWS as usize <= JOB_ROWS_MAX);
 
-/// Says once and for all that jobs are to end.
+/// One-way signal that ends the jobs.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
     stopped: AtomicBool,
@@ -49,7 +48,7 @@ impl Stop {
     pub(super) async fn cancelled(&self) {
         let changed = self.changed.notified();
         tokio::pin!(changed);
-        // Listening from here on, so that a stop after the look is heard.
+        // Registers the waiter before the check, so that a stop after the check still wakes it.
         changed.as_mut().enable();
         if !self.is_stopped() {
             changed.await;
@@ -57,7 +56,7 @@ impl Stop {
     }
 }
 
-/// Frees bodies until the catalogue stops.
+/// Frees queued bodies until the catalogue stops.
 pub(super) async fn release_bodies(catalogue: Weak<Inner>) {
     loop {
         let Some(inner) = catalogue.upgrade() else { return };
@@ -103,7 +102,7 @@ pub(super) async fn purge_logs(catalogue: Weak<Inner>) {
     }
 }
 
-/// Raises the floor of the log to what is synced, every second, and once more when the catalogue stops.
+/// Raises the floor of the log to the synced entries every second, and once more when the catalogue stops.
 pub(super) async fn raise_floor(catalogue: Weak<Inner>, stop: Arc<Stop>, mut floor: Floor) {
     let mut tick = tokio::time::interval(FLOOR_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -129,7 +128,7 @@ pub(super) async fn raise_floor(catalogue: Weak<Inner>, stop: Arc<Stop>, mut flo
     }
 }
 
-/// Flushes tombstones whenever deleting pauses, until the catalogue stops.
+/// Flushes tombstones whenever deletions pause, until the catalogue stops.
 pub(super) async fn flush_tombstones(catalogue: Weak<Inner>, every: Duration) {
     let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -149,7 +148,7 @@ pub(super) async fn flush_tombstones(catalogue: Weak<Inner>, every: Duration) {
 }
 
 impl Inner {
-    /// Flushes the states for which it is time, by a watch on each.
+    /// Flushes the states whose tombstone watch is due.
     pub(super) async fn flush_tombstones(&self, watches: &mut Vec<Watch>) -> Result<(), StoreError> {
         watches.resize_with(self.groups.len(), Watch::default);
         for (group, watch) in self.groups.iter().zip(watches) {
@@ -173,7 +172,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Frees everything that waits now, but for what somebody is reading.
+    /// Frees all queued bodies except pinned ones.
     pub(super) async fn release_all(&self) -> Result<(), StoreError> {
         let mut waiting = 0;
         for (at, group) in self.groups.iter().enumerate() {

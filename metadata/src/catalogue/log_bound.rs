@@ -1,9 +1,9 @@
-//! The bound of the log's length: whoever proposes wakes the job that purges as soon as the log is long, and
-//! waits for it when the log is half as long again.
+//! Bound on the length of the log. A proposer wakes the purge job once the log exceeds its bound, and waits
+//! for the purge once the log is half as long again.
 //!
-//! Without waiting, the log would grow by whatever writers append while a purge flushes the state; a slow
-//! disk has no bound for that. Nobody waits before the job runs, as opening proposes too, nor once it has
-//! ended.
+//! Without the wait, the log would grow by all that writers append while a purge flushes the state, which is
+//! unbounded on a slow disk. No proposer waits before the purge job runs, because opening proposes too, nor
+//! after the job has ended.
 
 use super::options::ProposeError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// How long a command waits for a purge: what a client waits anyway before it tries again.
+/// Longest time that a command waits for a purge: clients wait about as long before they retry.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// How long the log may be.
+/// Bound on the length of the log.
 #[derive(Debug)]
 pub(super) struct LogBound {
-    /// Bytes beyond which it is to be purged.
+    /// Bytes beyond which the log is purged.
     bytes_max: u64,
-    /// Whether somebody purges it.
+    /// True while the purge job runs.
     kept: AtomicBool,
     long: Notify,
     purged: Notify,
@@ -30,7 +30,7 @@ impl LogBound {
         Self { bytes_max, kept: AtomicBool::new(false), long: Notify::new(), purged: Notify::new() }
     }
 
-    /// Bytes beyond which the log is to be purged.
+    /// Bytes beyond which the log is purged.
     pub(super) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
@@ -39,11 +39,11 @@ impl LogBound {
         self.kept.load(Ordering::Relaxed) && bytes > self.bytes_max.saturating_add(self.bytes_max / 2)
     }
 
-    /// To be called before a command is proposed; `bytes` says how long the log is. Waits for a purge when it
-    /// is too long.
+    /// Admits a command; call this before proposing it. `bytes` returns the current length of the log. Waits
+    /// for a purge if the log is too long.
     ///
     /// # Errors
-    /// [`ProposeError::Overloaded`] when that takes too long.
+    /// [`ProposeError::Overloaded`] if the wait takes too long.
     pub(super) async fn admit(&self, bytes: impl Fn() -> u64) -> Result<(), ProposeError> {
         if bytes() <= self.bytes_max {
             return Ok(());
@@ -53,7 +53,7 @@ impl LogBound {
             while self.is_full(bytes()) {
                 let purged = self.purged.notified();
                 tokio::pin!(purged);
-                // Listening from here on, so that a purge after the look is heard.
+                // Registers the waiter before the check, so that a purge after the check still wakes it.
                 purged.as_mut().enable();
                 if self.is_full(bytes()) {
                     purged.await;
@@ -63,18 +63,18 @@ impl LogBound {
         waited.await.map_err(|_| ProposeError::Overloaded)
     }
 
-    /// From now on somebody purges the log, or no longer.
+    /// Records the start or the end of the purge job.
     pub(super) fn keep(&self, kept: bool) {
         self.kept.store(kept, Ordering::Relaxed);
         self.purged.notify_waiters();
     }
 
-    /// Waits until the log is long.
+    /// Waits until the log exceeds its bound.
     pub(super) async fn long(&self) {
         self.long.notified().await;
     }
 
-    /// The log was purged.
+    /// Wakes proposers after a purge.
     pub(super) fn purged(&self) {
         self.purged.notify_waiters();
     }
@@ -87,7 +87,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
     #[tokio::test]
-    async fn who_proposes_waits_while_the_log_is_half_as_long_again() {
+    async fn proposers_wait_while_the_log_exceeds_its_bound_by_half() {
         let (bound, length) = (Arc::new(LogBound::new(100)), Arc::new(AtomicU64::new(150)));
         let admit = |of: &Arc<LogBound>| {
             let (bound, length) = (of.clone(), length.clone());
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_before_somebody_purges() {
+    async fn proposers_do_not_wait_before_the_purge_job_runs() {
         let bound = LogBound::new(100);
         assert_eq!(bound.admit(|| 1000).await, Ok(()));
     }

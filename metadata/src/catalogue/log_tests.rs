@@ -1,4 +1,4 @@
-//! The log's length, its space, and what a start replays.
+//! Length of the log, its disk space, and what a start replays.
 
 use super::model_tests::copy_dir;
 use super::testing::{NOW, bucket, delete, do_put, key, options, put, version};
@@ -23,13 +23,13 @@ fn bytes_under(dir: &Path) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_purge_gives_the_space_of_the_log_back() {
+async fn a_purge_frees_the_disk_space_of_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let small = CatalogueOptions { log_bytes_max: u64::MAX, ..options(dir.path()) };
     let catalogue = Catalogue::open(small).await.unwrap();
     let b = bucket(&catalogue, "data").await;
     for i in 0..20_000 {
-        // The same few keys: the state stays small, the log does not.
+        // The same few keys: the state stays small, the log grows.
         do_put(&catalogue, &b, &format!("k{}", i % 10), 1).await;
     }
     let log = dir.path().join("log");
@@ -44,7 +44,7 @@ async fn a_purge_gives_the_space_of_the_log_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_log_is_purged_by_itself() {
+async fn a_long_log_is_purged_automatically() {
     let dir = tempfile::tempdir().unwrap();
     let small = CatalogueOptions { log_bytes_max: 200_000, ..options(dir.path()) };
     let catalogue = Catalogue::open(small).await.unwrap();
@@ -59,12 +59,12 @@ async fn a_long_log_is_purged_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tombstones_are_flushed_by_themselves() {
+async fn tombstones_are_flushed_automatically() {
     let dir = tempfile::tempdir().unwrap();
     let often = CatalogueOptions { tombstone_check: Duration::from_millis(50), ..options(dir.path()) };
     let catalogue = Catalogue::open(CatalogueOptions { durability: Durability::Os, ..often }).await.unwrap();
     let b = bucket(&catalogue, "data").await;
-    // A first table: with nothing below it, one would only be moved.
+    // A first table: RocksDB would only move a table with nothing below it.
     catalogue.inner.compact().await.unwrap();
     for i in 0..5_000 {
         do_put(&catalogue, &b, &format!("k{i}"), 0).await;
@@ -72,7 +72,7 @@ async fn tombstones_are_flushed_by_themselves() {
     }
     let state = catalogue.inner.groups[0].state();
     let mut looks = 0;
-    // The last few may stay.
+    // The last few may stay unflushed.
     while state.unflushed_tombstones().unwrap() >= 5_000 {
         looks += 1;
         assert!(looks < 6_000, "nobody flushed them");
@@ -83,10 +83,9 @@ async fn tombstones_are_flushed_by_themselves() {
     catalogue.shutdown().await;
 }
 
-/// After a start whatever the log's files take counts, purged or not; that must not hold anybody back for
-/// ever.
+/// After a start all bytes of the log's files count, purged or not; proposers must not wait forever for that.
 #[tokio::test]
-async fn a_start_on_a_log_that_was_purged_is_not_held_back() {
+async fn proposals_after_reopening_a_purged_log_are_not_blocked() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
     let b = bucket(&catalogue, "data").await;
@@ -103,7 +102,7 @@ async fn a_start_on_a_log_that_was_purged_is_not_held_back() {
     catalogue.shutdown().await;
 }
 
-/// Puts of records of 2 KiB, by 64 writers at a time.
+/// Puts records of 2 KiB with 64 concurrent writers.
 async fn put_many(catalogue: Catalogue, b: Arc<Bucket>, commands: usize) {
     let writers = (0..64).map(|w| {
         let (catalogue, b) = (catalogue.clone(), Arc::clone(&b));
@@ -122,13 +121,13 @@ async fn put_many(catalogue: Catalogue, b: Arc<Bucket>, commands: usize) {
     }
 }
 
-/// With `MLGW_LOG_COMMANDS=5000000` the real thing: the bound of a large disk, and 256 MiB of files.
+/// With `MLGW_LOG_COMMANDS=5000000` it tests the bound of a large disk, with at most 256 MiB of files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_on_the_disk_stays_within_its_bound_however_many_commands_come() {
+async fn the_log_on_disk_stays_within_its_bound_under_sustained_writes() {
     let long = std::env::var("MLGW_LOG_COMMANDS").ok().map(|text| text.parse::<usize>().unwrap());
     let (commands, log_bytes_max, files_max) = match long {
         Some(commands) => (commands, 128 << 20, 256 << 20),
-        // A purge leaves two memtables' worth of write-ahead log.
+        // A purge leaves write-ahead log of up to two memtables' size.
         None => (50_000, 4 << 20, 40 << 20),
     };
     let dir = tempfile::tempdir().unwrap();
@@ -150,7 +149,7 @@ async fn the_log_on_the_disk_stays_within_its_bound_however_many_commands_come()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_killed_process_had_acknowledged_is_there_when_open_returns() {
+async fn acknowledged_commands_survive_a_killed_process() {
     for durability in [Durability::Full, Durability::Os] {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (dir.path().join("1"), dir.path().join("2"));
@@ -176,7 +175,7 @@ async fn what_a_killed_process_had_acknowledged_is_there_when_open_returns() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn body_ids_are_never_given_twice_across_kills() {
+async fn body_ids_are_unique_across_kills() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (dir.path().join("1"), dir.path().join("2"));
     let catalogue = Catalogue::open(options(&one)).await.unwrap();
@@ -221,7 +220,7 @@ async fn an_upload_of_ten_thousand_parts_completes_and_is_freed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dropped_future_neither_loses_nor_holds_up_other_commands() {
+async fn a_dropped_future_neither_cancels_nor_blocks_other_commands() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
     let b = bucket(&catalogue, "data").await;
@@ -243,7 +242,7 @@ async fn a_dropped_future_neither_loses_nor_holds_up_other_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_body_twice_is_refused() {
+async fn a_body_put_twice_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
     let b = bucket(&catalogue, "data").await;

@@ -1,9 +1,9 @@
-//! An S3 that anyone can believe: maps in memory, no groups, no log, no rows.
+//! Reference model of the catalogue for tests: maps in memory, without groups, log or rows.
 
 use mlgw_formats::command::{Conditions, Reject};
 use std::collections::BTreeMap;
 
-/// A version, as far as the model cares.
+/// Version of an object, as far as the model represents it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ModelVersion {
     pub(crate) body: u64,
@@ -11,11 +11,11 @@ pub(crate) struct ModelVersion {
     pub(crate) etag: String,
     pub(crate) tags: usize,
     pub(crate) parts: Vec<(u32, u64)>,
-    /// Bytes it keeps alive, by segment.
+    /// Bytes that the version references, by segment.
     pub(crate) refers: Vec<(u64, u64)>,
 }
 
-/// A part.
+/// Uploaded part.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ModelPart {
     pub(crate) seq: u64,
@@ -23,14 +23,14 @@ pub(crate) struct ModelPart {
     pub(crate) refers: Vec<(u64, u64)>,
 }
 
-/// A bucket.
+/// Bucket with its objects and uploads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ModelBucket {
     pub(crate) objects: BTreeMap<String, ModelVersion>,
     pub(crate) uploads: BTreeMap<(String, u64), BTreeMap<u32, ModelPart>>,
 }
 
-/// All of it.
+/// The whole model.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) buckets: BTreeMap<String, ModelBucket>,
@@ -109,7 +109,7 @@ impl ModelBucket {
 }
 
 impl Model {
-    /// Bytes referenced, by segment, over everything.
+    /// Referenced bytes by segment, over all buckets.
     pub(crate) fn referenced(&self) -> BTreeMap<u64, u64> {
         let mut sums = BTreeMap::new();
         for bucket in self.buckets.values() {

@@ -1,5 +1,5 @@
-//! Random commands against the catalogue and against a [model](super::model), compared after each;
-//! everything compared now and then, and after reopening, with one group and with four.
+//! Random commands against the catalogue and against a [model](super::model): each outcome is compared, and
+//! the whole content now and then and after reopening, with one group and with four.
 
 use super::model::{Model, ModelBucket, ModelPart, ModelVersion};
 use super::testing::{NOW, extent, key, name, options};
@@ -15,7 +15,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A small generator, so that a seed is a test for ever (splitmix64, Steele et al. 2014).
+/// Small random generator, so that a seed always gives the same test (splitmix64, Steele et al. 2014).
 struct Dice(u64);
 
 impl Dice {
@@ -31,7 +31,7 @@ impl Dice {
 const BUCKETS: [&str; 2] = ["alpha", "beta"];
 const KEYS: [&str; 8] = ["a", "a\0b", "a/b", "b", "m", "m/n", "z", "\u{1F600}"];
 
-/// Ranges in which each bucket made here has keys in every group.
+/// Options for four groups, with ranges that give each bucket made here keys in every group.
 pub(super) fn four_groups(dir: &Path) -> CatalogueOptions {
     let splits = (1..200).flat_map(|bucket| {
         [
@@ -48,7 +48,7 @@ struct Run {
     catalogue: Catalogue,
     model: Model,
     dice: Dice,
-    /// Bodies that were used, to use them again.
+    /// Bodies that were used, for reuse.
     bodies: Vec<BodyId>,
 }
 
@@ -301,7 +301,7 @@ impl Run {
         }
     }
 
-    /// What a version refers to, read as a GET reads it.
+    /// References of a version, read as a GET reads them.
     fn map_of(&self, bucket: &Bucket, object: &str, version: &ObjectVersion) -> Vec<(u64, u64)> {
         let reader = self.catalogue.reader();
         let (id, object) = (bucket.bucket_id(), key(object));
@@ -348,7 +348,7 @@ impl Run {
     }
 }
 
-/// The directory as a killed process leaves it.
+/// Copies the directory as a killed process leaves it.
 pub(crate) fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -357,7 +357,7 @@ pub(crate) fn copy_dir(from: &Path, to: &Path) {
         if entry.file_type().unwrap().is_dir() {
             copy_dir(&entry.path(), &target);
         } else {
-            // RocksDB may remove a file in between; whoever needs it then is not this copy.
+            // RocksDB may remove a file during the copy; this copy does not need such a file.
             let _ = std::fs::copy(entry.path(), target);
         }
     }

@@ -1,4 +1,5 @@
-//! Opening a catalogue: stores, replay, first rows, interrupted sagas, background jobs.
+//! Opening a catalogue: opens the stores, replays the log, writes the first rows, resumes interrupted sagas
+//! and starts the background jobs.
 //!
 //! Layout: `log/` is the node's log store; `group-N/` holds the state of group N.
 
@@ -29,16 +30,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// The log is purged at the latest when its entries fill this part of the file system: 8 MiB of
-/// a file system of 256 MiB.
+/// Divisor of the file system's size that bounds the log before it is purged: 8 MiB on a file system of 256
+/// MiB.
 const LOG_DISK_SHARE: u64 = 32;
 
-/// Of the memory for caches this part is for objects, one by one, the rest for blocks of tables. A block has
-/// two or three times as many objects in the same memory; to find one in it costs ten times as much.
+/// Divisor of the cache memory that gives the object cache's share; the rest caches table blocks. The block
+/// cache holds two or three times as many objects in the same memory, but a lookup in a block costs ten times
+/// as much.
 const OBJECTS_SHARE: usize = 4;
 
-/// Body and segment ids that a new timeline skips at least: more than a server hands out in years. A random
-/// number is added, so that siblings do not meet either.
+/// Minimum number of body and segment ids that a new timeline skips: more than a server allocates in years. A
+/// random number is added, so that timelines restored from the same copy do not collide either.
 const SKIPPED_IDS_MIN: u64 = 1 << 32;
 
 pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenError> {
@@ -52,7 +54,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     let sync = options.durability == Durability::Full;
     let fatal = Arc::clone(&options.fatal);
     check_parts(dir)?;
-    // Before any group, so a log that is missing later is known to be lost.
+    // The log directory is made before any group, so a missing one later means that the log was lost.
     store_files::make_dir(&dir.join("log")).map_err(io)?;
     let mut states = Vec::new();
     for id in 0..options.groups.max(existing_groups(dir)).max(1) {
@@ -97,7 +99,8 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     if let Some(Expected { lineage, .. }) = options.expected {
         begin_incarnation(&inner, &lineage).await?;
         if sync {
-            // Written again at the first raise, whatever is there: it may be of another timeline.
+            // The floor is written again at the first raise in any case: an existing file may be of another
+            // timeline.
             let floor = Floor::new(dir, lineage.own.incarnation, 0);
             let job = jobs::raise_floor(Arc::downgrade(&inner), Arc::clone(&inner.stop), floor);
             inner.jobs.lock().push(tokio::spawn(job));
@@ -110,12 +113,13 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     Ok(inner)
 }
 
-/// Refuses a catalogue of which a whole part is missing: an empty one in its place would hide what is lost.
+/// Refuses to open a catalogue whose log or state directory is missing: creating an empty one would hide the
+/// loss.
 fn check_parts(dir: &Path) -> Result<(), OpenError> {
     let lost = |part: &str| {
         Err(OpenError::Store(format!("{} has lost its {part}; see `mlgw store check`", dir.display())))
     };
-    // The log is made before any group, and a group before the log has any entry.
+    // The log is created before any group, and a group before the log has any entry.
     if existing_groups(dir) > 0 && !dir.join("log").is_dir() {
         return lost("log");
     }
@@ -125,7 +129,7 @@ fn check_parts(dir: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Starts the jobs that go on until the catalogue is shut down.
+/// Starts the jobs that run until the catalogue is shut down.
 fn start_jobs(inner: &Arc<Inner>, tombstone_check: Duration, checkpoints: Option<CheckpointOptions>) {
     let shared = Arc::downgrade(inner);
     let mut running = inner.jobs.lock();
@@ -138,9 +142,9 @@ fn start_jobs(inner: &Arc<Inner>, tombstone_check: Duration, checkpoints: Option
     }
 }
 
-/// Refuses log and states that are not this server's, or do not fit each other, before anything is applied
-/// and before the log is opened: opening removes tables that the log does not name any more, and a repair may
-/// need those.
+/// Refuses a log or states that are not this server's, or that do not fit each other. Runs before anything is
+/// applied and before the log is opened: opening the log removes tables that it no longer names, and a repair
+/// may need them.
 fn admit(
     dir: &Path,
     expected: Option<&Expected>,
@@ -148,7 +152,7 @@ fn admit(
     synced: bool,
 ) -> Result<(), OpenError> {
     let log_dir = dir.join("log");
-    // A first start has no log yet, or was cut short while it made one.
+    // A first start has no log yet, or a crash interrupted its creation.
     let log = match log_dir.join("CURRENT").exists() {
         true => SavedLog::open(&log_dir).and_then(|log| log.facts(states.len() as u32)).map_err(store)?,
         false => LogFacts { groups: vec![GroupFacts::default(); states.len()], ..LogFacts::default() },
@@ -163,7 +167,7 @@ fn admit(
         None => judge_fit(&log, &facts, synced),
     };
     let Err(source) = judged else { return Ok(()) };
-    // Where the write-ahead log itself is damaged, opening it names the place.
+    // Damage in the write-ahead log itself is reported by opening it, which names the position.
     if synced && wal::first_bad(&log_dir).is_ok_and(|bad| bad.is_some_and(|bad| bad.damage.is_some())) {
         return Ok(());
     }
@@ -171,7 +175,7 @@ fn admit(
 }
 
 /// Writes this server's timeline into log and state, durably. The first start of a timeline that descends
-/// from another skips the ids that the other one may have handed out since.
+/// from another skips the ids that the other one may have allocated since.
 async fn begin_incarnation(inner: &Inner, lineage: &Lineage) -> Result<(), OpenError> {
     let own = Timeline { cluster: lineage.own.cluster.0, incarnation: lineage.own.incarnation.0 };
     let found = StateFacts::read(&inner.groups[0].state()).map_err(store)?.timeline;
@@ -196,7 +200,7 @@ fn propose(error: ProposeError) -> OpenError {
     OpenError::Raft(error.to_string())
 }
 
-/// Whether there is any entry in the log. What cannot be read may be one.
+/// True if the log has any entry. An unreadable log counts as one that has.
 fn has_entries(log: &Path) -> bool {
     let mut files = std::fs::read_dir(log).into_iter().flatten().flatten();
     let is_table = |entry: std::fs::DirEntry| links::is_table(&entry.file_name().to_string_lossy());
@@ -207,8 +211,8 @@ fn existing_groups(dir: &Path) -> u32 {
     (0..).take_while(|id| dir.join(format!("group-{id}")).is_dir()).count() as u32
 }
 
-/// The rows that a new catalogue begins with. The partition at the very beginning comes last, as
-/// a sign that all are there; one batch or many, a crash repeats them.
+/// Proposes the initial rows of a new catalogue. The partition at the very beginning is written last and
+/// marks the set as complete. After a crash the rows are proposed again.
 async fn first_rows(inner: &Inner, partitions: Vec<(u64, Vec<u8>, u32)>) -> Result<(), ProposeError> {
     if inner.resident.is_partitioned() {
         return Ok(());

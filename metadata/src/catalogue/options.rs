@@ -1,4 +1,4 @@
-//! How a catalogue is opened, and what its calls can fail with.
+//! Options of a catalogue, and the errors and metrics of its calls.
 
 use crate::identity::{Expected, Mismatch};
 use mlgw_common::Clock;
@@ -9,63 +9,63 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What to do when durability cannot be kept; called once, with a line for the log.
+/// Handler that is called once, with a line for the log, when durability cannot be guaranteed.
 pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// When a command counts as durable.
+/// Point at which a command counts as durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When its log entry was synced: it survives power loss.
+    /// The log entry was synced: the command survives power loss.
     #[default]
     Full,
-    /// When its log entry was written: it survives the process, not the machine.
+    /// The log entry was written: the command survives the end of the process, not a power loss.
     Os,
 }
 
-/// Where and how often copies of the catalogue are made that it can be rebuilt from.
+/// Location and interval of the copies from which a catalogue can be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointOptions {
-    /// Their directory; made when there is none.
+    /// Directory of the checkpoints; created if it does not exist.
     pub dir: PathBuf,
-    /// How long after one the next is made, if anything changed. One is also made before each purge
+    /// Time from one checkpoint to the next, if anything changed. A checkpoint is also made before each purge
     /// of the log.
     pub every: Duration,
 }
 
-/// How to open a catalogue.
+/// Options for opening a catalogue.
 #[derive(Clone)]
 pub struct CatalogueOptions {
-    /// Its directory; made when there is none.
+    /// The catalogue's directory; created if it does not exist.
     pub dir: PathBuf,
-    /// When a command counts as durable.
+    /// Point at which a command counts as durable.
     pub durability: Durability,
-    /// The time of day, for what the catalogue itself proposes.
+    /// Clock for the commands that the catalogue itself proposes.
     pub clock: Arc<dyn Clock>,
     /// Bytes of log beyond which the state is flushed and the log purged.
     pub log_bytes_max: u64,
-    /// Bytes of the caches that all groups share: a quarter for objects, the rest for blocks of RocksDB's.
+    /// Bytes of the caches that all groups share: a quarter for objects, the rest for RocksDB's block cache.
     pub cache_bytes: usize,
     /// Bytes of each group's memtable.
     pub memtable_bytes: usize,
     /// Number of object groups when the catalogue is created; group 0 is one of them.
     pub groups: u32,
-    /// Where object groups other than 0 begin, when the catalogue is created: bucket, key, group.
+    /// Start keys of the object groups other than 0 when the catalogue is created: bucket, key, group.
     pub partitions: Vec<(u64, Vec<u8>, u32)>,
-    /// How often deleted rows that are in memory only are looked at; so long is a pause of deleting, in
-    /// which they go to a table and are compacted.
+    /// Interval at which unflushed tombstones are counted. A pause in deletions of this length triggers a
+    /// flush and a compaction.
     pub tombstone_check: Duration,
-    /// Where checkpoints to rebuild it from are kept; nothing: there are none.
+    /// Checkpoints to rebuild the catalogue from; `None` disables them.
     pub checkpoints: Option<CheckpointOptions>,
-    /// The server that the catalogue must belong to; none where that is not checked.
+    /// The server that the catalogue must belong to; `None` skips the check.
     pub expected: Option<Expected>,
-    /// Called when a log or state write or sync fails. It should not return; when it does, every
-    /// waiting and later command answers [`ProposeError::Stopping`].
+    /// Called when a write or sync of the log or state fails. It should not return; if it does, every waiting
+    /// and later command fails with [`ProposeError::Stopping`].
     pub fatal: Fatal,
 }
 
 impl CatalogueOptions {
-    /// One group in `dir`, durable, with modest memory, that ends the process when durability
-    /// cannot be kept.
+    /// Options for one group in `dir`: durable, with modest memory, ending the process when durability cannot
+    /// be guaranteed.
     #[must_use]
     pub fn new(dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -88,28 +88,28 @@ impl CatalogueOptions {
     }
 }
 
-/// A bucket to create.
+/// Properties of a bucket to create.
 #[derive(Clone, Debug)]
 pub struct NewBucket {
-    /// Its name.
+    /// Name of the bucket.
     pub name: mlgw_common::BucketName,
     /// Owner id.
     pub owner: String,
-    /// Its LocationConstraint; empty is us-east-1.
+    /// LocationConstraint of the bucket; empty means us-east-1.
     pub region: String,
-    /// What it fronts, if it is to be bound.
+    /// Remote bucket that backs this one, if it is remote-backed.
     pub binding: Option<mlgw_formats::schema::Binding>,
 }
 
-/// Why a catalogue did not open.
+/// Error of opening a catalogue.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The directory cannot be used.
     #[error("{path}: {source}")]
     Directory {
-        /// Which path.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         source: std::io::Error,
     },
     /// A store does not open or cannot be read: disk or format.
@@ -118,42 +118,42 @@ pub enum OpenError {
     /// Raft did not start.
     #[error("the catalogue's log: {0}")]
     Raft(String),
-    /// Log or state are not this server's, or do not fit each other.
+    /// The log or the state is not this server's, or they do not fit each other.
     #[error("the catalogue in {path} is not opened: {source}; nothing was changed; see `mlgw store check`")]
     Mismatch {
         /// The catalogue's directory.
         path: PathBuf,
-        /// How they differ.
+        /// The difference that was found.
         source: Mismatch,
     },
 }
 
-/// Why a command was not done.
+/// Error of a proposed command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// Its state did not allow it; nothing changed.
+    /// The state did not allow the command; nothing changed.
     #[error(transparent)]
     Rejected(#[from] Reject),
     /// Too many commands wait; nothing changed; retry later.
     #[error("too many commands wait for the catalogue")]
     Overloaded,
-    /// The catalogue stops; whether the command will have been done is unknown.
+    /// The catalogue is stopping; it is unknown if the command takes effect.
     #[error("the catalogue is stopping")]
     Stopping,
 }
 
-/// Why a read failed: repair the store; retrying does not help.
+/// Error of a read: the store needs a repair; a retry does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the catalogue cannot be read: {0}")]
 pub struct ReadError(pub String);
 
-/// Why a bucket was not created.
+/// Error of creating a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreateBucketError {
     /// The name is taken.
     #[error("the bucket exists")]
     Exists(Arc<Bucket>),
-    /// The owner has as many as allowed.
+    /// The owner has the maximum number of buckets.
     #[error("the owner has too many buckets")]
     TooMany,
     /// The name is being created or deleted; retry later.
@@ -164,13 +164,13 @@ pub enum CreateBucketError {
     Propose(ProposeError),
 }
 
-/// Why a bucket was not deleted.
+/// Error of deleting a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeleteBucketError {
-    /// There is none.
+    /// No bucket has this name.
     #[error("the bucket does not exist")]
     NoSuchBucket,
-    /// Objects are left.
+    /// The bucket still has objects.
     #[error("the bucket is not empty")]
     NotEmpty,
     /// See [`ProposeError`].
@@ -178,16 +178,16 @@ pub enum DeleteBucketError {
     Propose(ProposeError),
 }
 
-/// Whether an upload was completed before.
+/// Result of a lookup of an upload that may have been completed before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Completed {
-    /// The current version has its body; this is what completing it answers.
+    /// The current version has the upload's body; the reply of the completion.
     Yes(Written),
-    /// It is not known, or another version is current by now.
+    /// The upload is unknown, or another version is current by now.
     No,
 }
 
-/// Figures for `/metrics`.
+/// Metrics for `/metrics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatalogueMetrics {
     /// Log entries applied since open, over all groups.
@@ -196,9 +196,9 @@ pub struct CatalogueMetrics {
     pub commands_applied: u64,
     /// Commands rejected since open.
     pub commands_rejected: u64,
-    /// Syncs of the log since open, each from its first byte written to its end.
+    /// Duration of each log sync since open, from its first byte written to its end.
     pub log_syncs: Durations,
-    /// How long commands waited for their batch.
+    /// Time that commands waited for their batch.
     pub commit_wait: Durations,
     /// Bytes appended to the log since open.
     pub log_bytes_appended: u64,
@@ -210,7 +210,7 @@ pub struct CatalogueMetrics {
     pub queued: u64,
     /// Bodies waiting in the release queue.
     pub releases_waiting: u64,
-    /// Objects that were read from the store, because they were not in memory.
+    /// Object reads that missed the object cache and went to the store.
     pub object_misses: u64,
     /// Bytes of objects in memory.
     pub object_cache_bytes: u64,

@@ -1,8 +1,8 @@
-//! Bodies that somebody is reading, whose map must not be freed yet.
+//! Pins: bodies that are being read, whose map must not be freed yet.
 //!
-//! A long download fetches the map of its body as it gets there. When the object is replaced or
-//! deleted meanwhile, the reader still gets the old bytes, whole: freeing the map waits until the
-//! last pin is gone. Pins live in memory; after a restart there are no readers.
+//! A long download reads the map of its body page by page as it proceeds. If the object is replaced or
+//! deleted meanwhile, the reader still gets all of the old bytes: freeing the map waits until the last pin is
+//! dropped. Pins exist in memory only, since there are no readers after a restart.
 
 use super::resident::Resident;
 use mlgw_common::BodyId;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many readers each pinned body has.
+/// Number of readers of each pinned body.
 #[derive(Debug, Default)]
 pub(super) struct Pins(Mutex<HashMap<BodyId, u32>>);
 
@@ -20,7 +20,7 @@ impl Pins {
     }
 }
 
-/// Keeps the map of a body from being freed, until it is dropped.
+/// Pin on a body: its map is not freed until the pin is dropped.
 pub struct Pin {
     resident: Arc<Resident>,
     body: BodyId,
@@ -41,7 +41,7 @@ impl Drop for Pin {
         if *readers == 0 {
             pins.remove(&self.body);
             drop(pins);
-            // Its map may have waited for this.
+            // The release of this map may have been waiting for the pin.
             self.resident.release_added.notify_one();
         }
     }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_map_of_a_body_outlives_its_object_while_somebody_reads_it() {
+    async fn a_pinned_body_keeps_its_map_after_its_object_is_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
         let bucket = testing::bucket(&catalogue, "bucket").await;

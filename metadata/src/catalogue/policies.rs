@@ -1,5 +1,4 @@
-//! Versions of the running policy as the rest of the program sees them: what is said of them is in memory,
-//! their files are read.
+//! Versions of the running policy: their records are in memory, their files are read from the store.
 
 use super::options::{ProposeError, ReadError};
 use super::{Catalogue, read};
@@ -8,27 +7,27 @@ use mlgw_formats::schema::{PolicyFiles, PolicyVersion, policy};
 use std::sync::Arc;
 
 impl Catalogue {
-    /// The versions that are remembered, the oldest first; the last one runs.
+    /// The versions that are kept, the oldest first; the last one runs.
     #[must_use]
     pub fn policies(&self) -> Vec<Arc<PolicyVersion>> {
         self.inner.resident.policies.read().values().cloned().collect()
     }
 
-    /// The version that runs; none when nobody ever applied one.
+    /// The version that runs; `None` if no policy was ever applied.
     #[must_use]
     pub fn policy(&self) -> Option<Arc<PolicyVersion>> {
         self.inner.resident.policies.read().values().next_back().cloned()
     }
 
-    /// The files that the version `number` brought; none when they are not kept.
+    /// Files that came with the version `number`; `None` if they are not kept.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn policy_files(&self, number: u64) -> Result<Option<PolicyFiles>, ReadError> {
         read(&self.inner.groups[0].state(), &policy::files_row(number))
     }
 
-    /// Makes the next version, by compare and set; returns it.
+    /// Stores the next version by compare and set, and returns it.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].

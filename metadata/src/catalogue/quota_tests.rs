@@ -1,4 +1,4 @@
-//! Quotas over restarts, deletions and groups.
+//! Quotas across restarts, deletions and groups.
 
 use super::model_tests::four_groups;
 use super::testing::{NOW, bucket, delete, do_put, key, name, options, put, version};
@@ -31,7 +31,7 @@ fn is_refused(outcome: &Result<Reply, ProposeError>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn quotas_and_what_counts_survive_a_restart_and_end_with_what_they_are_of() {
+async fn quotas_and_usage_survive_a_restart_and_end_with_their_bucket_or_key() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
     let data = bucket(&catalogue, "data").await;
@@ -75,7 +75,7 @@ async fn quotas_and_what_counts_survive_a_restart_and_end_with_what_they_are_of(
     catalogue.shutdown().await;
 }
 
-/// What each group knows of the quotas of a bucket and of a key.
+/// Quotas of the bucket and of the key in each group.
 fn known(catalogue: &Catalogue, of: &Bucket) -> Vec<(Option<Quota>, Option<Quota>)> {
     let quotas = catalogue.inner.groups.iter().map(|group| {
         let state = group.state();
@@ -87,7 +87,7 @@ fn known(catalogue: &Catalogue, of: &Bucket) -> Vec<(Option<Quota>, Option<Quota
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_group_hears_of_a_quota_at_the_latest_at_the_next_open() {
+async fn every_group_has_a_quota_by_the_next_open() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(four_groups(dir.path())).await.unwrap();
     let alpha = bucket(&catalogue, "alpha").await;
@@ -101,7 +101,7 @@ async fn every_group_hears_of_a_quota_at_the_latest_at_the_next_open() {
     }
     assert_eq!(catalogue.payer_usage("AK").unwrap().bytes, 4);
 
-    // As a crash after the first group leaves it.
+    // The state after a crash between group 0 and the others.
     let of_bucket = SetBucketQuota { name: "alpha".into(), bucket_id: alpha.id, quota: Some(bytes(9)) };
     for change in [
         Change::SetBucketQuota(of_bucket),

@@ -1,9 +1,10 @@
-//! Quotas as the rest of the program sees them.
+//! Quotas of buckets and access keys, over all groups.
 //!
-//! Group 0 keeps a quota in the record of its bucket or access key, every group where its `apply` looks. It
-//! is set in group 0 first and then in the others; a crash in between leaves those with the old one, and the
-//! next open goes on. With several groups each holds its own share against the whole quota, so it is exact
-//! with one, as everywhere today.
+//! Group 0 keeps a quota in the record of its bucket or access key; every group also keeps it in the row that
+//! `apply` reads. A quota is set in group 0 first and then in the other groups. A crash in between leaves the
+//! old quota in some of them, and the next open continues. With several groups each counts its own share
+//! against the whole quota, so a quota is exact only with one group, which is the only configuration in use
+//! today.
 
 use super::inner::Inner;
 use super::options::{ProposeError, ReadError};
@@ -20,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Catalogue {
-    /// Changes what the bucket `name` may hold; returns it as it was and as it is.
+    /// Changes the quota of the bucket `name`; returns the record before and after.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].
@@ -38,7 +39,7 @@ impl Catalogue {
         Ok((before, after))
     }
 
-    /// Changes what an access key may hold; returns it as it is then.
+    /// Changes the quota of an access key; returns the new record.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].
@@ -55,7 +56,7 @@ impl Catalogue {
         self.credential(access_key).ok_or(Reject::NoSuchCredential.into())
     }
 
-    /// Forgets an access key and its quota. What counts for it goes on counting.
+    /// Deletes an access key and its quota. The usage attributed to it continues to be counted.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].
@@ -68,10 +69,10 @@ impl Catalogue {
         Ok(())
     }
 
-    /// What counts for an access key, in all buckets.
+    /// Usage that is attributed to an access key, in all buckets.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn payer_usage(&self, access_key: &str) -> Result<BucketUsage, ReadError> {
         let mut usage = BucketUsage::default();
         for group in &self.inner.groups {
@@ -96,7 +97,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Tells groups of quotas that group 0 has and they have not.
+    /// Sets the quotas that group 0 has and other groups lack.
     pub(super) async fn resume_quotas(&self) -> Result<(), ProposeError> {
         let _alone = self.saga.lock().await;
         for group in 1..self.groups.len() {
@@ -113,7 +114,7 @@ impl Inner {
         ProposeError::Stopping
     }
 
-    /// What a group has still to be told.
+    /// Commands that bring the quotas of `group` up to date with group 0.
     fn quotas_missed(&self, group: usize) -> Result<Vec<Change>, StoreError> {
         let state = self.groups[group].state();
         let mut missed = Vec::new();

@@ -1,7 +1,7 @@
-//! Scans: objects, extent pages, uploads and parts, in key order, over one snapshot per range.
+//! Scans of objects, extent pages, uploads and parts, in key order, over one snapshot per range.
 //!
-//! A scan runs on the caller's thread and decodes only what it is asked for. Where a bucket spans
-//! groups, partitions follow each other in key order.
+//! A scan runs on the caller's thread and decodes only the records that it returns. Where a bucket spans
+//! groups, the scan visits the partitions in key order.
 
 use super::ReadError;
 use super::resident::Resident;
@@ -14,7 +14,7 @@ use mlgw_formats::schema::{
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Holds the state of each group open, for scans.
+/// Reader for scans; keeps the state of each group open.
 #[derive(Clone)]
 pub struct Reader {
     resident: Arc<Resident>,
@@ -26,15 +26,15 @@ impl Reader {
         Self { resident, states }
     }
 
-    /// Current versions of a bucket, by key, beginning at `from` (raw bytes of a key or of the
-    /// beginning of one).
+    /// Scans the current versions of a bucket by key, beginning at `from` (raw bytes of a key or of a prefix
+    /// of one).
     #[must_use]
     pub fn scan(&self, bucket: BucketId, from: Bound<&[u8]>) -> ObjectScan<'_> {
         let (key, row) = object_start(bucket, from);
         ObjectScan { rows: RangeScan::new(self, bucket, key, row, &OBJECTS), bucket }
     }
 
-    /// Pages of a body's map with their first bytes, beginning with the one that covers `from`.
+    /// Pages of a body's map with their first byte, beginning with the page that covers `from`.
     #[must_use]
     pub fn extent_pages(&self, bucket: BucketId, key: &ObjectKey, body: BodyId, from: u64) -> PageScan<'_> {
         let start = extent::row(body, 0);
@@ -45,8 +45,8 @@ impl Reader {
         PageScan { rows }
     }
 
-    /// Pages of a long part's extents (see [`Part::paged_extents`]) with their first bytes within
-    /// the part, beginning with the one that covers `from`.
+    /// Pages of a long part's extents (see [`Part::paged_extents`]) with their first byte within the part,
+    /// beginning with the page that covers `from`.
     #[must_use]
     pub fn part_pages(
         &self,
@@ -64,8 +64,8 @@ impl Reader {
         PageScan { rows }
     }
 
-    /// Uploads of a bucket by key and then by age, beginning after (key, upload) if it names an
-    /// upload, else with the uploads of keys after the key; from the first without it.
+    /// Uploads of a bucket, ordered by key and then by age. They begin after `after`: after that upload if it
+    /// names one, else after all uploads of its key. Without `after` they begin with the first upload.
     #[must_use]
     pub fn uploads(&self, bucket: BucketId, after: Option<(&[u8], Option<BodyId>)>) -> UploadScan<'_> {
         let (key, row) = match after {
@@ -78,8 +78,8 @@ impl Reader {
         UploadScan { rows: RangeScan::new(self, bucket, key, row, &UPLOADS) }
     }
 
-    /// Parts of a body by number, beginning after number `after` (0 for all). Extents of long
-    /// parts are left out; see [`Reader::part_pages`].
+    /// Parts of a body by number, beginning after number `after` (0 for all). Extents of long parts are
+    /// omitted; see [`Reader::part_pages`].
     #[must_use]
     pub fn parts(&self, bucket: BucketId, key: &ObjectKey, body: BodyId, after: u16) -> PartScan<'_> {
         let rows = self.state_of(bucket, key).rows(&part::row_after(body, after), &part::rows_end(body));
@@ -91,17 +91,17 @@ impl Reader {
     }
 }
 
-/// Where a scan of objects begins: the key, and the row.
+/// Start of a scan of objects: the key and the row.
 fn object_start(bucket: BucketId, from: Bound<&[u8]>) -> (Vec<u8>, Vec<u8>) {
     match from {
         Bound::Unbounded => (Vec::new(), object::row_from(bucket, b"")),
         Bound::Included(key) => (key.to_vec(), object::row_from(bucket, key)),
-        // The next key in byte order is the same with a NUL after it.
+        // The next key in byte order is the same key followed by a NUL.
         Bound::Excluded(key) => (key.to_vec(), object::row_from(bucket, &[key, &[0]].concat())),
     }
 }
 
-/// A family that is spread over groups by (bucket, key).
+/// Row family that is spread over groups by (bucket, key).
 struct Spread {
     row_from: fn(BucketId, &[u8]) -> Vec<u8>,
     rows_end: fn(BucketId) -> Vec<u8>,
@@ -116,7 +116,7 @@ struct RangeScan<'a> {
     bucket: BucketId,
     family: &'static Spread,
     rows: RowIter<'a>,
-    /// The partitions after the present one, the next one last.
+    /// Partitions after the current one, the next one last.
     later: Vec<(Vec<u8>, u32)>,
 }
 
@@ -136,7 +136,7 @@ impl<'a> RangeScan<'a> {
         Self { reader, bucket, family, rows, later }
     }
 
-    /// The next row, given to `take`.
+    /// Returns the next row, converted by `take`.
     fn next<T>(
         &mut self,
         take: impl Fn(&[u8], &[u8]) -> Result<T, StoreError>,
@@ -169,7 +169,8 @@ pub struct ObjectScan<'a> {
 }
 
 impl ObjectScan<'_> {
-    /// Jumps forward to the first key at or after these raw bytes; never back.
+    /// Moves forward to the first key at or after these raw bytes. `from` must not be before the current
+    /// position.
     pub fn seek(&mut self, from: Bound<&[u8]>) {
         let (key, row) = object_start(self.bucket, from);
         let within = self.rows.later.last().is_none_or(|(start, _)| &key < start);
@@ -196,23 +197,23 @@ fn object_key(key: &[u8]) -> Result<ObjectKey, StoreError> {
     ObjectKey::from_bytes(key).map_err(|error| StoreError(format!("a stored key: {error}")))
 }
 
-/// A version as it is stored, not decoded yet.
+/// Stored record of a version, not yet decoded.
 #[derive(Clone, Debug)]
 pub struct Entry(Box<[u8]>);
 
 impl Entry {
-    /// All of it.
+    /// Decodes the whole version.
     ///
     /// # Errors
-    /// When it does not decode.
+    /// If the record does not decode.
     pub fn version(&self) -> Result<ObjectVersion, ReadError> {
         Ok(decode(&self.0).map_err(StoreError::from)?)
     }
 
-    /// What listings show.
+    /// Decodes only the fields that listings show.
     ///
     /// # Errors
-    /// When it does not decode.
+    /// If the record does not decode.
     pub fn summary(&self) -> Result<ObjectSummary, ReadError> {
         Ok(decode(&self.0).map_err(StoreError::from)?)
     }
@@ -228,14 +229,14 @@ impl Iterator for PageScan<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         take(self.rows.next(), |row, value| {
-            // Both families' rows end in the first byte.
+            // Rows of both families end with the first byte's offset.
             let first = row.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
             Ok((first, decode(value)?))
         })
     }
 }
 
-/// Uploads of a bucket, by key and then by age.
+/// Uploads of a bucket, ordered by key and then by age.
 pub struct UploadScan<'a> {
     rows: RangeScan<'a>,
 }
@@ -251,7 +252,7 @@ impl Iterator for UploadScan<'_> {
     }
 }
 
-/// Parts of a body, by number.
+/// Parts of a body, ordered by number.
 pub struct PartScan<'a> {
     rows: RowIter<'a>,
 }

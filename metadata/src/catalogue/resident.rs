@@ -1,8 +1,8 @@
-//! What is small and read by every request, in memory: buckets, access keys, segments, partitions; and the
-//! objects that were read last.
+//! Rows that are small and read by every request, in memory: buckets, access keys, segments, partitions,
+//! datasets, jobs and policy versions; and the most recently read objects.
 //!
-//! It follows the groups' rows: changed after the write that changed them (objects also before it) and before
-//! anybody is answered, so whoever got an answer finds what it was told.
+//! They follow the groups' rows: they change after the write that changed the rows (objects also before it)
+//! and before any command is answered, so a caller that got an answer reads its own write.
 
 use super::dead::DeadChunks;
 use super::pins::Pins;
@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 /// Rows of a family that are loaded at a time.
 const LOAD_ROWS: usize = 4096;
 
-/// The families in memory.
+/// Row families that are kept in memory.
 pub(crate) struct Resident {
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     credentials: RwLock<BTreeMap<String, Arc<Credential>>>,
@@ -39,22 +39,22 @@ pub(crate) struct Resident {
     pub(super) policies: RwLock<BTreeMap<u64, Arc<PolicyVersion>>>,
     /// Bodies in the release queues of all groups.
     pub(crate) releases: AtomicI64,
-    /// Wakes the job that frees them.
+    /// Wakes the job that frees queued bodies.
     pub(crate) release_added: Notify,
-    /// Wakes whoever waits for a bucket to change.
+    /// Wakes waiters for a change of a bucket.
     pub(crate) bucket_changed: Notify,
-    /// Wakes whoever waits for a dataset or a job to change.
+    /// Wakes waiters for a change of a dataset or a job.
     pub(super) job_changed: Notify,
-    /// Bodies that somebody is reading.
+    /// Bodies that are being read.
     pub(super) pins: Pins,
     /// Chunks that are known to be dead.
     pub(super) dead: DeadChunks,
-    /// Objects of all groups.
+    /// Cached objects of all groups.
     pub(super) objects: RowCache,
 }
 
 impl Resident {
-    /// Nothing yet, with `objects_bytes` for objects.
+    /// Empty, with a cache of `objects_bytes` bytes for objects.
     pub(crate) fn new(objects_bytes: usize) -> Self {
         Self {
             buckets: RwLock::default(),
@@ -84,7 +84,7 @@ impl Resident {
         partitions.range(..=at).next_back().map_or(0, |(_, group)| *group)
     }
 
-    /// The ranges of `bucket` from `key` on: first key and group, in order.
+    /// Ranges of `bucket` from `key` on, in order: first key and group.
     pub(crate) fn ranges(&self, bucket: BucketId, key: &[u8]) -> Vec<(Vec<u8>, u32)> {
         let at = PartitionStart { bucket, key: key.to_vec() };
         let partitions = self.partitions.read();
@@ -100,7 +100,7 @@ impl Resident {
         partitions.range(..=at).next_back().map_or(0, |(_, group)| *group)
     }
 
-    /// Whether the map of partitions was set up.
+    /// True if the map of partitions was set up.
     pub(crate) fn is_partitioned(&self) -> bool {
         self.partitions.read().contains_key(&PartitionStart::default())
     }
@@ -144,7 +144,7 @@ impl Resident {
             Some(byte) if byte == Family::Partition as u8 => {
                 let record: Option<Partition> = change.map(decode).transpose()?;
                 set(&self.partitions, partition::key_of(row)?, record.map(|p| p.group));
-                // Another group may hold its objects now.
+                // Another group may hold the objects of this range now.
                 self.objects.clear();
             }
             Some(byte) if byte == Family::Dataset as u8 => {
@@ -247,7 +247,7 @@ impl Watcher for Resident {
 }
 
 impl Resident {
-    /// Counts what waits in the release queues.
+    /// Number of bodies that wait in the release queues.
     pub(crate) fn releases_waiting(&self) -> u64 {
         self.releases.load(Ordering::Relaxed).try_into().unwrap_or(0)
     }

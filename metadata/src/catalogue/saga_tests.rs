@@ -1,5 +1,5 @@
-//! Buckets over four groups: crashes between the steps, stale epochs, writes while a deletion is
-//! being decided.
+//! Buckets over four groups: crashes between the steps, stale epochs, writes while a deletion is being
+//! decided.
 
 use super::model_tests::{copy_dir, four_groups};
 use super::testing::{NOW, bucket, delete, do_put, key, name, put, version};
@@ -78,7 +78,7 @@ async fn an_interrupted_deletion_is_decided_again_at_open() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_built_before_the_bucket_changed_is_tried_again() {
+async fn a_command_with_a_stale_epoch_is_retried() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(four_groups(dir.path())).await.unwrap();
     let stale = bucket(&catalogue, "alpha").await;
@@ -113,7 +113,7 @@ async fn a_write_into_a_frozen_bucket_waits_for_the_decision() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletions_and_writes_of_a_bucket_never_lose_an_acknowledged_object() {
+async fn acknowledged_objects_survive_concurrent_bucket_deletions() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(four_groups(dir.path())).await.unwrap();
     for _ in 0..20 {
@@ -140,7 +140,7 @@ async fn deletions_and_writes_of_a_bucket_never_lose_an_acknowledged_object() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bucket_is_bound_elsewhere_once_and_by_who_knows_where_it_was() {
+async fn rebinding_is_idempotent_and_requires_the_current_binding() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (dir.path().join("1"), dir.path().join("2"));
     let catalogue = Catalogue::open(four_groups(&one)).await.unwrap();

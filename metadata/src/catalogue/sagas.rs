@@ -1,10 +1,10 @@
-//! Bucket creation and deletion: steps over all groups, each repeatable, resumed at open.
+//! Sagas of bucket creation and deletion: steps over all groups, each repeatable, resumed at open.
 //!
-//! Create: take the name in group 0 (`Creating`), tell every object group, then `Active`. Delete:
-//! `Deleting`, freeze every group that finds the bucket empty, then forget it group by group and
-//! free the name; or, when a group has objects, tell every group the next epoch, thaw, and back
-//! to `Active`. Whoever crashes in between leaves `Creating` or `Deleting` behind, and the next
-//! open goes on: a create is finished, a delete is decided again.
+//! Create: reserve the name in group 0 (`Creating`), write the mirror into every object group, then set
+//! `Active`. Delete: set `Deleting`, freeze every group that finds the bucket empty, then drop it group by
+//! group and free the name. If a group has objects, every group gets the next epoch and is thawed, and the
+//! bucket returns to `Active`. A crash in between leaves `Creating` or `Deleting`, and the next open
+//! continues: it finishes a creation and decides a deletion again.
 
 use super::Inner;
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
@@ -85,12 +85,13 @@ impl Inner {
         }
     }
 
-    /// Removes a bucket that is being deleted if every group finds it empty, else puts it back.
+    /// Removes a bucket that is being deleted and returns true if every group finds it empty; else makes it
+    /// active again.
     async fn decide_delete(&self, bucket: &Bucket) -> Result<bool, ProposeError> {
         for group in 0..self.groups.len() {
             let freeze = Change::FreezeBucket(FreezeBucket { bucket_id: bucket.id });
             match self.in_group(group, freeze).await {
-                // A group that does not know the bucket forgot it before a crash.
+                // A group without a mirror of the bucket dropped it before a crash.
                 Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchBucket)) => {}
                 Err(ProposeError::Rejected(Reject::BucketNotEmpty)) => {
                     self.put_back(bucket).await?;
@@ -126,7 +127,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Goes on with what a crash interrupted.
+    /// Resumes the sagas that a crash interrupted.
     pub(super) async fn resume_sagas(&self) -> Result<(), ProposeError> {
         let _alone = self.saga.lock().await;
         let interrupted: Vec<Arc<Bucket>> = {
@@ -149,7 +150,7 @@ impl Inner {
     }
 }
 
-/// A command answered with a reply that it never has.
+/// Panics because a command was answered with a reply that it never has.
 pub(super) fn unreachable_reply(reply: &Reply) -> ! {
     panic!("a command was answered with {reply:?}")
 }

@@ -1,4 +1,4 @@
-//! The end of a segment as the catalogue sees it: found, fenced, relocated, removed.
+//! End of a segment in the catalogue: find references, fence, relocate, remove.
 
 use super::model_tests::four_groups;
 use super::testing::{NOW, bucket, delete, extent, key, options, put, version};
@@ -12,7 +12,7 @@ use mlgw_formats::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Part, Repl
 use std::path::Path;
 use std::sync::Arc;
 
-/// An extent of `segment` that begins at `offset`.
+/// Extent of `segment` that begins at `offset`.
 fn at(segment: u64, offset: u64) -> Extent {
     Extent { offset, ..extent(segment, 10) }
 }
@@ -57,7 +57,7 @@ impl Bench {
         self.catalogue.segment_usage(SegmentId(segment)).unwrap()
     }
 
-    /// Moves the chunk at `offset` of segment 1 to segment 2 and expects it to be found there.
+    /// Moves the chunk at `offset` of segment 1 to segment 2 and checks that it is found there.
     async fn relocates(&self, owner: &ChunkOwner, offset: u64) {
         let (one, two) = (SegmentId(1), SegmentId(2));
         let found = self.catalogue.reference(owner, one, offset).unwrap().expect("it is referred to");
@@ -79,11 +79,11 @@ fn sized(body: BodyId, extents: Vec<Extent>) -> ObjectVersion {
 
 async fn finds_and_relocates_wherever_a_chunk_is_named(options: fn(&Path) -> CatalogueOptions) {
     let bench = Bench::new(options).await;
-    // In the record of an object.
+    // The record of an object.
     let body = bench.body().await;
     bench.on("a", put(sized(body, vec![at(1, 100), at(1, 200)]))).await.unwrap();
     bench.relocates(&bench.owner("a", body, 0, 10), 200).await;
-    // On the second page of a long one.
+    // The second page of a long object.
     let long = bench.body().await;
     let page = |from: u64, count: u64| ExtentPage {
         extents: (0..count).map(|n| at(1, 1000 + from + n)).collect(),
@@ -94,7 +94,7 @@ async fn finds_and_relocates_wherever_a_chunk_is_named(options: fn(&Path) -> Cat
     let put = ObjectChange::Put(PutObject { version, pages, ..PutObject::default() });
     bench.on("m", put).await.unwrap();
     bench.relocates(&bench.owner("m", long, 0, 80), 1008).await;
-    // In a part and on a page of one.
+    // A part, and a page of a part.
     let upload = bench.body().await;
     let create = Upload { body_id: upload.0, key: "z".into(), ..Upload::default() };
     bench.on("z", ObjectChange::CreateUpload(CreateUpload { upload: create })).await.unwrap();
@@ -113,7 +113,7 @@ async fn finds_and_relocates_wherever_a_chunk_is_named(options: fn(&Path) -> Cat
     let _pin_of_pages = bench.catalogue.pin(long);
     bench.on("m", delete()).await.unwrap();
     bench.relocates(&bench.owner("m", long, 0, 90), 1009).await;
-    // Nothing names what was deleted, replaced or never referred to.
+    // No record names a chunk that was deleted, replaced or never referenced.
     bench.on("a", delete()).await.unwrap();
     for owner in [bench.owner("a", body, 0, 0), bench.owner("a", long, 0, 0), bench.owner("z", body, 1, 0)] {
         assert_eq!(bench.catalogue.reference(&owner, SegmentId(1), 100), Ok(None), "{owner:?}");
@@ -156,7 +156,7 @@ async fn a_fenced_segment_only_loses_references(options: fn(&Path) -> CatalogueO
     bench.catalogue.remove_segment(one).await.unwrap();
     bench.catalogue.remove_segment(one).await.unwrap();
     assert_eq!(bench.catalogue.segment(one), None);
-    // A proposal that was on its way for a year is refused all the same.
+    // A proposal that arrives long after the removal is rejected too.
     let late = put(sized(bench.body().await, vec![at(1, 200)]));
     assert_eq!(bench.on("m", late).await, fenced());
     assert_eq!(bench.catalogue.remove_segment(two).await, in_use(), "it is referred to and not fenced");
@@ -176,7 +176,7 @@ async fn a_fenced_segment_only_loses_references_in_four_groups() {
 }
 
 #[tokio::test]
-async fn what_no_record_names_any_more_is_known_to_be_dead() {
+async fn unreferenced_chunks_are_known_to_be_dead() {
     let bench = Bench::new(options).await;
     let known = |segment| bench.catalogue.known_dead(SegmentId(segment));
     let bodies = [bench.body().await, bench.body().await, bench.body().await];
@@ -198,7 +198,7 @@ async fn what_no_record_names_any_more_is_known_to_be_dead() {
 }
 
 #[tokio::test]
-async fn a_sealed_segment_changes_its_place_and_an_open_one_does_not() {
+async fn only_a_sealed_segment_can_be_moved() {
     let bench = Bench::new(options).await;
     let (one, hot) = (SegmentId(1), Replica { node: 1, tier: 0, location: "d".into(), ..Replica::default() });
     let cold = Replica { tier: 1, location: "c".into(), ..hot.clone() };

@@ -1,7 +1,7 @@
-//! The catalogue's side of a segment's end: what refers to it, fences, relocation, removal.
+//! Segments in the catalogue: references to them, fences, relocation, removal.
 //!
-//! Nothing here destroys bytes. Whoever does, does it after [`Catalogue::settle`]: then everything
-//! that was applied before survives power loss, whatever the durability.
+//! Nothing here destroys bytes. A caller that destroys bytes does so after [`Catalogue::settle`]: by then
+//! every command applied before survives power loss, whatever the durability setting.
 
 use super::dead::DeadSet;
 use super::options::{ProposeError, ReadError};
@@ -21,10 +21,10 @@ use mlgw_formats::schema::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Rows of counters that are read at a time.
+/// Counter rows that are read at a time.
 const USAGE_ROWS: usize = 4096;
 
-/// Whose a stored chunk is, as its record says.
+/// Owner of a stored chunk, as its segment record names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkOwner {
     /// The bucket.
@@ -33,27 +33,27 @@ pub struct ChunkOwner {
     pub key: ObjectKey,
     /// The body.
     pub body: BodyId,
-    /// The part, when the body is an upload.
+    /// The part, if the body is an upload.
     pub part: Option<PartNumber>,
     /// Offset of the chunk's first byte in the body, or in the part.
     pub offset: u64,
 }
 
-/// What names a stored chunk: an extent, and the page that it is on.
+/// Reference to a stored chunk: its extent, and the page that holds the extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
     /// The extent.
     pub extent: Extent,
-    /// The first byte of its page; none when the record of the object or part holds it.
+    /// The first byte of the page; `None` if the record of the object or part itself holds the extent.
     pub page: Option<u64>,
 }
 
 impl Catalogue {
-    /// What names the chunk of `owner` that is stored at `offset` in `segment`; nothing when no
-    /// record does. A few point reads; blocks.
+    /// The reference to the chunk of `owner` at `offset` in `segment`; `None` if no record names the chunk.
+    /// Does a few point reads and blocks.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn reference(
         &self,
         owner: &ChunkOwner,
@@ -75,8 +75,8 @@ impl Catalogue {
                         let paged = version.is_paged();
                         (version.extents, paged)
                     }
-                    // The pages of a body that is gone still refer while it waits to be freed. Most never had
-                    // any.
+                    // Pages of a deleted body still count as references while it waits to be freed. Most
+                    // bodies never had any.
                     None => (Vec::new(), read::<Release>(&state, &release::row(owner.body))?.is_some()),
                 }
             }
@@ -101,12 +101,11 @@ impl Catalogue {
         Ok(at(page.extents, Some(first)))
     }
 
-    /// Names the chunk of `owner` where it is now, if `reference` still names it where it was; says
-    /// whether it did.
+    /// Changes the extent of `owner`'s chunk to `to`, if `reference` is still current; returns true if it
+    /// was.
     ///
     /// # Errors
-    /// [`Reject::SegmentFenced`] when the new place must not be referred to; those of
-    /// [`Catalogue::propose`].
+    /// [`Reject::SegmentFenced`] if the new segment must not be referenced; those of [`Catalogue::propose`].
     pub async fn relocate(
         &self,
         owner: &ChunkOwner,
@@ -131,17 +130,16 @@ impl Catalogue {
         }
     }
 
-    /// Chunks of `segment` that need not be asked about, see [`dead`](super::dead).
+    /// Chunks of `segment` that are known to be dead without a lookup, see [`dead`](super::dead).
     #[must_use]
     pub fn known_dead(&self, segment: SegmentId) -> DeadSet {
         self.inner.resident.dead.of(segment)
     }
 
-    /// What every referenced segment is referenced for, summed over the groups. Reads a row per
-    /// segment and group; blocks.
+    /// Usage of every referenced segment, summed over the groups. Reads a row per segment and group; blocks.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn segment_usages(&self) -> Result<HashMap<SegmentId, SegmentUsage>, ReadError> {
         let mut usages = HashMap::<SegmentId, SegmentUsage>::new();
         for group in &self.inner.groups {
@@ -161,11 +159,10 @@ impl Catalogue {
         Ok(usages)
     }
 
-    /// Refuses new references to `segment` in every group from now on. What refers to it already
-    /// goes on doing so.
+    /// Refuses new references to `segment` in every group from now on. Existing references stay.
     ///
     /// # Errors
-    /// Those of [`Catalogue::propose`]; repeat it then.
+    /// Those of [`Catalogue::propose`]; repeat the call then.
     pub async fn fence_segment(&self, segment: SegmentId) -> Result<(), ProposeError> {
         for group in 0..self.inner.groups.len() {
             let fence = Change::FenceSegment(FenceSegment { segment: segment.0 });
@@ -174,14 +171,14 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Removes the record of a segment that is sealed, fenced and referred to by nothing.
+    /// Removes the record of a segment that is sealed, fenced and not referenced.
     ///
     /// # Errors
-    /// [`Reject::SegmentInUse`] when a group still refers to it, or may yet; those of
+    /// [`Reject::SegmentInUse`] if a group still references the segment or may yet; those of
     /// [`Catalogue::propose`].
     pub async fn remove_segment(&self, segment: SegmentId) -> Result<(), ProposeError> {
         let usage = self.segment_usage(segment);
-        // What cannot be read counts as referred to.
+        // An unreadable counter counts as a reference.
         if usage.is_ok_and(|usage| usage.extents == 0) {
             let remove = Change::RemoveSegment(RemoveSegment { segment: segment.0 });
             self.inner.propose_to(0, Arc::new(Command::from(remove))).await.map(drop)
@@ -190,10 +187,12 @@ impl Catalogue {
         }
     }
 
-    /// Names the place `to` for a sealed segment, whose bytes are there, if it is at `from`.
+    /// Records that the sealed segment moved from `from` to `to`, if `from` is its recorded replica. The
+    /// bytes must already be at `to`.
     ///
     /// # Errors
-    /// [`Reject::SegmentElsewhere`] when it is not there, or open; those of [`Catalogue::propose`].
+    /// [`Reject::SegmentElsewhere`] if the segment is not at `from` or is open; those of
+    /// [`Catalogue::propose`].
     pub async fn place_segment(
         &self,
         segment: SegmentId,
@@ -204,30 +203,30 @@ impl Catalogue {
         self.inner.propose_to(0, Arc::new(Command::from(place))).await.map(drop)
     }
 
-    /// Notes that the first `length` bytes of an open segment are whole records on stable media.
+    /// Records that the first `length` bytes of an open segment are whole records on stable media.
     ///
     /// # Errors
-    /// Those of [`Catalogue::propose`]; nothing is lost without the note.
+    /// Those of [`Catalogue::propose`]; a lost mark loses no data.
     pub async fn mark_segment(&self, segment: SegmentId, length: u64) -> Result<(), ProposeError> {
         let mark = Change::MarkSegment(MarkSegment { segment: segment.0, length });
         self.inner.propose_to(0, Arc::new(Command::from(mark))).await.map(drop)
     }
 
-    /// The next segment id: every smaller one was minted, so one of them without a record was
-    /// removed.
+    /// The next segment id. Every smaller id was allocated, so a smaller id without a record belongs to a
+    /// removed segment.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn next_segment(&self) -> Result<SegmentId, ReadError> {
         let counter: Option<Counter> = read(&self.inner.groups[0].state(), &MetaRow::NextSegment.row())?;
         Ok(SegmentId(counter.unwrap_or_default().next.max(1)))
     }
 
-    /// Waits until everything that was applied so far survives power loss. Blocks for a sync of
-    /// the log. When that fails the process is stopped as after any failed sync.
+    /// Waits until every command applied so far survives power loss. Blocks for a sync of the log. A failed
+    /// sync calls the fatal handler like every other failed sync.
     ///
     /// # Errors
-    /// When it failed.
+    /// If the sync failed.
     pub fn settle(&self) -> Result<(), ReadError> {
         let settled = self.inner.log.sync();
         if let Err(error) = &settled {

@@ -1,4 +1,4 @@
-//! Helpers of this crate's tests: catalogues in temporary directories, versions to put.
+//! Helpers of this crate's tests: catalogues in temporary directories, and versions to put.
 
 use super::{Catalogue, CatalogueOptions, Durability, NewBucket};
 use mlgw_common::clock::ManualClock;

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_put_is_read_also_after_reopening() {
+async fn objects_are_readable_after_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
     let b = bucket(&catalogue, "data").await;
@@ -39,10 +39,10 @@ async fn what_was_put_is_read_also_after_reopening() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_key_of_upload_ids_stays() {
+async fn the_first_upload_id_key_is_permanent() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
-    // As in a directory of an earlier version: bodies were given out before there was a key.
+    // As in a directory of an earlier version: bodies were allocated before there was a key.
     let given = catalogue.body_id().await.unwrap();
     let first = catalogue.upload_key([1; 16]).await.unwrap();
     assert_eq!(first.key, [1; 16]);
@@ -55,7 +55,7 @@ async fn the_first_key_of_upload_ids_stays() {
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
     assert_eq!(catalogue.upload_key([3; 16]).await.unwrap(), first);
     assert!(catalogue.body_id().await.unwrap().get() >= first.bodies_from);
-    // Another member proposes its own at the same time: nothing changes.
+    // Another member proposes its own key at the same time: nothing changes.
     let put = Change::PutUploadKey(PutUploadKey { key: vec![4; 16] });
     assert_eq!(catalogue.propose(Command::from(put)).await, Ok(Reply::Done));
     assert_eq!(catalogue.upload_key([5; 16]).await.unwrap(), first);
@@ -98,7 +98,7 @@ async fn each_timeline_records_where_the_one_before_it_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_in_memory_is_what_the_store_has() {
+async fn cached_objects_match_the_store() {
     const VERSIONS: u64 = 300;
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();

@@ -1,6 +1,6 @@
-//! Changes of the index that are made together: all of them or none, also when power fails.
+//! Atomic batches of changes to the index of clean copies: all of them or none, also after a power loss.
 //!
-//! So a block and its name, and what its segments hold by it, come and go as one.
+//! A block, the name of its id and the contents of its segment therefore change together.
 
 use crate::view::Changes;
 use mlgw_common::{BodyId, BucketId, ObjectKey, SegmentId};
@@ -15,23 +15,23 @@ pub struct CleanBatch {
 }
 
 impl CleanBatch {
-    /// Notes what is known of a key, or forgets it.
+    /// Sets or removes the copy of a key.
     pub fn copy(&mut self, bucket: BucketId, key: &ObjectKey, copy: Option<&Copy>) {
         self.changes.insert(copy::row(bucket, key.as_bytes()), copy.map(encode));
     }
 
-    /// Notes where block `number` of a body is, or forgets it.
+    /// Sets or removes the extents of block `number` of a body.
     pub fn block(&mut self, body: BodyId, number: u64, extents: Option<Vec<Extent>>) {
         let block = extents.map(|extents| encode(&Block { extents, parts: Vec::new() }));
         self.changes.insert(copy::block_row(body, number), block);
     }
 
-    /// Notes which block an id stands for, or that it stands for none.
+    /// Sets or removes the block that an id names.
     pub fn name(&mut self, id: u64, name: Option<&BlockName>) {
         self.changes.insert(copy::name_row(id), name.map(encode));
     }
 
-    /// Notes a segment.
+    /// Sets the record of a segment.
     pub fn segment(&mut self, segment: &CopySegment) {
         self.changes.insert(copy::segment_row(SegmentId(segment.id)), Some(encode(segment)));
     }

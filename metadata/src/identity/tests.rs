@@ -40,7 +40,7 @@ fn only_our_own_log_and_state_are_opened() {
         for timeline in [(1, 8), (9, 3)] {
             assert!(!opens(marking, Some(own), Some(timeline)), "{timeline:?}");
         }
-        // What has no mark, or that of an earlier timeline, is taken by the start that marks.
+        // An unmarked catalogue, or one of an earlier timeline, is accepted by the start that marks it.
         for (log_of, timeline) in [(None, Some((1, 3))), (Some(own), None), (None, None)] {
             assert_eq!(opens(marking, log_of, timeline), marking, "{log_of:?} {timeline:?}");
         }
@@ -51,7 +51,7 @@ fn only_our_own_log_and_state_are_opened() {
 }
 
 #[test]
-fn a_log_is_this_servers_when_all_of_its_writers_are() {
+fn a_log_is_accepted_if_all_of_its_writers_are_this_server() {
     let (own, earlier, foreign) = (Incarnation(3), Incarnation(7), Incarnation(8));
     let opens = |marking, writer: Option<Incarnation>, named: &[Incarnation], unnamed| {
         let writers = Writers { named: named.iter().copied().collect(), unnamed };
@@ -60,7 +60,7 @@ fn a_log_is_this_servers_when_all_of_its_writers_are() {
     };
     for marking in [false, true] {
         assert!(opens(marking, Some(own), &[own], false));
-        // Files of an earlier timeline that are not needed any more may be there still.
+        // Unneeded files of an earlier timeline may still exist.
         assert!(opens(marking, Some(own), &[own, earlier], false));
         assert!(opens(marking, None, &[], false), "a log whose tables an earlier version wrote");
         assert!(!opens(marking, Some(foreign), &[], false));

@@ -1,4 +1,4 @@
-//! Where the bytes of objects and uploads are, as the rows of a state say.
+//! Extents of objects and uploads, from the rows of a state.
 
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
@@ -9,7 +9,7 @@ use mlgw_formats::schema::{
     BadRecord, Extent, ExtentPage, ObjectVersion, Part, decode, extent, object, part, upload, version,
 };
 
-/// An extent that something refers to.
+/// A referenced extent.
 #[derive(Clone, Copy, Debug)]
 pub struct Referenced<'a> {
     /// The bucket.
@@ -18,15 +18,15 @@ pub struct Referenced<'a> {
     pub key: &'a [u8],
     /// The body.
     pub body: BodyId,
-    /// The part, when the body was uploaded in parts.
+    /// The part, if the body was uploaded in parts.
     pub part: Option<PartNumber>,
     /// Offset of its first byte in the body, or in the part.
     pub offset: u64,
-    /// Where it is.
+    /// Location of the bytes.
     pub extent: &'a Extent,
 }
 
-/// Calls `each` with every extent that objects, versions and uploads of `state` refer to.
+/// Calls `each` with every extent that objects, versions and uploads of `state` reference.
 pub(crate) fn each_extent(
     state: &StateDb,
     each: &mut dyn FnMut(&Referenced<'_>) -> Result<(), StoreError>,
@@ -65,7 +65,7 @@ pub(crate) fn each_extent(
     Ok(())
 }
 
-/// Extents of one body or part, in order.
+/// Iterates over the extents of one body or part, in order.
 #[derive(Clone, Copy)]
 struct Walk<'a> {
     bucket: BucketId,
@@ -90,7 +90,7 @@ impl Walk<'_> {
     }
 }
 
-/// All stored parts of a body, those included that its index does not name and that wait to go.
+/// All stored parts of a body, including those that its index does not name and that wait to be freed.
 fn parts(
     state: &StateDb,
     whole: Walk<'_>,
@@ -113,11 +113,11 @@ fn parts(
     Ok(())
 }
 
-/// What is wrong with a map.
+/// Fault of a body's map.
 pub(super) enum MapFault {
-    /// It cannot be read.
+    /// A row cannot be read.
     Store(StoreError),
-    /// It does not cover the bytes.
+    /// The map does not cover the bytes.
     Wrong(String),
 }
 

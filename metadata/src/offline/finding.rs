@@ -1,19 +1,19 @@
-//! What a check found, and how it says how far it is.
+//! Findings of a check, and its progress reports.
 
 use serde::Serialize;
 use std::fmt;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Worth knowing; what a crash or power loss leaves behind in the normal course.
+    /// Worth knowing: remains that a crash or power loss normally leaves.
     Note,
-    /// Something that was acknowledged is damaged, missing or cannot be trusted.
+    /// Acknowledged data is damaged, missing or cannot be trusted.
     Damage,
 }
 
-/// What kind of thing is wrong.
+/// Kind of the damaged thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -21,9 +21,9 @@ pub enum Kind {
     NodeDescription,
     /// `secrets.key`.
     SecretsKey,
-    /// Something else in the place of a small file or a directory of the server's own.
+    /// A foreign file type in the place of a small file or a directory of the server's own.
     OwnFile,
-    /// A secret that does not open.
+    /// A secret that cannot be decrypted.
     SealedSecret,
     /// A store's directory is missing or holds no store.
     Store,
@@ -35,35 +35,35 @@ pub enum Kind {
     Table,
     /// The log: a file of it, or an entry.
     Log,
-    /// Something that belongs to another server, or to another timeline of this one.
+    /// Data of another server, or of another timeline of this one.
     Foreign,
-    /// The log ends before what is known to be synced.
+    /// The log ends before the last entry that is known to be synced.
     LostTail,
-    /// The log is older than the state.
+    /// The log ends before the state.
     StaleLog,
-    /// The state is older than where the log begins.
+    /// The state ends before the log begins.
     StaleState,
     /// A row that does not decode, or contradicts others.
     Row,
-    /// A counter that is not the sum of what it counts.
+    /// A counter that differs from the sum of the records it counts.
     Counter,
     /// The catalogue is older than the segments.
     StaleCatalogue,
     /// A segment's file is missing.
     SegmentMissing,
-    /// A segment is in an upstream, where it is not looked at.
+    /// A segment is at an upstream, where its bytes are not checked.
     SegmentAway,
-    /// A segment's file is shorter than was sealed.
+    /// A segment's file is shorter than its sealed length.
     SegmentShort,
     /// A segment's header.
     SegmentHeader,
-    /// The head of a record that something refers to.
+    /// The header of a referenced record.
     RecordHead,
-    /// A block that something refers to.
+    /// A referenced block.
     Block,
-    /// A file that is nothing of ours, or of nothing we know.
+    /// A file that is not ours, or belongs to nothing known.
     Stray,
-    /// A catalogue checkpoint or a copy.
+    /// A catalogue checkpoint or another copy.
     Copy,
 }
 
@@ -99,39 +99,39 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Something that a check found.
+/// A finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// What kind of thing it is.
+    /// Kind of the damaged thing.
     pub kind: Kind,
-    /// The file, or the row, or the object.
+    /// The file, row or object.
     pub place: String,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub what: String,
 }
 
 impl Finding {
-    /// Damage.
+    /// A finding of damage.
     pub fn damage(kind: Kind, place: impl fmt::Display, what: impl fmt::Display) -> Self {
         Self { severity: Severity::Damage, kind, place: place.to_string(), what: what.to_string() }
     }
 
-    /// Something worth knowing.
+    /// A finding that is only a note.
     pub fn note(kind: Kind, place: impl fmt::Display, what: impl fmt::Display) -> Self {
         Self { severity: Severity::Note, kind, place: place.to_string(), what: what.to_string() }
     }
 
-    /// Whether it is damage.
+    /// True if the finding is damage.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         self.severity == Severity::Damage
     }
 }
 
-/// Hears how far long work is: the stage, what is done and what there is in all (0: not known).
+/// Callback for the progress of long work: the stage, the work done and the total (0 if unknown).
 pub type Watch<'w> = &'w dyn Fn(&'static str, u64, u64);
 
-/// Hears nothing.
+/// Ignores progress.
 pub fn unwatched(_: &'static str, _: u64, _: u64) {}

@@ -1,6 +1,6 @@
-//! The log of a closed catalogue: whether it reads, whether it is whole, and replaying it.
+//! The log of a closed catalogue: checks if it is readable and complete, and replays it.
 //!
-//! With one voter every entry of the log is committed, as a start of the server takes it.
+//! With one voter every entry of the log is committed; a start of the server assumes the same.
 
 use super::finding::{Finding, Kind, Watch};
 use super::{Opened, Scratch, problem, stores};
@@ -14,7 +14,7 @@ use mlgw_common::Identity;
 use mlgw_formats::schema::meta::{LogPosition, MetaRow};
 use std::path::Path;
 
-/// Opens a copy at `to` of the log in `from`; nothing when it cannot be read.
+/// Opens a copy at `to` of the log in `from`; `None` if it cannot be read.
 pub(super) fn open(from: &Path, to: &Path, findings: &mut Vec<Finding>) -> std::io::Result<Option<SavedLog>> {
     if !from.is_dir() {
         findings.push(Finding::damage(Kind::Log, from.display(), "the log is missing"));
@@ -34,8 +34,7 @@ pub(super) fn open(from: &Path, to: &Path, findings: &mut Vec<Finding>) -> std::
     }
 }
 
-/// The identity that the log of the closed catalogue in `dir` names; none where it does not read or names
-/// none.
+/// The identity in the log of the closed catalogue in `dir`; `None` if it cannot be read or has none.
 /// `scratch` is an empty directory; it is removed.
 #[must_use]
 pub fn log_identity(dir: &Path, scratch: &Path) -> Option<Identity> {
@@ -45,11 +44,11 @@ pub fn log_identity(dir: &Path, scratch: &Path) -> Option<Identity> {
     SavedLog::open(&copy).ok()?.facts(0).ok()?.identity
 }
 
-/// Entries that the log of the closed catalogue in `dir` has had, over all groups. `scratch` is an empty
-/// directory; it is removed.
+/// Number of entries that the log of the closed catalogue in `dir` ever had, over all groups. `scratch` is an
+/// empty directory; it is removed.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the log cannot be read.
 pub fn log_entries(dir: &Path, scratch: &Path) -> Result<u64, StoreError> {
     let _scratch = Scratch(scratch.to_owned());
     let copy = scratch.join("log");
@@ -72,7 +71,7 @@ fn write_ahead_logs(dir: &Path, findings: &mut Vec<Finding>) -> std::io::Result<
     Ok(())
 }
 
-/// Applies to a state what the log has beyond it. False when that cannot be done without a gap.
+/// Applies the entries of the log beyond a state to that state. False if that is impossible without a gap.
 pub(super) fn replay(
     opened: &Opened,
     saved: &SavedLog,
@@ -101,7 +100,7 @@ fn replay_entries(
     let purged = end(saved.position(group, log::Kind::Purged)?);
     let committed = end(saved.position(group, log::Kind::Committed)?);
     let mut replay = Replay::new(state, reach);
-    // Damage elsewhere is no reason to leave out entries: rows would be missed then that are there.
+    // Damage elsewhere must not suppress entries: the check would miss rows that exist.
     let before = findings.len();
     let mut log_end = None;
     saved.each_entry(group, 0, &mut |index, bytes| {
@@ -137,16 +136,16 @@ fn replay_entries(
     Ok(())
 }
 
-/// Why the log of a group is older than its state, if it is: `log_end` is where its entries end, if it has
-/// any, `reach` how far the state reaches.
+/// Description of a log of a group that ends before its state. `log_end` is the end of its entries, if it has
+/// any; `reach` is the index after the last entry of the state.
 fn stale(group: u32, log_end: Option<u64>, (purged, committed): (u64, u64), reach: u64) -> Option<String> {
     let (log_end, known) = (log_end.unwrap_or(purged).max(purged), reach.max(committed));
     let what = || format!("group {group}'s log ends at entry {log_end}, but {known} were acknowledged");
     (log_end < known).then(what)
 }
 
-/// The first entry of `group` that the log lacks: between others, or after what a state that reaches to
-/// `reach` has and up to what was acknowledged.
+/// The first entry of `group` that the log lacks: between others, or after the entries of a state that
+/// reaches to `reach` and before the last acknowledged one.
 pub(super) fn first_missing(saved: &SavedLog, group: u32, reach: u64) -> Result<Option<u64>, StoreError> {
     let (mut next, mut missing) = (None, None);
     saved.each_entry(group, 0, &mut |index, _| {
@@ -164,7 +163,7 @@ pub(super) fn first_missing(saved: &SavedLog, group: u32, reach: u64) -> Result<
     Ok(missing.or((have < known).then_some(have)))
 }
 
-/// How far a state reaches: the index of the entry that comes next.
+/// Index of the entry after the last one that the state contains.
 pub(crate) fn reach(state: &StateDb) -> Result<u64, StoreError> {
     let row = state.get(&MetaRow::Applied.row())?;
     let position: Option<LogPosition> = row.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose()?;

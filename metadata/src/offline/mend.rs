@@ -1,4 +1,4 @@
-//! Small mends of a closed catalogue: those that need no copy to mend from.
+//! Small repairs of a closed catalogue that need no checkpoint.
 
 use super::rebuild::{RebuildError, failed, set_aside};
 use super::{Scratch, logs, rows, stores};
@@ -18,17 +18,17 @@ use std::path::{Path, PathBuf};
 const CACHE_BYTES: usize = 16 << 20;
 const MEMTABLE_BYTES: usize = 16 << 20;
 
-/// The stores of the catalogue in `dir`.
+/// Directories of the stores of the catalogue in `dir`.
 fn stores_of(dir: &Path) -> Vec<PathBuf> {
     let states = stores::newest_states(dir, &mut Vec::new()).into_iter().map(|(_, path)| path);
     states.chain([dir.join("log")]).collect()
 }
 
-/// Where a store's `CURRENT` names no MANIFEST that reads, writes one that names the newest that
-/// does, and says so.
+/// Repairs each store whose `CURRENT` names no readable MANIFEST: makes `CURRENT` name the newest readable
+/// one. Returns a message per repair.
 ///
 /// # Errors
-/// When a directory cannot be read or written.
+/// If a directory cannot be read or written.
 pub fn name_manifests(dir: &Path) -> io::Result<Vec<String>> {
     let mut mended = Vec::new();
     for store in stores_of(dir) {
@@ -48,7 +48,7 @@ pub fn name_manifests(dir: &Path) -> io::Result<Vec<String>> {
     Ok(mended)
 }
 
-/// The MANIFEST with the highest number of those that read whole.
+/// The MANIFEST with the highest number among the complete ones.
 fn newest_manifest(store: &Path) -> io::Result<Option<String>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(store)? {
@@ -66,11 +66,11 @@ fn newest_manifest(store: &Path) -> io::Result<Option<String>> {
     Ok(found.into_iter().max().map(|(_, name)| name))
 }
 
-/// Makes the log anew when what is damaged of it carried no entry, and says so. The old one is set
-/// aside. `scratch` is an empty directory; it is removed.
+/// Makes the log anew if its damaged part carried no entry, and returns a message about it. The old log is
+/// set aside. `scratch` is an empty directory; it is removed.
 ///
 /// # Errors
-/// When something cannot be read or written; then the log is as it was.
+/// If a file cannot be read or written; the log is unchanged then.
 pub fn mend_log(dir: &Path, scratch: &Path) -> Result<Option<String>, RebuildError> {
     let _scratch = Scratch(scratch.to_owned());
     let (log, new) = (dir.join("log"), dir.join("log.new"));
@@ -87,7 +87,7 @@ pub fn mend_log(dir: &Path, scratch: &Path) -> Result<Option<String>, RebuildErr
     for (group, state) in stores::newest_states(dir, &mut Vec::new()) {
         let copy = scratch.join(format!("group-{group}"));
         links::link_store(&state, &copy).map_err(failed(&copy))?;
-        // A state that does not open needs all there is.
+        // A state that does not open needs every entry.
         let opened = stores::open_state(&state, &copy, &mut Vec::new());
         let reach = opened.map(|state| logs::reach(&state)).transpose()?.unwrap_or(0);
         if let Some(missing) = logs::first_missing(&SavedLog::open(&new)?, group, reach)? {
@@ -99,12 +99,12 @@ pub fn mend_log(dir: &Path, scratch: &Path) -> Result<Option<String>, RebuildErr
     Ok(Some(format!("the log was made anew without what was damaged; the old one is in {}", aside.display())))
 }
 
-/// Makes a log anew that ends before the state does, of all tables and write-ahead logs in its directory, and
-/// says so. A MANIFEST whose end was cut off names fewer tables than there are. The old log is set aside.
-/// `scratch` is an empty directory; it is removed.
+/// Makes a log anew that ends before the state, from all tables and write-ahead logs in its directory, and
+/// returns a message about it. A MANIFEST whose end was cut off names fewer tables than exist. The old log is
+/// set aside. `scratch` is an empty directory; it is removed.
 ///
 /// # Errors
-/// When entries are in none of its files, or something cannot be read or written; then the log is as it was.
+/// If a needed entry is in no file, or a file cannot be read or written; the log is unchanged then.
 pub fn remake_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
     let _scratch = Scratch(scratch.to_owned());
     let (log, new, copy) = (dir.join("log"), dir.join("log.new"), scratch.join("log"));
@@ -133,7 +133,8 @@ pub fn remake_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
     Ok(format!("the log was made anew of all its files; the old one is in {}", aside.display()))
 }
 
-/// Puts a new log, which is written, in the place of the old one, and says where that is.
+/// Exchanges the old log with a new one, which is complete, and returns the path of the directory that holds
+/// the old one.
 pub(super) fn take_place(dir: &Path, new: &Path, log: &Path) -> Result<PathBuf, RebuildError> {
     store_files::sync_dir(new).map_err(failed(new))?;
     let aside = set_aside(dir)?;
@@ -142,13 +143,13 @@ pub(super) fn take_place(dir: &Path, new: &Path, log: &Path) -> Result<PathBuf, 
     Ok(aside)
 }
 
-/// Counts anew what counters count, and says which were wrong.
+/// Recomputes all counters and returns a message about the wrong ones.
 ///
-/// The state is counted as it is, without the log beyond it: replaying that changes right counters
-/// into right ones.
+/// The state is counted as it is, without the log beyond it: replaying the log keeps correct counters
+/// correct.
 ///
 /// # Errors
-/// When a state cannot be read or written.
+/// If a state cannot be read or written.
 pub fn recount(dir: &Path) -> Result<Vec<String>, StoreError> {
     let mut mended = Vec::new();
     for (group, path) in stores::newest_states(dir, &mut Vec::new()) {

@@ -1,9 +1,9 @@
-//! What RocksDB says of a scratch copy, told of the store it is a copy of.
+//! Errors of RocksDB on a scratch copy, reported for the original store.
 
 use super::finding::{Finding, Kind};
 use std::path::Path;
 
-/// A finding from what opening or reading a copy of the store in `from` at `to` failed with.
+/// Finding for an error of opening or reading the copy at `to` of the store in `from`.
 pub(super) fn of(error: &str, from: &Path, to: &Path) -> Finding {
     let said = error.replace(&to.display().to_string(), &from.display().to_string());
     let kind = [
@@ -15,7 +15,7 @@ pub(super) fn of(error: &str, from: &Path, to: &Path) -> Finding {
     .into_iter()
     .find(|(mark, _)| said.contains(mark))
     .map_or(Kind::Store, |(_, kind)| kind);
-    // A table that the error names is the place; else the store is.
+    // The place is the table that the error names, else the store.
     let place = match kind {
         Kind::Table => named_table(&said).map_or_else(|| from.to_owned(), |name| from.join(name)),
         _ => from.to_owned(),
@@ -37,7 +37,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_message_about_the_copy_is_told_of_the_store() {
+    fn an_error_of_the_copy_is_reported_for_the_original_store() {
         let said = "Corruption: block checksum mismatch: in /tmp/s/000012.sst offset 0 size 9";
         let finding = of(said, Path::new("/d/group-0/state-1"), Path::new("/tmp/s"));
         assert_eq!((finding.kind, finding.place.as_str()), (Kind::Table, "/d/group-0/state-1/000012.sst"));

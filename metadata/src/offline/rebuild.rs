@@ -1,8 +1,8 @@
-//! Makes the state anew from the newest checkpoint and the log.
+//! Rebuilds the state from the newest checkpoint and the log.
 //!
-//! The new state is made and checked beside the old one and then renamed to the next number, which
-//! is what a start takes. The old one is set aside, not removed. Wherever power fails, the
-//! old state or the new one is whole, and doing it again does the same.
+//! The new state is made and checked beside the old one and then renamed to the next number, which is the one
+//! that a start opens. The old state is set aside, not removed. A power loss at any point leaves the old
+//! state or the new one whole, and repeating the rebuild gives the same result.
 
 use super::finding::{Finding, Watch};
 use super::{Known, Opened, Scratch, logs, rows, stores};
@@ -22,47 +22,47 @@ use std::path::{Path, PathBuf};
 /// Block cache and memtable of the new states.
 const CACHE_BYTES: usize = 16 << 20;
 const MEMTABLE_BYTES: usize = 32 << 20;
-/// Name of a state that is being made; a start removes it.
+/// Name of a state that is being made; the next start removes a leftover one.
 const MAKING: &str = "rebuilt";
 
-/// Which log is replayed over the checkpoint.
+/// The log that is replayed over the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhichLog {
-    /// The catalogue's own: nothing that was acknowledged is lost.
+    /// The catalogue's own log: no acknowledged command is lost.
     Own,
-    /// The one in the checkpoint: what came after the checkpoint is lost.
+    /// The log in the checkpoint: commands after the checkpoint are lost.
     Checkpoint,
 }
 
-/// A directory of checkpoints.
+/// Directory of checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointDir<'c> {
     /// The directory.
     pub path: &'c Path,
-    /// Whether it has this server's mark. A checkpoint in it that names no server was made by an earlier
-    /// version.
+    /// True if the directory has this server's mark. A checkpoint in it that names no server was then made by
+    /// an earlier version.
     pub is_marked: bool,
 }
 
-/// What was rebuilt.
+/// Result of a rebuild.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// From which checkpoint.
+    /// The checkpoint that was used.
     pub checkpoint: PathBuf,
-    /// When that was made.
+    /// Time at which the checkpoint was made.
     pub written: String,
-    /// Log entries replayed over it.
+    /// Number of log entries that were replayed over it.
     pub entries: u64,
-    /// Rows of the new state.
+    /// Number of rows of the new state.
     pub rows: u64,
-    /// Where the old state is.
+    /// Path of the old state.
     pub aside: PathBuf,
 }
 
-/// Why a catalogue was not rebuilt. Nothing was changed.
+/// Reason that a catalogue was not rebuilt. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
-    /// There is no whole checkpoint.
+    /// There is no complete checkpoint.
     #[error(
         "no checkpoint in {0} is whole{1}; restore a backup, or see what `mlgw store salvage` can give back"
     )]
@@ -70,18 +70,18 @@ pub enum RebuildError {
     /// The log cannot be used, or there is a gap between checkpoint and log.
     #[error("{0}")]
     Log(String),
-    /// What came out contradicts itself.
+    /// The rebuilt state contradicts itself.
     #[error("the rebuilt state is not right: {0}")]
     Wrong(String),
-    /// The system refused.
+    /// An operation on a file failed.
     #[error("{path}: {source}")]
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         source: io::Error,
     },
-    /// RocksDB refused.
+    /// RocksDB returned an error.
     #[error("{0}")]
     Store(#[from] crate::store_error::StoreError),
 }
@@ -91,9 +91,10 @@ pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> RebuildError {
     move |source| RebuildError::Io { path: path.clone(), source }
 }
 
-/// Rebuilds the catalogue in `dir` from the checkpoints in `checkpoints` that are of the server that is
-/// `expected`, where that is known. Its own log must be that server's, too, and whole. `scratch` is an empty
-/// directory; it is removed. `findings` gets the checkpoints that could not be used.
+/// Rebuilds the catalogue in `dir` from the checkpoints in `checkpoints`. If `expected` is known, only that
+/// server's checkpoints are used, and the catalogue's own log must be that server's too, and complete.
+/// `scratch` is an empty directory; it is removed. Checkpoints that could not be used are added to
+/// `findings`.
 ///
 /// # Errors
 /// See [`RebuildError`].
@@ -148,7 +149,7 @@ pub fn rebuild(
     Ok(Rebuilt { checkpoint, written: contents.written, entries, rows, aside })
 }
 
-/// The newest checkpoint that is whole and of this server.
+/// The newest checkpoint that is complete and of this server.
 fn newest(
     checkpoints: CheckpointDir<'_>,
     lineage: Option<&Lineage>,
@@ -173,8 +174,8 @@ fn newest(
     Err(RebuildError::NoCheckpoint(checkpoints.path.to_owned(), why))
 }
 
-/// The finding for a checkpoint of another server, or of a timeline that this one does not descend from. One
-/// that names no timeline was made before this server had an identity, or elsewhere.
+/// Finding for a checkpoint of another server, or of a timeline that this one does not descend from. A
+/// checkpoint that names no timeline was made before this server had an identity, or elsewhere.
 fn foreign(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Option<Finding> {
     let state = stores::newest_state(&checkpoint.join("group-0"))?;
     let facts = StateDb::open_read_only(&state).and_then(|state| StateFacts::read(&state));
@@ -193,11 +194,11 @@ fn foreign(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Option<Find
     Some(Finding::damage(super::Kind::Foreign, checkpoint.display(), what))
 }
 
-/// Why some checkpoint in `checkpoints` is not of this very timeline; nothing when all are, or none says. A
-/// server that has never run has made none. Damage is not looked for.
+/// Reason that a checkpoint in `checkpoints` is not of exactly this timeline; `None` if all are, or name
+/// none. A server that has never run has made none. Damage is not checked.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// If the directory cannot be read.
 pub fn foreign_checkpoint(
     checkpoints: &Path,
     lineage: &Lineage,
@@ -249,10 +250,11 @@ pub fn check_checkpoint(
     }
 }
 
-/// Removes the newest checkpoint, which is damaged: a server makes another one. Says so.
+/// Removes the newest checkpoint, which is damaged; a running server makes another one. Returns a message
+/// about it.
 ///
 /// # Errors
-/// When it cannot be removed.
+/// If it cannot be removed.
 pub fn remove_checkpoint(checkpoints: &Path) -> io::Result<Option<String>> {
     let numbers = checkpoint_numbers(checkpoints)?;
     let Some(path) = numbers.last().map(|number| checkpoint_dir(checkpoints, *number)) else {
@@ -262,7 +264,7 @@ pub fn remove_checkpoint(checkpoints: &Path) -> io::Result<Option<String>> {
     Ok(Some(format!("{} was removed; a server makes another one", path.display())))
 }
 
-/// Puts the new states where a start looks, and what was there aside.
+/// Moves the new states (and the log, if given) to the names that a start opens, and sets the old ones aside.
 fn take_over(dir: &Path, made: &[PathBuf], log: Option<&Path>) -> Result<PathBuf, RebuildError> {
     let aside = set_aside(dir)?;
     for to in made {
@@ -294,7 +296,7 @@ fn take_over(dir: &Path, made: &[PathBuf], log: Option<&Path>) -> Result<PathBuf
     Ok(aside)
 }
 
-/// A new directory for what is replaced.
+/// Creates a directory for the replaced files.
 pub(super) fn set_aside(dir: &Path) -> Result<PathBuf, RebuildError> {
     let free = (1..).map(|number: u64| dir.join(format!("set-aside-{number}"))).find(|path| !path.exists());
     let aside = free.unwrap_or_else(|| dir.join("set-aside"));
@@ -302,7 +304,7 @@ pub(super) fn set_aside(dir: &Path) -> Result<PathBuf, RebuildError> {
     Ok(aside)
 }
 
-/// Copies the files of a store, synced.
+/// Copies the files of a store and syncs them.
 fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -319,10 +321,10 @@ fn said(wrong: &[Finding]) -> String {
     damage.map(|finding| format!("{}: {}", finding.place, finding.what)).collect::<Vec<_>>().join("; ")
 }
 
-/// Copies a closed catalogue into a copy that is being made, under `prefix`.
+/// Adds a closed catalogue, under `prefix`, to the copy that `copier` makes.
 ///
 /// # Errors
-/// When it cannot be read or the copy not be written.
+/// If the catalogue cannot be read or the copy cannot be written.
 pub fn copy_closed(dir: &Path, copier: &mut Copier, prefix: &str) -> Result<(), crate::copy::CopyError> {
     let mut findings = Vec::new();
     let states = stores::newest_states(dir, &mut findings);

@@ -1,4 +1,4 @@
-//! Rows that verify and are wrong: each contradiction is found, and counters are counted anew.
+//! Rows with valid checksums and wrong contents: each contradiction is found, and counters are recomputed.
 
 use super::tests::{check, open, work};
 use super::{Kind, recount, stores};
@@ -18,7 +18,7 @@ use mlgw_formats::schema::{
 use prost::Message;
 use std::path::Path;
 
-/// What is wrong, what a check calls it, whether counting anew mends it, and the rows that make it so.
+/// Description, the kind of the finding, true if a recount repairs it, and the rows that cause it.
 type Wrong = (&'static str, Kind, bool, fn(&StateDb) -> Changes);
 
 const WRONG: &[Wrong] = &[
@@ -176,7 +176,7 @@ fn state(dir: &Path) -> StateDb {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_contradiction_between_rows_is_found_and_counters_are_counted_anew() {
+async fn every_contradiction_is_found_and_wrong_counters_are_recomputed() {
     let dir = tempfile::tempdir().unwrap();
     let whole = dir.path().join("whole");
     let catalogue = open(&whole).await;

@@ -1,7 +1,7 @@
-//! Reads every row of every group and compares what the rows say with each other.
+//! Checks the rows of every group for contradictions.
 //!
-//! One pass in the order of keys, so counters come after what they count. A row that does not
-//! decode is a finding and the pass goes on; a table that cannot be read ends it.
+//! There is one pass in the order of keys, so counters come after the records that they count. A row that
+//! does not decode is a finding and the pass continues; a table that cannot be read ends it.
 
 use super::bodies::{self, MapFault};
 use super::finding::{Finding, Kind, Watch, unwatched};
@@ -24,10 +24,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Rows between two words about progress.
+/// Rows between two progress reports.
 const WATCH_ROWS: u64 = 1 << 14;
 
-/// Checks all rows; nothing when some cannot be read.
+/// Checks all rows; `None` if some cannot be read.
 pub(super) fn check(
     states: &[Opened],
     dir: &Path,
@@ -51,7 +51,7 @@ pub(super) fn check(
     Some(known)
 }
 
-/// Reads each table's stretch of rows by itself, so that one damaged table does not hide the next.
+/// Reads the key range of each table separately, so that one damaged table does not hide the next.
 fn tables(opened: &Opened, findings: &mut Vec<Finding>) {
     for (from, last) in opened.state.table_ranges().unwrap_or_default() {
         let mut rows = opened.state.rows(&from, &[last.as_slice(), &[0]].concat());
@@ -67,7 +67,7 @@ fn tables(opened: &Opened, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The counters of a group that are wrong, with what they should be.
+/// Wrong counters of a group, with their correct values.
 pub(super) fn right_counters(group: usize, state: &StateDb) -> Result<Changes, StoreError> {
     let (mut known, mut findings) = (Known::default(), Vec::new());
     let own = Own::default();
@@ -76,31 +76,31 @@ pub(super) fn right_counters(group: usize, state: &StateDb) -> Result<Changes, S
     Ok(pass.own.right)
 }
 
-/// What one group's rows add up to.
+/// Sums and facts of one group's rows.
 #[derive(Default)]
 struct Own {
-    /// Whether each bucket that is known here is frozen.
+    /// Mirrored buckets of this group; true if the bucket is frozen.
     mirrors: BTreeMap<u64, bool>,
     usage: BTreeMap<u64, BucketUsage>,
-    /// What counts for each access key.
+    /// Usage attributed to each access key.
     payers: BTreeMap<String, BucketUsage>,
-    /// What each access key may hold; only group 0 knows.
+    /// Quota of each access key; only in group 0.
     quotas: BTreeMap<String, Quota>,
     segments: BTreeMap<u64, SegmentUsage>,
     counted: BTreeMap<u64, SegmentUsage>,
-    /// Ranges of segments that nothing more may refer to: the first of each by its last.
+    /// Ranges of fenced segments: the first of each by its last.
     fences: BTreeMap<u64, u64>,
-    /// The job that each dataset says is at work on it; 0 is none.
+    /// The active job of each dataset; 0 if there is none.
     datasets: BTreeMap<String, u64>,
-    /// Versions of the policy by number, and the one that brought the files of each.
+    /// Versions of the policy by number, and the version that brought the files of each.
     policies: BTreeMap<u64, u64>,
-    /// Versions whose files there are.
+    /// Versions whose files are stored.
     policy_files: BTreeSet<u64>,
-    /// Bodies that may have pages or parts: of large objects, of uploads, of what waits to be freed.
+    /// Bodies that may have pages or parts: of large objects, of uploads, of queued releases.
     owners: BTreeSet<u64>,
     /// Bodies that have pages or parts.
     mapped: BTreeSet<u64>,
-    /// Counters that are wrong, with what they should be.
+    /// Wrong counters, with their correct values.
     right: Changes,
 }
 
@@ -110,7 +110,7 @@ impl Own {
     }
 }
 
-/// Why a row is not as it should be.
+/// Fault of a row.
 enum Wrong {
     Row(String),
     /// Another row could not be read.
@@ -254,7 +254,7 @@ impl Pass<'_> {
     fn mirror(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
         let (id, mirror) = (number(key)?, decode::<Mirror>(value)?);
         self.own.mirrors.insert(id, mirror.frozen);
-        // Other groups hear of a quota after group 0 has it.
+        // Other groups get a quota after group 0.
         match self.known.buckets.get(&id).filter(|_| self.group == 0) {
             Some(bucket) if bucket.quota != mirror.quota => {
                 Err(Wrong::Row(format!("the bucket {:?} has another quota", bucket.name)))
@@ -309,7 +309,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// The files of the newest versions are there, and no others.
+    /// Checks that exactly the files of the newest versions are stored.
     fn files_of_policies(&mut self) {
         let newest = self.own.policies.values().rev().take(POLICY_FILES_KEPT_MAX);
         let named: BTreeSet<u64> = newest.copied().filter(|files| *files != 0).collect();
@@ -410,13 +410,13 @@ impl Pass<'_> {
         let stored: Payer = decode(value)?;
         let access_key = quota::payer_key_of(key)?;
         let usage = self.own.payers.remove(access_key).unwrap_or_default();
-        // Other groups hear of a quota after group 0 has it.
+        // Other groups get a quota after group 0.
         let quota = if self.group == 0 { self.own.quotas.remove(access_key) } else { stored.quota };
         self.counted_for(access_key, Some(&stored), &Payer { usage, quota });
         Ok(())
     }
 
-    /// Compares what a payer's row says with what was summed.
+    /// Compares a payer's row with the summed usage.
     fn counted_for(&mut self, access_key: &str, stored: Option<&Payer>, summed: &Payer) {
         let told = Some(summed).filter(|summed| **summed != Payer::default());
         if stored != told {
@@ -450,7 +450,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Compares what was summed with what was counted, once all is read.
+    /// Compares the sums with the stored counters, once all rows are read.
     fn sums(&mut self) {
         self.files_of_policies();
         for (dataset, job) in self.own.datasets.iter().filter(|(_, job)| **job != 0) {
@@ -495,7 +495,7 @@ impl Pass<'_> {
     }
 }
 
-/// Compares the families of group 0 with what all groups refer to.
+/// Compares the families of group 0 with the references of all groups.
 fn references(known: &Known, dir: &Path, findings: &mut Vec<Finding>) {
     for id in known.usage.keys().filter(|id| !known.segments.contains_key(id)) {
         let what = format!("objects refer to the segment {id}, which the catalogue does not know");
@@ -514,7 +514,7 @@ fn read<M: Message + Default>(value: &[u8]) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// The number that a key is.
+/// The number in a key.
 fn number(key: &[u8]) -> Result<u64, BadKey> {
     let bytes: Option<[u8; 8]> = key.get(1..).and_then(|rest| rest.try_into().ok());
     Ok(u64::from_be_bytes(bytes.ok_or(BadKey)?))

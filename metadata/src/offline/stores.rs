@@ -1,4 +1,4 @@
-//! Where the stores of a catalogue are, whether their own files name each other, and opening them.
+//! Stores of a closed catalogue: their directories, the consistency of their own files, and opening them.
 
 use super::finding::{Finding, Kind};
 use super::problem;
@@ -10,9 +10,9 @@ use mlgw_formats::{store_files, wal_frames};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Block cache of a check: it reads every block once.
+/// Block cache of a check, which reads every block once.
 const CACHE_BYTES: usize = 8 << 20;
-/// Memtable of a check: replayed entries leave it as tables of this size.
+/// Memtable of a check: replayed entries are written as tables of this size.
 const MEMTABLE_BYTES: usize = 16 << 20;
 
 /// Each group with the directory of its newest state.
@@ -65,7 +65,7 @@ pub(super) fn open_state(from: &Path, to: &Path, findings: &mut Vec<Finding>) ->
     }
 }
 
-/// Checks that `CURRENT` names a MANIFEST that reads whole. A torn end is a note.
+/// Checks that `CURRENT` names a MANIFEST that is complete. A torn end is only a note.
 pub(super) fn description(store: &Path, findings: &mut Vec<Finding>) -> bool {
     if let Err(error) = store_files::only_regular(store) {
         findings.push(Finding::damage(Kind::Store, store.display(), error));
@@ -122,7 +122,7 @@ pub(super) fn description(store: &Path, findings: &mut Vec<Finding>) -> bool {
     true
 }
 
-/// Notes tables that the store does not name: what a crash leaves of a flush or compaction.
+/// Reports tables that the store does not name: remains of a flush or compaction after a crash.
 fn strays(store: &Path, live: &BTreeSet<String>, findings: &mut Vec<Finding>) {
     for entry in std::fs::read_dir(store).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

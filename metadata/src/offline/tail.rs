@@ -1,8 +1,8 @@
-//! A log that lost its end, or all of it: recognised, and begun anew where the states end.
+//! Detects a log that lost its end, or all of it, and starts a new log where the states end.
 //!
-//! The new log is made beside the old one, synced, and takes its place; the old one is set aside. It names no
-//! server, so no start takes it until a new timeline was begun: a crash before that is noticed, and doing it
-//! again goes on.
+//! The new log is made beside the old one, synced, and exchanged with it; the old one is set aside. The new
+//! log names no server, so no start accepts it until a new timeline was begun. A crash before that is
+//! detected, and repeating the operation continues it.
 
 use super::mend::take_place;
 use super::rebuild::{RebuildError, failed};
@@ -18,28 +18,28 @@ use mlgw_formats::schema::meta::{LogPosition, MetaRow};
 use mlgw_formats::store_files;
 use std::path::{Path, PathBuf};
 
-/// What the log of a closed catalogue has lost.
+/// Completeness of a closed catalogue's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// Nothing, as far as is known.
+    /// The log is complete, as far as is known.
     Whole,
-    /// Its end, or all of it.
+    /// The end of the log, or all of it, is missing.
     Lost,
-    /// It is not a log that lost its end: why.
+    /// The log has another problem; the reason.
     Other(String),
 }
 
-/// A position in the log after which an entry of a group was applied.
+/// A group and the position of its last applied log entry.
 struct Applied {
     group: u32,
     position: Option<LogPosition>,
 }
 
-/// Whether the log of the closed catalogue in `dir` has lost its end. `scratch` is an empty directory; it is
-/// removed.
+/// Checks if the log of the closed catalogue in `dir` has lost its end. `scratch` is an empty directory; it
+/// is removed.
 ///
 /// # Errors
-/// When something cannot be read.
+/// If a store cannot be read.
 pub fn lost_tail(dir: &Path, expected: &Expected, scratch: &Path) -> Result<Tail, RebuildError> {
     let _scratch = Scratch(scratch.to_owned());
     let states = states_of(dir, scratch)?;
@@ -50,18 +50,18 @@ pub fn lost_tail(dir: &Path, expected: &Expected, scratch: &Path) -> Result<Tail
     Ok(match judge(expected, &log, &facts, true) {
         Ok(()) => Tail::Whole,
         Err(Mismatch::LostTail { .. } | Mismatch::StaleLog { .. }) => Tail::Lost,
-        // A log that was begun anew.
+        // A log that was started by [`begin_log_anew`].
         Err(Mismatch::UnmarkedLog) if log.groups.iter().any(|group| group.first.is_none()) => Tail::Lost,
         Err(other) => Tail::Other(other.to_string()),
     })
 }
 
-/// Makes a log that begins where the states end, for every group whose log ends before, and returns where the
-/// old one is. Nothing is done where every log reaches as far as its state. `scratch` is an empty directory;
-/// it is removed.
+/// Makes a log that begins where the states end, for every group whose log ends before its state, and returns
+/// the path of the old log. Does nothing if every log reaches as far as its state. `scratch` is an empty
+/// directory; it is removed.
 ///
 /// # Errors
-/// When something cannot be read or written; then the log is as it was.
+/// If a file cannot be read or written; the log is unchanged then.
 pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, RebuildError> {
     let _scratch = Scratch(scratch.to_owned());
     let (log, new) = (dir.join("log"), dir.join("log.new"));
@@ -97,8 +97,8 @@ pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, Reb
     take_place(dir, &new, &log).map(Some)
 }
 
-/// The rows of logs that begin after these positions: what is before counts as purged, and the leader is the
-/// one that wrote it.
+/// Rows of logs that begin after these positions: earlier entries count as purged, and the leader is the one
+/// that wrote the position.
 fn begun_at(short: &[Applied]) -> Vec<([u8; 13], Vec<u8>)> {
     let positions = short.iter().filter_map(|of| Some((of.group, of.position?)));
     positions
@@ -110,7 +110,7 @@ fn begun_at(short: &[Applied]) -> Vec<([u8; 13], Vec<u8>)> {
         .collect()
 }
 
-/// The state of a group, on a scratch copy.
+/// State of a group, on a scratch copy.
 struct State {
     group: u32,
     state: StateDb,
@@ -132,7 +132,7 @@ fn states_of(dir: &Path, scratch: &Path) -> Result<Vec<State>, RebuildError> {
     Ok(opened)
 }
 
-/// A copy of the log; nothing where there is none: no directory, or one without any file of a log.
+/// Copy of the log; `None` if its directory is missing or empty.
 fn opened(log: &Path, scratch: &Path) -> Result<Option<SavedLog>, RebuildError> {
     let is_empty = match std::fs::read_dir(log) {
         Ok(mut entries) => entries.next().is_none(),

@@ -1,4 +1,4 @@
-//! Real catalogues, closed or cut off in the middle of work, whole and damaged on purpose.
+//! Real catalogues, closed or cut off in the middle of work, intact and deliberately damaged.
 
 use super::{CheckpointDir, Finding, Kind, Offline, WhichLog, mend_log, rebuild, unwatched};
 use crate::catalogue::model_tests::copy_dir;
@@ -30,8 +30,8 @@ pub(super) async fn open(dir: &Path) -> Catalogue {
     catalogue
 }
 
-/// Objects of every shape: in the record, in pages, in parts, uploads in progress, overwritten and
-/// deleted ones.
+/// Puts objects of every shape: extents in the record, in pages, in parts; uploads in progress; overwritten
+/// and deleted objects.
 pub(super) async fn work(catalogue: &Catalogue, b: &Bucket, from: usize) {
     for i in from..from + 60 {
         do_put(catalogue, b, &format!("k{}", i % 50), 10).await;
@@ -52,7 +52,7 @@ pub(super) async fn work(catalogue: &Catalogue, b: &Bucket, from: usize) {
     compaction(catalogue, b).await;
 }
 
-/// Quotas of the bucket, and of the access key that uploads count for.
+/// Sets quotas of the bucket and of the access key that uploads count for.
 async fn limit(catalogue: &Catalogue, b: &Bucket) {
     let credential = Credential { access_key: "AK".into(), ..Credential::default() };
     catalogue.propose(Command::from(Change::PutCredential(PutCredential { credential }))).await.unwrap();
@@ -69,7 +69,7 @@ async fn create_segment(catalogue: &Catalogue) -> SegmentId {
     }
 }
 
-/// An object with a chunk in a segment of its own, which is sealed.
+/// Puts an object with a chunk in a segment of its own, and seals the segment.
 async fn put_in_segment(catalogue: &Catalogue, b: &Bucket, object: &str) -> (ChunkOwner, SegmentId) {
     let segment = create_segment(catalogue).await;
     let body = catalogue.body_id().await.unwrap();
@@ -82,7 +82,7 @@ async fn put_in_segment(catalogue: &Catalogue, b: &Bucket, object: &str) -> (Chu
     (owner, segment)
 }
 
-/// One segment emptied and removed, one that is fenced and not emptied, one open and marked.
+/// Makes three segments: one emptied and removed, one fenced and not emptied, one open and marked.
 async fn compaction(catalogue: &Catalogue, b: &Bucket) {
     let (owner, from) = put_in_segment(catalogue, b, "moved").await;
     let to = create_segment(catalogue).await;
@@ -121,7 +121,7 @@ async fn upload(catalogue: &Catalogue, b: &Bucket, complete: bool) {
     }
 }
 
-/// Copies a catalogue that is in use and idle: what a killed process leaves.
+/// Copies a catalogue that is open and idle, as a killed process leaves it.
 async fn kill(live: &Path, catalogue: &Catalogue, to: &Path) {
     while catalogue.metrics().releases_waiting > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -138,7 +138,7 @@ pub(super) fn check(dir: &Path) -> (Vec<Finding>, Option<Vec<Row>>) {
     (findings, offline.map(|offline| offline.dump(0).unwrap()))
 }
 
-/// Names and bytes of everything below a directory.
+/// Names and bytes of all files below a directory.
 fn everything(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
@@ -154,7 +154,7 @@ fn everything(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sound_catalogue_has_no_findings_wherever_it_was_cut_off_and_checking_changes_nothing() {
+async fn an_intact_catalogue_has_no_findings_and_a_check_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let live = dir.path().join("live");
     let mut cuts = Vec::new();
@@ -186,7 +186,7 @@ async fn a_sound_catalogue_has_no_findings_wherever_it_was_cut_off_and_checking_
     }
 }
 
-/// The files of a store with this extension, or beginning, largest first.
+/// Files of a store with this extension or prefix, the largest first.
 fn files(dir: &Path, mark: &str) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().flatten().map(|e| e.path()).collect();
     found.retain(|path| path.file_name().unwrap().to_str().unwrap().contains(mark));
@@ -201,8 +201,8 @@ fn flip(path: &Path, at: usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Flips a bit of a write-ahead log in the third last record with entries, which are needed (the last
-/// one would be taken for what power loss tore), or the first without.
+/// Flips a bit of a write-ahead log: in the third last record with entries, which are needed (the last one
+/// would count as torn by a power loss), or in the first record without entries.
 fn flip_record(path: &Path, with_entries: bool) {
     let records = wal_frames::read(&std::fs::read(path).unwrap()).records;
     let wanted: Vec<usize> = records
@@ -220,7 +220,8 @@ fn cut(path: &Path) {
 
 type Damage = (&'static str, Kind, fn(&Path, &Path));
 
-/// What is done to a catalogue, given an older copy of it, and what a check must call it.
+/// Damages, each done to a catalogue with an older copy of it at hand, and the kind of the finding that must
+/// result.
 const DAMAGES: &[Damage] = &[
     ("a bit of a table's rows", Kind::Table, |d, _| flip(&files(&state(d), ".sst")[0], 40)),
     ("a table cut in half", Kind::Table, |d, _| cut(&files(&state(d), ".sst")[0])),
@@ -264,7 +265,7 @@ fn replace(path: &Path, with: &Path) {
     copy_dir(with, path);
 }
 
-/// A catalogue cut off in the middle of work whose log was cut before, and an older copy of it.
+/// A catalogue cut off in the middle of work, whose log had been purged before, and an older copy of it.
 async fn cut_off(dir: &Path) -> (PathBuf, PathBuf) {
     let (live, old, now) = (dir.join("live"), dir.join("old"), dir.join("now"));
     let catalogue = open(&live).await;
@@ -282,7 +283,7 @@ async fn cut_off(dir: &Path) -> (PathBuf, PathBuf) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_damage_is_found_and_what_can_be_rebuilt_comes_out_the_same() {
+async fn every_damage_is_found_and_rebuilt_catalogues_are_identical() {
     let dir = tempfile::tempdir().unwrap();
     let (now, old) = cut_off(dir.path()).await;
     let (findings, whole) = check(&now);
@@ -330,7 +331,7 @@ async fn every_damage_is_found_and_what_can_be_rebuilt_comes_out_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_its_log_a_catalogue_is_as_of_its_checkpoint() {
+async fn a_rebuild_without_the_log_restores_the_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let (now, _) = cut_off(dir.path()).await;
     std::fs::remove_dir_all(now.join("catalogue/log")).unwrap();

@@ -27,13 +27,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long a lone voter may take to lead after its log was replayed, and a purge to be done.
+/// Longest time that a lone voter may take to become leader after its log was replayed, or that a purge may
+/// take.
 const STEP_MAX: Duration = Duration::from_secs(60);
 
-/// How often a batch lets everything else that is ready run while fewer commands wait than are expected.
+/// Maximum number of times that a gathering batch yields to other ready tasks while fewer commands are queued
+/// than expected.
 const GATHER_YIELDS_MAX: usize = 16;
 
-/// Why a command has no reply.
+/// Reason that a command has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GroupError {
     Rejected(Reject),
@@ -41,7 +43,7 @@ pub(crate) enum GroupError {
     Stopped,
 }
 
-/// What opening a group takes.
+/// Parts from which a group is opened.
 pub(crate) struct GroupParts {
     pub(crate) id: u32,
     pub(crate) node: u64,
@@ -64,7 +66,7 @@ pub(crate) struct Group {
     figures: Arc<Figures>,
 }
 
-/// openraft's settings. Snapshots are only made when the driver asks; a lone voter needs no ticks.
+/// openraft's settings. Snapshots are made only on request; a lone voter needs no ticks.
 fn config(alone: bool) -> Result<Config, StoreError> {
     let config = Config {
         cluster_name: "mlgw".into(),
@@ -83,7 +85,7 @@ fn config(alone: bool) -> Result<Config, StoreError> {
     config.validate().map_err(|error| StoreError(error.to_string()))
 }
 
-/// The two stores as openraft wants them, and the group that will share them.
+/// The two stores in the form that openraft requires, and a function that builds the group around them.
 pub(crate) fn stores(parts: GroupParts) -> (GroupLog, Machine, impl FnOnce(Raft<Types, Machine>) -> Group) {
     let store = Arc::new(parts.store);
     let log = GroupLog::new(parts.log, parts.id);
@@ -115,15 +117,16 @@ pub(crate) fn stores(parts: GroupParts) -> (GroupLog, Machine, impl FnOnce(Raft<
 }
 
 impl Group {
-    /// Opens a group whose only voter is this node. Everything in its log has been applied when
-    /// this returns.
+    /// Opens a group whose only voter is this node. When this returns, every entry of its log has been
+    /// applied.
     pub(crate) async fn open(parts: GroupParts) -> Result<Self, StoreError> {
         let node = parts.node;
         let group = Self::start(parts, Alone, true).await?;
         let last = group.log.last()?;
         let initialized = group.raft.is_initialized().await.map_err(|e| StoreError(e.to_string()))?;
         if initialized {
-            // A voter that led before leads at once; one that was cut off in its first election asks itself.
+            // A voter that led before leads at once; one whose first election was interrupted has to start
+            // another.
             let leads = group.raft.metrics().borrow_watched().state.is_leader();
             if !leads {
                 group.raft.trigger().elect(false).await.map_err(|e| StoreError(e.to_string()))?;
@@ -161,7 +164,7 @@ impl Group {
         Ok(group(raft))
     }
 
-    /// Makes a change and waits for its reply.
+    /// Proposes a command and waits for its reply.
     pub(crate) async fn propose(&self, command: Arc<Command>) -> Result<Reply, GroupError> {
         let _room = self.room.take(command.encoded_len()).await.map_err(|_| GroupError::Overloaded)?;
         let answer = self.queue.push(command).map_err(|refused| match refused {
@@ -175,7 +178,7 @@ impl Group {
         }
     }
 
-    /// Sends what waits, now or when others had the chance to join.
+    /// Sends the queued commands, now or when others had the chance to join.
     fn take_turn(&self) {
         match self.queue.turn() {
             Turn::Now => self.send(),
@@ -196,7 +199,7 @@ impl Group {
         }
     }
 
-    /// Sends what waits, if it may be sent now.
+    /// Sends the queued commands if a batch may be sent now.
     fn send(&self) {
         while let Some(Outgoing { batch, answers }) = self.queue.next() {
             let group = self.clone();
@@ -216,8 +219,8 @@ impl Group {
         self.take_turn();
     }
 
-    /// Hands a batch to the Raft core. Its channel has room for far more than we ever have under
-    /// way, so this does not wait; should it have to, a task of its own does.
+    /// Hands a batch to the Raft core. Its channel has room for far more batches than are ever in flight, so
+    /// this does not wait; if it had to, a separate task waits.
     fn hand_over(&self, batch: mlgw_formats::log_batch::Batch, route: Route<ClientWriteResult<Types>>) {
         let (raft, queue) = (self.raft.clone(), Arc::clone(&self.queue));
         let handed = async move {
@@ -236,7 +239,7 @@ impl Group {
         self.store.current()
     }
 
-    /// A directory beside the state that the next start removes.
+    /// Path of a directory beside the state that the next start removes.
     pub(crate) fn scratch_dir(&self, name: &str) -> PathBuf {
         self.store.scratch_dir(name)
     }
@@ -251,12 +254,12 @@ impl Group {
         self.log.bytes()
     }
 
-    /// Commands that wait.
+    /// Number of queued commands.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// How long commands waited for their batch.
+    /// Time that commands waited for their batch.
     pub(crate) fn waits(&self) -> &Histogram {
         self.queue.waits()
     }
@@ -266,22 +269,22 @@ impl Group {
         &self.figures
     }
 
-    /// Snapshots taken.
+    /// Number of snapshots taken.
     pub(crate) fn snapshots(&self) -> &AtomicU64 {
         &self.taken
     }
 
-    /// Flushes the state and purges the log up to what the flushed state itself says.
+    /// Flushes the state and purges the log up to the position that the flushed state contains.
     pub(crate) async fn compact(&self) -> Result<(), StoreError> {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
-        // What is appended from here on may be purged, too, and counts all the same.
+        // Entries appended from here on may be purged too; they still count as unpurged.
         let counted = self.log.bytes();
         let (before, applied) = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
             (metrics.snapshot.index(), metrics.last_applied.index())
         };
-        // After a crash between snapshot and purge there is nothing newer to take a snapshot of.
+        // After a crash between snapshot and purge there is no newer position to take a snapshot of.
         let upto = if before >= applied { before } else { self.take_snapshot(before).await? };
         let Some(upto) = upto else { return Ok(()) };
         self.raft.trigger().purge_log(upto).await.map_err(|e| failed(&e))?;
@@ -290,15 +293,16 @@ impl Group {
             .metrics(|m| m.purged.index() >= Some(upto), "the log is purged")
             .await
             .map_err(|e| failed(&e))?;
-        // Also when all was purged before: then the bytes were what a start found of it in the store's files.
+        // Also if everything was purged before: the count then came from the size of the store's files at the
+        // start.
         self.log.purged(counted);
         let log = self.log.clone();
         let given_back = tokio::task::spawn_blocking(move || log.give_back(upto + 1));
         given_back.await.map_err(|e| failed(&e))?
     }
 
-    /// Takes a snapshot that reaches beyond `before` (taking it flushes the state and reads back how
-    /// far that reaches) and says how far.
+    /// Takes a snapshot that reaches beyond `before` and returns its last index. Taking it flushes the state
+    /// and reads the flushed position back.
     async fn take_snapshot(&self, before: Option<u64>) -> Result<Option<u64>, StoreError> {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
         self.raft.trigger().snapshot().await.map_err(|e| failed(&e))?;
@@ -307,7 +311,7 @@ impl Group {
         Ok(taken.map_err(|e| failed(&e))?.snapshot.index())
     }
 
-    /// Waits for what is under way, stops, and flushes.
+    /// Waits for commands in flight, stops, and flushes.
     pub(crate) async fn shutdown(&self) -> Result<(), StoreError> {
         while !self.queue.is_idle() {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! A group's log for openraft: appended through the node's log store, read from memory while young.
+//! A group's log for openraft: appends go through the node's log store, recent entries are read from memory.
 
 use crate::store::log::{Kind, LogStore, LogWrite, key};
 use crate::store_error::StoreError;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 
-/// Bytes of written entries that stay in memory although they were not applied yet.
+/// Maximum bytes of written entries that stay in memory although they are not applied yet.
 const YOUNG_BYTES_MAX: usize = 4 << 20;
 
 /// A group's part of the log. Clones share it.
@@ -26,16 +26,16 @@ pub(crate) struct GroupLog {
     store: LogStore,
     group: u32,
     young: Arc<Mutex<Young>>,
-    /// Bytes of entries that were appended and are not purged. After a start all that the store takes counts.
+    /// Bytes of entries that were appended and not purged. After a start it counts all bytes of the store.
     bytes: Arc<AtomicU64>,
 }
 
-/// Entries that were appended lately, without gaps.
+/// Recently appended entries, without gaps.
 #[derive(Default)]
 struct Young {
     entries: VecDeque<(Entry, usize)>,
     bytes: usize,
-    /// The store has the entries up to this index.
+    /// Index up to which the entries are in the store.
     written: u64,
     applied: u64,
 }
@@ -46,7 +46,7 @@ impl Young {
         self.entries.push_back((entry, bytes));
     }
 
-    /// Forgets what is written and applied, and what is written and too much.
+    /// Drops entries that are written and applied, and written entries beyond the byte limit.
     fn trim(&mut self) {
         while let Some((entry, bytes)) = self.entries.front() {
             let index = entry.index();
@@ -72,22 +72,22 @@ impl Young {
 }
 
 impl GroupLog {
-    /// The log of `group`. What the store holds of entries counts for group 0, so that a restart
-    /// does not let the log grow to twice its bound.
+    /// The log of `group`. The existing bytes of the store count for group 0, so that a restart does not let
+    /// the log grow to twice its bound.
     pub(crate) fn new(store: LogStore, group: u32) -> Self {
         let bytes = if group == 0 { store.bytes() } else { 0 };
         Self { store, group, young: Arc::default(), bytes: Arc::new(AtomicU64::new(bytes)) }
     }
 
-    /// Hears that entries up to `index` were applied: nobody reads them again soon.
+    /// Records that entries up to `index` were applied: they are not read again soon.
     pub(crate) fn applied(&self, index: u64) {
         let mut young = self.young.lock();
         young.applied = young.applied.max(index);
         young.trim();
     }
 
-    /// Gives the space of purged entries below `end` back. Apart from the purge itself, which the
-    /// Raft core waits for.
+    /// Frees the space of purged entries below `end`. Separate from the purge itself, because the Raft core
+    /// waits for the purge.
     pub(crate) fn give_back(&self, end: u64) -> Result<(), StoreError> {
         self.store.give_back(self.group, end)
     }
@@ -97,7 +97,7 @@ impl GroupLog {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What made up `bytes` is purged.
+    /// Subtracts `bytes`, whose entries were purged.
     pub(crate) fn purged(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -144,7 +144,7 @@ impl GroupLog {
     }
 }
 
-/// The failure of a store, for openraft.
+/// Converts the error of a store for openraft.
 pub(crate) fn io_error(error: impl ToString) -> io::Error {
     io::Error::other(error.to_string())
 }
@@ -191,8 +191,8 @@ impl RaftLogStorage<Types> for GroupLog {
         self.write(vec![put], true).await
     }
 
-    /// Not synced: it only tells a restart how far it may apply before it hears from others, and
-    /// goes to the disk with the next append.
+    /// Not synced: the position only shows a restart how far it may apply entries before it receives messages
+    /// from other members. It reaches the disk with the next append.
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         let Some(committed) = committed else { return Ok(()) };
         let record = schema::encode(&log_entry::position(&committed));

@@ -1,8 +1,8 @@
-//! The state machine for openraft: applies batches to the state and tells who waits.
+//! State machine for openraft: applies batches to the state and sends the replies.
 //!
-//! What a run of entries changes reaches the store in one write together with the last entry's
-//! id. Only then are names, access keys and segments in memory changed, and only then is anybody
-//! answered. A failed write stops the group: the state is not usable any further.
+//! The changes of a run of entries reach the store in one write together with the last entry's id. After that
+//! the names, access keys and segments in memory change, and only then are the commands answered. A failed
+//! write stops the group, because the state is unusable from then on.
 
 use super::log::{GroupLog, io_error};
 use super::snapshot::{Builder, Snapshot, SnapshotDir, position_of};
@@ -26,17 +26,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Changed rows after which a run of entries is written.
 const RUN_ROWS_MAX: usize = 4096;
 
-/// Hears of every change of a group's state, before anybody is answered.
+/// Observer of every change of a group's state; it is called before commands are answered.
 pub(crate) trait Watcher: Send + Sync + 'static {
-    /// These rows are about to be changed.
+    /// Called before these rows are changed in the store.
     fn changing(&self, changes: &Changes);
-    /// These rows were changed, and these chunks freed by that.
+    /// Called after these rows were changed in the store, with the chunks that the change freed.
     fn changed(&self, group: u32, changes: &Changes, freed: &[Freed]) -> Result<(), StoreError>;
-    /// All rows may have changed.
+    /// Called when all rows may have changed.
     fn replaced(&self, group: u32, rows: &dyn Rows) -> Result<(), StoreError>;
 }
 
-/// Figures of a group.
+/// Counters of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) entries: AtomicU64,
@@ -54,7 +54,7 @@ pub(crate) struct Machine {
     pub(crate) figures: Arc<Figures>,
     pub(crate) fatal: Fatal,
     pub(crate) snapshot: Option<Snapshot>,
-    /// Set once the group runs: from then on who asks for a snapshot wants to send it.
+    /// Set once the group runs: a snapshot requested from then on is one to send to another member.
     pub(crate) running: Arc<AtomicBool>,
 }
 
@@ -163,7 +163,7 @@ impl RaftStateMachine<Types> for Machine {
         self.install(&snapshot).map_err(|error| self.failed(&error))
     }
 
-    /// A directory is made here, when somebody is to read it, unless one was made before.
+    /// Makes a snapshot directory if one is to be read and none was made before.
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
         if self.snapshot.is_none() {
             let state = self.store.current();

@@ -1,4 +1,4 @@
-//! How members of a group reach each other. One voter has nobody to reach.
+//! Network between members of a group. A group with one voter has no other members.
 
 use super::snapshot::{Snapshot, SnapshotDir};
 use mlgw_formats::log_types::{Types, Vote};

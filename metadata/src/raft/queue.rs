@@ -1,11 +1,11 @@
-//! Commands on their way into a group's log: waiting, batched, answered.
+//! Queue of commands on their way into a group's log: enqueued, batched, answered.
 //!
-//! The first caller that finds no batch under way sends one itself; whoever applied a batch sends
-//! the next. So a lone command crosses no thread of ours, and under load commands gather while
-//! the log syncs. Callers that come together, because one sync of a segment or one batch answered
-//! them all, would split into the first one's batch and the others': so after a batch of many the
-//! next waits until as many have come, or until what was ready to run has had its time. Dropping a
-//! waiting future leaves its command where it is.
+//! The first caller that finds no batch in flight sends one itself; the thread that applied a batch sends the
+//! next. So a lone command needs no thread switch of ours, and under load commands accumulate while the log
+//! syncs. Callers that arrive together, because one sync of a segment or one batch answered them all, would
+//! be split into the first caller's batch and the rest. After a batch of several commands, the next one
+//! therefore waits until as many have arrived, or until the tasks that were ready have run. Dropping a
+//! waiting future leaves its command in the queue.
 
 use bytes::Bytes;
 use mlgw_common::histogram::Histogram;
@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// Batches under way at once. With one, whatever waits during a sync makes the next batch; with
-/// two, writers in step split into halves and every command pays for more syncs (measured at 32
-/// writers: 10 commands a sync instead of 31).
+/// Maximum number of batches in flight. With one, all commands that arrive during a sync form the next batch.
+/// With two, synchronized writers are split into halves and every command pays for more syncs (measured at 32
+/// writers: 10 commands per sync instead of 31).
 const BATCHES_MAX: usize = 1;
 
-/// The answer to a command; a closed channel says that the group stopped.
+/// Answer to a command; a closed channel means that the group stopped.
 pub(crate) type Answer = Result<Reply, Reject>;
 
 struct Waiting {
@@ -33,10 +33,11 @@ struct Waiting {
     answer: oneshot::Sender<Answer>,
 }
 
-/// Why a command was not taken.
+/// Reason that a command was not enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Too many wait whose callers have gone: those who stay are held back before.
+    /// The queue is full of commands whose callers have gone; live callers are held back earlier, by
+    /// [`Room`](super::room::Room).
     Full,
     /// The group stopped.
     Stopped,
@@ -47,40 +48,41 @@ struct State {
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     under_way: usize,
-    /// How many commands the last batch had, and so how many are expected.
+    /// Number of commands in the last batch, which is the expected number for the next.
     expected: usize,
-    /// Somebody will send the next batch once it has gathered.
+    /// A task will send the next batch once enough commands have arrived.
     gathering: bool,
     stopped: bool,
 }
 
-/// What to do about a batch that may be sent.
+/// Action for a batch that may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Send it.
+    /// The caller sends the batch now.
     Now,
-    /// Send it when [`Queue::has_gathered`] or others had the chance to join, after [`Queue::gathered`].
+    /// The caller sends the batch when [`Queue::has_gathered`], or when other tasks had the chance to
+    /// enqueue, after calling [`Queue::gathered`].
     Gather,
-    /// Nothing: somebody else will.
+    /// The caller does nothing: another caller or task sends the batch.
     Wait,
 }
 
-/// A group's waiting commands.
+/// Queued commands of a group.
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// How long commands waited for their batch.
+    /// Time that commands waited for their batch.
     waits: Histogram,
 }
 
-/// A batch to send, and whom to answer.
+/// A batch to send, and the channels for its answers.
 pub(crate) struct Outgoing {
     pub(crate) batch: Batch,
     pub(crate) answers: Vec<oneshot::Sender<Answer>>,
 }
 
 impl Queue {
-    /// Lets a command wait, and returns where its answer will be.
+    /// Enqueues a command and returns the receiver of its answer.
     pub(crate) fn push(&self, command: Arc<Command>) -> Result<oneshot::Receiver<Answer>, Refused> {
         let mut encoded = Vec::new();
         encode_into(&command, &mut encoded);
@@ -100,24 +102,24 @@ impl Queue {
         Ok(receiver)
     }
 
-    /// Whose turn it is to send.
+    /// Decides if the caller has to send the next batch.
     pub(crate) fn turn(&self) -> Turn {
         let mut state = self.state.lock();
         if state.gathering || state.under_way >= BATCHES_MAX {
             return Turn::Wait;
         }
-        // Who writes alone is not made to wait for others.
+        // A lone writer must not wait for others.
         state.gathering = state.expected > 1 && state.waiting.len() < state.expected;
         if state.gathering { Turn::Gather } else { Turn::Now }
     }
 
-    /// Whether as many wait as are expected.
+    /// True if as many commands are queued as expected.
     pub(crate) fn has_gathered(&self) -> bool {
         let state = self.state.lock();
         state.waiting.len() >= state.expected
     }
 
-    /// What was said by [`Turn::Gather`] is done.
+    /// Ends the phase that [`Turn::Gather`] began.
     pub(crate) fn gathered(&self) {
         self.state.lock().gathering = false;
     }
@@ -158,7 +160,7 @@ impl Queue {
         self.state.lock().under_way -= 1;
     }
 
-    /// Takes nothing any more, and lets go of what waits.
+    /// Stops the queue: drops queued commands and refuses new ones.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
@@ -166,33 +168,33 @@ impl Queue {
         state.waiting_bytes = 0;
     }
 
-    /// How long commands waited.
+    /// Time that commands waited for their batch.
     pub(crate) const fn waits(&self) -> &Histogram {
         &self.waits
     }
 
-    /// Number of commands that wait.
+    /// Number of queued commands.
     pub(crate) fn len(&self) -> usize {
         self.state.lock().waiting.len()
     }
 
-    /// Whether nothing waits and nothing is under way.
+    /// True if nothing is queued or in flight.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
         state.waiting.is_empty() && state.under_way == 0
     }
 }
 
-/// A batch that was sent. When it is dropped without an outcome, its group has stopped.
+/// Guard of a batch in flight. Dropping it without an outcome means that the group stopped.
 pub(crate) struct UnderWay(Option<Arc<Queue>>);
 
 impl UnderWay {
-    /// The batch that [`Queue::next`] gave last.
+    /// Guard for the batch that [`Queue::next`] returned last.
     pub(crate) fn new(queue: &Arc<Queue>) -> Self {
         Self(Some(Arc::clone(queue)))
     }
 
-    /// It has an outcome.
+    /// Marks the batch as finished.
     pub(crate) fn done(mut self) {
         if let Some(queue) = self.0.take() {
             queue.done();
@@ -209,11 +211,11 @@ impl Drop for UnderWay {
     }
 }
 
-/// Hands out the answers of a batch.
+/// Sends the answers of a batch.
 pub(crate) fn answer(answers: Vec<oneshot::Sender<Answer>>, outcomes: Outcomes) {
     assert_eq!(answers.len(), outcomes.0.len(), "a batch has one outcome per command");
     for (answer, outcome) in answers.into_iter().zip(outcomes.0) {
-        // Nobody waits any more when its future was dropped.
+        // The receiver is gone if the caller's future was dropped.
         drop(answer.send(outcome));
     }
 }

@@ -1,7 +1,7 @@
 //! Applies saved log entries to a state without Raft: for checking and rebuilding.
 //!
-//! What a start of a lone voter does, entry by entry, and nothing else: no election, no jobs, no
-//! command of our own. The rows come out the same because `apply` is a pure function.
+//! It does entry by entry what a start of a lone voter does, but without an election, background jobs or
+//! commands of its own. The rows are the same because `apply` is a pure function.
 
 use crate::apply::{apply, seq_of};
 use crate::store::state::StateDb;
@@ -11,14 +11,14 @@ use mlgw_formats::log_entry;
 use mlgw_formats::schema::meta::MetaRow;
 use openraft::EntryPayload;
 
-/// Changed rows after which they are written.
+/// Changed rows after which a batch of them is written.
 const RUN_ROWS_MAX: usize = 4096;
 
-/// Entries being applied to a state.
+/// Replay of log entries into a state.
 pub(crate) struct Replay<'s> {
     state: &'s StateDb,
     view: View<'s>,
-    /// The index of the entry that comes next.
+    /// Index of the next entry.
     next: u64,
 }
 
@@ -38,7 +38,7 @@ impl<'s> Replay<'s> {
             EntryPayload::Blank => {}
             EntryPayload::Normal(batch) => {
                 for (position, command) in batch.commands.iter().enumerate() {
-                    // Rejected then, rejected now: it changes nothing.
+                    // A command that was rejected originally is rejected again and changes nothing.
                     let _ = apply(&mut self.view, command, seq_of(index, position))?;
                 }
             }
@@ -54,7 +54,7 @@ impl<'s> Replay<'s> {
         if self.view.len() >= RUN_ROWS_MAX { self.write() } else { Ok(()) }
     }
 
-    /// Writes what is left.
+    /// Writes the remaining changes.
     pub(crate) fn finish(mut self) -> Result<(), StoreError> {
         self.write()
     }

@@ -1,8 +1,9 @@
-//! Room for commands under way: writers are slowed when it is taken, and refused when that lasts.
+//! Admission control for commands: limits the memory of commands in flight. Writers wait when the limit is
+//! reached and are refused when the wait takes too long.
 //!
-//! A command holds its place from before it waits in the queue until it is answered, so this one
-//! number bounds what the queue, the batch under way and the entry being applied keep in memory. It
-//! is counted in places of 2 KiB: small commands by their number, larger ones by their bytes.
+//! A command holds permits from before it is queued until it is answered, so this limit bounds the memory of
+//! the queue, the batch in flight and the entry being applied. A permit stands for 2 KiB: small commands
+//! count by number, larger ones by bytes.
 
 use mlgw_common::limits::{PROPOSE_BYTES_MAX, PROPOSE_QUEUE_MAX};
 use std::time::Duration;
@@ -11,14 +12,14 @@ use tokio::time::timeout;
 
 const PLACE_BYTES: usize = PROPOSE_BYTES_MAX / PROPOSE_QUEUE_MAX;
 
-/// How long a command waits for room: what a client waits anyway before it tries again.
+/// Longest time that a command waits for permits: clients wait about as long before they retry.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// There was no room for too long.
+/// The wait for permits took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom;
 
-/// A group's room.
+/// Permits of a group.
 pub(crate) struct Room {
     places: Semaphore,
     wait: Duration,
@@ -31,8 +32,8 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Room for a command of `bytes` encoded, until what is returned is dropped. One that is larger
-    /// than all of it has it alone. First come, first served.
+    /// Acquires permits for a command of `bytes` encoded bytes, until the returned value is dropped. A
+    /// command larger than the limit takes all permits. Waiters are served in order.
     pub(crate) async fn take(&self, bytes: usize) -> Result<SemaphorePermit<'_>, NoRoom> {
         let places = bytes.div_ceil(PLACE_BYTES).clamp(1, PROPOSE_QUEUE_MAX) as u32;
         match self.places.try_acquire_many(places) {
@@ -57,7 +58,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_commands_count_by_their_number_and_large_ones_by_their_bytes() {
+    async fn small_commands_count_by_number_and_large_ones_by_bytes() {
         let room = impatient();
         let mut taken = Vec::new();
         for _ in 0..PROPOSE_QUEUE_MAX / 2 {
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_larger_than_all_of_it_has_it_alone() {
+    async fn a_command_larger_than_the_limit_takes_all_permits() {
         let room = impatient();
         let alone = room.take(10 * PROPOSE_BYTES_MAX).await.unwrap();
         assert_eq!(room.take(1).await.err(), Some(NoRoom));
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_finds_no_room_is_slowed_until_there_is_some() {
+    async fn a_command_waits_until_permits_are_free() {
         let room = Arc::new(Room::default());
         let all = room.take(PROPOSE_BYTES_MAX).await.unwrap();
         let late = Arc::clone(&room);

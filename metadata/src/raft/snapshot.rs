@@ -1,8 +1,8 @@
-//! Snapshots: checkpoint directories, never bytes in memory.
+//! Snapshots: directories of hard links, never bytes in memory.
 //!
-//! To purge the log, a snapshot is only a statement: the state on disk reaches this far. A
-//! directory of hard links is made when it is to be sent to another member, says itself how far
-//! it reaches, and goes when the next snapshot is taken.
+//! For a purge of the log, a snapshot is only the position that the state on disk has reached. For a transfer
+//! to another member, a directory of hard links is made; it contains its own position and is removed when the
+//! next snapshot is taken.
 
 use super::log::io_error;
 use crate::store::state::{StateDb, StateStore};
@@ -22,18 +22,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A snapshot.
 pub(crate) type Snapshot = openraft::alias::SnapshotOf<Types, SnapshotDir>;
 
-/// A checkpoint directory, or none when it is only a statement.
+/// Directory of a snapshot; `None` if the snapshot is only a position.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotDir {
     pub(crate) dir: Option<Arc<ScratchDir>>,
 }
 
-/// A directory that goes with its last owner, unless it was renamed.
+/// Directory that is removed with its last owner, unless it was renamed before.
 #[derive(Debug)]
 pub(crate) struct ScratchDir(pub(crate) PathBuf);
 
 impl ScratchDir {
-    /// Where it is.
+    /// Path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
@@ -47,7 +47,7 @@ impl Drop for ScratchDir {
     }
 }
 
-/// Position and membership of a state, as `read` finds their rows.
+/// Position and membership of a state, from the rows that `read` returns.
 pub(crate) fn position_of(
     read: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, StoreError>,
 ) -> Result<(Option<LogId>, StoredMembership), StoreError> {
@@ -70,7 +70,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// What is on disk now, without a directory.
+    /// Position and membership of the state on disk, without a directory.
     fn flushed(&self, state: &StateDb) -> Result<SnapshotMeta, StoreError> {
         loop {
             let (last_log_id, last_membership) = position_of(|key| state.flushed(key))?;
@@ -81,7 +81,7 @@ impl Builder {
         }
     }
 
-    /// A checkpoint, with the position read back from it.
+    /// Makes a snapshot directory; its position is read back from it.
     pub(crate) fn checkpoint(&self) -> Result<Snapshot, StoreError> {
         let number = self.taken.fetch_add(1, Ordering::Relaxed);
         let dir = self.store.scratch_dir(&format!("snapshot-{number}"));

@@ -1,4 +1,4 @@
-//! A second, empty member gets a snapshot: directory to directory, digests compared.
+//! Transfer of a snapshot to a second, empty member: directory to directory, with digests compared.
 
 use super::group::Group;
 use super::machine::Machine;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Members in this process, by id, with where they receive snapshots.
+/// Members in this process by id, with the directory in which they receive snapshots.
 type Members = Arc<Mutex<BTreeMap<u64, (Raft<Types, Machine>, PathBuf)>>>;
 
 #[derive(Clone, Default)]
@@ -109,7 +109,7 @@ fn stream(from: &Path, to: &Path) {
     store_files::sync_dir(to).unwrap();
 }
 
-/// All rows of a group, to compare states with.
+/// All rows of a group, to compare states.
 fn digest(group: &Group) -> (usize, u64) {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let rows = group.state().range(&[0], &[0xFF], usize::MAX).unwrap();
@@ -163,7 +163,7 @@ async fn a_snapshot_gives_an_empty_member_the_same_state() {
     first.raft.change_membership(BTreeSet::from([1, 2]), false).await.unwrap();
     first.propose(Arc::new(Change::LeaseBodies(LeaseBodies { count: 7 }).into())).await.unwrap();
     first.propose(Arc::new(put(1_000))).await.unwrap();
-    // The rows say it; metrics may be a moment behind.
+    // The rows are read, because metrics may lag.
     let state = first.state();
     let applied = super::snapshot::position_of(|key| state.get(key)).unwrap().0.unwrap().index;
     second

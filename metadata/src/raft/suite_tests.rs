@@ -1,4 +1,4 @@
-//! openraft's own conformance suite for storage, on our log and state stores.
+//! openraft's conformance suite for storage, on our log and state stores.
 
 use super::group::GroupParts;
 use super::log::GroupLog;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Nobody in memory to tell.
+/// Watcher that ignores all changes.
 pub(crate) struct Nobody;
 
 impl Watcher for Nobody {
@@ -30,7 +30,7 @@ impl Watcher for Nobody {
     }
 }
 
-/// What a group in `dir` is opened from.
+/// Parts to open a group in `dir` with.
 pub(crate) fn parts(dir: &Path, node: u64) -> GroupParts {
     let cache = options::cache(1 << 20);
     GroupParts {

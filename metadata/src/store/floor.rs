@@ -1,12 +1,12 @@
-//! The floor of the log: how many of its entries were synced, at the least.
+//! Floor of the log: the minimum number of entries that it must have, because they were synced.
 //!
-//! A log that was emptied, removed or replaced looks like that of a quiet server. The floor is kept outside
-//! of the log: a log that ends below it has lost entries that may have been acknowledged. The floor never
-//! exceeds what the log has synced.
+//! A log that was emptied, removed or replaced looks like that of a quiet server. The floor is therefore kept
+//! outside the log: a log that ends below it has lost entries that may have been acknowledged. The floor
+//! never exceeds the number of synced entries.
 //!
-//! The file `floor` has two slots of one sector, written in turns and synced, at most once a second. A crash
-//! leaves the newer slot whole or torn; the older one is whole then. Slots of other timelines count for
-//! nothing.
+//! The file `floor` has two slots of one sector, written alternately and synced, at most once a second. A
+//! crash leaves the newer slot whole or torn; the older one is whole then. Slots of other timelines are
+//! ignored.
 
 use crate::store_error::StoreError;
 use mlgw_common::checksum::crc32c;
@@ -16,9 +16,9 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The file in the catalogue's directory.
+/// File in the catalogue's directory.
 pub(crate) const FLOOR_FILE: &str = "floor";
-/// One sector: a write of it is whole or not at all on most disks.
+/// Size of a sector: most disks write a sector completely or not at all.
 const SLOT_BYTES: usize = 512;
 const SLOTS: u64 = 2;
 const MAGIC: &str = "mlgw-floor 1";
@@ -33,12 +33,13 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    /// The floor of the catalogue in `dir`, which has been written as `written`.
+    /// The floor of the catalogue in `dir`; its last written value is `written`.
     pub(crate) fn new(dir: &Path, incarnation: Incarnation, written: u64) -> Self {
         Self { path: dir.join(FLOOR_FILE), incarnation, file: None, written, slot: 0 }
     }
 
-    /// Raises the floor to `entries`, durably. Blocks for a sync unless it is as high already.
+    /// Raises the floor to `entries`, durably. Blocks for a sync, or returns at once if the floor is not
+    /// below `entries`.
     pub(crate) fn raise(&mut self, entries: u64) -> io::Result<()> {
         if entries <= self.written {
             return Ok(());
@@ -57,7 +58,7 @@ impl Floor {
     }
 }
 
-/// The floor that the catalogue in `dir` has on the timeline `incarnation`; 0 where none was written.
+/// The floor of the catalogue in `dir` on the timeline `incarnation`; 0 if none was written.
 pub(crate) fn read(dir: &Path, incarnation: Incarnation) -> Result<u64, StoreError> {
     let path = dir.join(FLOOR_FILE);
     let failed = |error: io::Error| StoreError(format!("{}: {error}", path.display()));

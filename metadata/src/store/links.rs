@@ -1,8 +1,8 @@
-//! A copy of a closed store that can be opened and changed without touching the store.
+//! Copy of a closed store that can be opened and changed without touching the store.
 //!
-//! Tables never change, so links to them will do; they are symbolic, which changes nothing about
-//! the files and works across file systems. RocksDB removes links where it would remove tables.
-//! The rest is copied: it is small, or it is what opening changes.
+//! Tables never change, so links to them suffice. The links are symbolic, which does not change the files and
+//! works across file systems. RocksDB removes the links where it would remove tables. The other files are
+//! copied: they are small, or opening changes them.
 
 use mlgw_formats::store_files;
 use std::fs;
@@ -29,12 +29,12 @@ pub(crate) fn link_store(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file of a store is a table.
+/// True if a file of a store is a table.
 pub(crate) fn is_table(name: &str) -> bool {
     name.ends_with(".sst")
 }
 
-/// Whether a file of a store belongs to whoever has it open: the information log and the lock.
+/// True if a file belongs to the process that has the store open: the information log and the lock.
 pub(crate) fn is_of_process(name: &str) -> bool {
     name == "LOCK" || name.starts_with("LOG")
 }

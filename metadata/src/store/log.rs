@@ -1,9 +1,9 @@
-//! The log of all groups of a node: one RocksDB with a write-ahead log, one writing thread.
+//! Log of all groups of a node: one RocksDB store with a write-ahead log, and one writing thread.
 //!
-//! Keys are (group, kind, index), big-endian. A request is answered when everything in it is
-//! written, and synced if it has to be; requests that wait together share one batch and one sync.
-//! After the first failure nothing is written any more: what a failed sync left behind is
-//! unknown, and a later success must not hide that.
+//! Keys are (group, kind, index), big-endian. A request is answered when all of its writes are written, and
+//! synced if it requires that; requests that are queued together share one batch and one sync. After the
+//! first failure nothing is written any more: the result of a failed sync is unknown, and a later success
+//! must not hide that.
 
 use super::log_facts::LogFacts;
 use super::{options, wal};
@@ -22,10 +22,10 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Entries of one write at most; beyond it the next write takes over.
+/// Maximum number of requests in one write; the others go into the next write.
 const WRITE_REQUESTS_MAX: usize = 1024;
 
-/// What a group keeps in the log store.
+/// Kinds of rows that a group keeps in the log store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     Writer = 6,
 }
 
-/// The key of a group's row of `kind`; `index` is 0 but for entries.
+/// Key of a group's row of `kind`; `index` is 0 except for entries.
 pub(crate) fn key(group: u32, kind: Kind, index: u64) -> [u8; 13] {
     let mut key = [0; 13];
     key[..4].copy_from_slice(&group.to_be_bytes());
@@ -53,7 +53,7 @@ pub(crate) fn key(group: u32, kind: Kind, index: u64) -> [u8; 13] {
     key
 }
 
-/// The index in the key of an entry.
+/// Index in the key of an entry.
 pub(crate) fn index_of(key: &[u8]) -> Option<u64> {
     key.get(5..13)?.try_into().ok().map(u64::from_be_bytes)
 }
@@ -62,11 +62,11 @@ pub(crate) fn index_of(key: &[u8]) -> Option<u64> {
 pub(crate) enum LogWrite {
     /// A row with a value.
     Put([u8; 13], Vec<u8>),
-    /// The end of the rows from the first key on that are before the second.
+    /// Deletion of the rows from the first key on that are before the second.
     DeleteRange([u8; 13], [u8; 13]),
 }
 
-/// Called with the outcome, on the writing thread.
+/// Callback with the outcome, called on the writing thread.
 pub(crate) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 enum Request {
@@ -75,7 +75,7 @@ enum Request {
         sync: bool,
         done: Done,
     },
-    /// The writing thread ends.
+    /// Ends the writing thread.
     End,
 }
 
@@ -85,24 +85,24 @@ struct Waiting {
     done: Done,
 }
 
-/// The store, and what is let go of after it is closed: fields are dropped in order.
+/// The store, and a token that is dropped after the store is closed, because fields are dropped in order.
 struct OpenDb {
     db: DB,
     open: Arc<()>,
 }
 
-/// Figures of the log store.
+/// Metrics of the log store.
 #[derive(Debug, Default)]
 pub(crate) struct LogFigures {
-    /// Writes that were synced, from the first byte to the end of the sync.
+    /// Duration of synced writes, from the first byte to the end of the sync.
     pub(crate) syncs: Histogram,
     pub(crate) bytes_appended: AtomicU64,
 }
 
-/// How many entries of the log are on stable media.
+/// Number of log entries on stable media.
 #[derive(Debug, Default)]
 struct Synced {
-    /// For each group the index after its last one.
+    /// Index after the last entry, for each group.
     ends: Mutex<Vec<u64>>,
     total: AtomicU64,
 }
@@ -127,7 +127,7 @@ impl Synced {
     }
 }
 
-/// The log store of a node. Clones share it; the last one to go ends the writing thread.
+/// The log store of a node. Clones share it; dropping the last one ends the writing thread.
 #[derive(Clone)]
 pub(crate) struct LogStore {
     store: Arc<OpenDb>,
@@ -137,8 +137,8 @@ pub(crate) struct LogStore {
     writer: Arc<WriterThread>,
 }
 
-/// The writing thread; it has ended when this is gone, so that no thread of ours is left to close
-/// the store while the process exits.
+/// The writing thread. Dropping this waits for its end, so that no thread of ours closes the store while the
+/// process exits.
 struct WriterThread {
     requests: Sender<Request>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -160,9 +160,9 @@ impl Drop for WriterThread {
 }
 
 impl LogStore {
-    /// Opens or creates the log in `dir`. `sync` false leaves syncs to the operating system. Every write
-    /// names `writer`. `failed` is called with the first failure, before those that wait are answered. A log
-    /// whose damage would make it end before what was acknowledged is refused.
+    /// Opens or creates the log in `dir`. With `sync` false, syncs are left to the operating system. Every
+    /// write names `writer`. `failed` is called with the first failure, before waiting requests are answered.
+    /// Refuses a log whose damage would make it end before the last acknowledged entry.
     pub(crate) fn open(
         dir: &Path,
         cache: &Cache,
@@ -198,19 +198,19 @@ impl LogStore {
         Ok(Self { store, dir: dir.to_owned(), figures, synced, writer })
     }
 
-    /// Entries over all groups that are on stable media, purged ones included.
+    /// Number of entries on stable media over all groups, purged ones included.
     pub(crate) fn synced_entries(&self) -> u64 {
         self.synced.total.load(Ordering::Acquire)
     }
 
-    /// Counts synced entries from those that a start found. Called before anything is written.
+    /// Starts the count of synced entries from the facts at a start. Call this before anything is written.
     pub(crate) fn count_from(&self, facts: &LogFacts) {
         let ends: Vec<u64> = facts.groups.iter().map(|group| group.end).collect();
         self.synced.total.store(ends.iter().sum(), Ordering::Release);
         *self.synced.ends.lock() = ends;
     }
 
-    /// Writes; `done` is called when it is written, and synced if `sync`.
+    /// Enqueues writes; `done` is called when they are written, and synced if `sync`.
     pub(crate) fn write(&self, writes: Vec<LogWrite>, sync: bool, done: Done) {
         if let Err(refused) = self.writer.requests.send(Request::Write { writes, sync, done })
             && let Request::Write { done, .. } = refused.0
@@ -229,7 +229,7 @@ impl LogStore {
         Ok(self.store.db.get(key)?)
     }
 
-    /// The entries of `group` with indexes from `from` on that are below `end`, with their sizes.
+    /// Entries of `group` with indexes from `from` on that are below `end`: index and encoded bytes.
     pub(crate) fn entries(&self, group: u32, from: u64, end: u64) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
         let mut entries = Vec::new();
         if from >= end {
@@ -258,7 +258,7 @@ impl LogStore {
         Ok(last)
     }
 
-    /// What a start checks of the log before it trusts it.
+    /// Facts that a start checks before it uses the log.
     pub(crate) fn facts(&self, groups: u32) -> Result<LogFacts, StoreError> {
         LogFacts::read(&self.store.db, groups)
     }
@@ -271,8 +271,8 @@ impl LogStore {
         Ok(self.store.db.put_opt(row, identity.to_string(), &options)?)
     }
 
-    /// Gives back the space of purged entries below `end`: whole files go, and what is in memory
-    /// is flushed without them, so that its write-ahead log goes too.
+    /// Frees the space of purged entries below `end`: deletes whole files, and flushes memory without these
+    /// entries, so that its write-ahead log is deleted too.
     pub(crate) fn give_back(&self, group: u32, end: u64) -> Result<(), StoreError> {
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
@@ -283,7 +283,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// Brings everything to the disk, so that the next open has nothing to recover.
+    /// Flushes everything to disk, so that the next open has nothing to recover.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
@@ -291,7 +291,7 @@ impl LogStore {
         Ok(self.store.db.flush_opt(&flush)?)
     }
 
-    /// Brings what was written so far to stable media, also where writes do not wait for that.
+    /// Syncs all writes so far to stable media, even if writes do not wait for syncs.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         let begun = Instant::now();
         self.store.db.flush_wal(true)?;
@@ -299,8 +299,8 @@ impl LogStore {
         Ok(())
     }
 
-    /// Makes a copy of everything written in `dir`, which must not exist: hard links where the
-    /// file system allows.
+    /// Makes a copy of everything written in `dir`, which must not exist: with hard links if the file system
+    /// allows them.
     pub(crate) fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
         Ok(Checkpoint::new(&self.store.db)?.create_checkpoint(dir)?)
     }
@@ -310,7 +310,7 @@ impl LogStore {
         store_files::dir_bytes(&self.dir)
     }
 
-    /// Nobody holds it any more once the store is closed.
+    /// Weak reference that has no owners once the store is closed.
     pub(crate) fn open_token(&self) -> Weak<()> {
         Arc::downgrade(&self.store.open)
     }

@@ -1,4 +1,4 @@
-//! The facts of a log that a start checks: its server, its first entry and its end.
+//! Facts of a log that a start checks: its server, its first entry and its end.
 //!
 //! Reading them costs a few point reads and two seeks per group, whatever the length of the log.
 
@@ -9,34 +9,34 @@ use mlgw_formats::schema::meta::LogPosition;
 use rocksdb::{DB, ReadOptions};
 use std::collections::BTreeSet;
 
-/// What a start checks of a log.
+/// Facts that a start checks of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogFacts {
-    /// The server that wrote it; none in a log of an earlier version, or in a new one.
+    /// The server that wrote the log; `None` in a new log or in one of an earlier version.
     pub(crate) identity: Option<Identity>,
-    /// The incarnation that made the newest write; none in a log of an earlier version, or in a new one.
+    /// The incarnation that made the newest write; `None` in a new log or in one of an earlier version.
     pub(crate) writer: Option<Incarnation>,
-    /// Who wrote its write-ahead logs.
+    /// Writers of its write-ahead logs.
     pub(crate) writers: Writers,
     /// Each group's part, by number.
     pub(crate) groups: Vec<GroupFacts>,
 }
 
-/// Which incarnations the records of write-ahead logs name as their writer.
+/// Incarnations that the records of write-ahead logs name as their writers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Writers {
-    /// Those that are named.
+    /// The named incarnations.
     pub(crate) named: BTreeSet<Incarnation>,
-    /// Some record with entries names none.
+    /// True if a record with entries names no writer.
     pub(crate) unnamed: bool,
 }
 
-/// A group's part of a log. Each number is the index of the entry that comes next.
+/// Part of a log that belongs to one group. Each number is the index of the next entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupFacts {
-    /// The first entry that is there; none when there is no entry.
+    /// The first existing entry; `None` if there is none.
     pub(crate) first: Option<u64>,
-    /// The entry after the last one that is there or was purged.
+    /// The entry after the last one that exists or was purged.
     pub(crate) end: u64,
     /// The entry after the last purged one.
     pub(crate) purged: u64,
@@ -56,7 +56,8 @@ impl LogFacts {
 }
 
 impl LogFacts {
-    /// Entries that the groups have had in their logs, purged ones included. With one voter it only grows.
+    /// Number of entries that the groups have ever had in their logs, purged ones included. With one voter it
+    /// never decreases.
     pub(crate) fn entries(&self) -> u64 {
         self.groups.iter().map(|group| group.end).sum()
     }
@@ -88,7 +89,7 @@ impl GroupFacts {
         within.set_iterate_lower_bound(key(group, Kind::Entry, 0));
         within.set_iterate_upper_bound(key(group, Kind::Entry, u64::MAX));
         let mut rows = db.raw_iterator_opt(within);
-        // Purged entries may still be there as tombstones: the seek begins behind them.
+        // Purged entries may still exist as tombstones, so the seek begins after them.
         rows.seek(key(group, Kind::Entry, purged));
         let first = rows.key().and_then(index_of);
         rows.status()?;

@@ -1,4 +1,4 @@
-//! Torn ends of made-up MANIFESTs, and of RocksDB's own.
+//! Torn ends of synthetic MANIFESTs, and of RocksDB's own.
 
 use super::{options, state::StateDb};
 use crate::view::{Changes, Rows};
@@ -36,14 +36,14 @@ fn append(file: &mut Vec<u8>, mut record: &[u8]) {
     }
 }
 
-/// Where the next record begins: what is left of a block is padding when no head fits into it.
+/// Offset of the next record: a remainder of a block that is too small for a header is padding.
 fn next_record(file: &[u8]) -> usize {
     let left = BLOCK_BYTES - file.len() % BLOCK_BYTES;
     file.len() + if left < HEAD_BYTES { left } else { 0 }
 }
 
 #[test]
-fn a_lost_append_behind_the_padding_of_a_block_is_cut_behind_it() {
+fn a_lost_append_after_block_padding_is_cut_after_the_padding() {
     let mut file = Vec::new();
     append(&mut file, &vec![7; BLOCK_BYTES - HEAD_BYTES - 6]);
     let end = file.len();
@@ -53,8 +53,8 @@ fn a_lost_append_behind_the_padding_of_a_block_is_cut_behind_it() {
     assert_eq!((BLOCK_BYTES - end, torn_from(&file)), (6, Some(BLOCK_BYTES)));
 }
 
-/// A file whose second record's frame begins `before` bytes ahead of a sector's end, with zeros there by
-/// nature.
+/// A file whose second record's frame begins `before` bytes before the end of a sector, with genuine zeros
+/// there.
 fn with_zeros_ahead_of_a_sector(before: usize) -> (Vec<u8>, usize) {
     let mut file = Vec::new();
     append(&mut file, &vec![7; SECTOR_BYTES - HEAD_BYTES - before]);
@@ -70,7 +70,7 @@ fn with_zeros_ahead_of_a_sector(before: usize) -> (Vec<u8>, usize) {
 }
 
 #[test]
-fn zeros_at_the_head_of_a_checksum_do_not_make_rot_elsewhere_a_torn_end() {
+fn zeros_at_the_start_of_a_checksum_do_not_turn_corruption_into_a_torn_end() {
     for before in 1..=2 {
         let (file, begin) = with_zeros_ahead_of_a_sector(before);
         assert_eq!(torn_from(&file), None);
@@ -83,7 +83,7 @@ fn zeros_at_the_head_of_a_checksum_do_not_make_rot_elsewhere_a_torn_end() {
 }
 
 #[test]
-fn a_head_of_a_checksum_that_was_lost_alone_is_a_torn_end() {
+fn a_lost_start_of_a_checksum_is_a_torn_end() {
     for before in 1..=3 {
         let mut file = Vec::new();
         append(&mut file, &vec![7; SECTOR_BYTES - HEAD_BYTES - before]);
@@ -95,7 +95,7 @@ fn a_head_of_a_checksum_that_was_lost_alone_is_a_torn_end() {
 }
 
 #[test]
-fn an_append_that_was_lost_is_a_torn_end_wherever_it_begins() {
+fn a_lost_append_is_a_torn_end_wherever_it_begins() {
     for before in 1..20 {
         let mut file = Vec::new();
         append(&mut file, &vec![7; SECTOR_BYTES - HEAD_BYTES - before]);
@@ -108,7 +108,7 @@ fn an_append_that_was_lost_is_a_torn_end_wherever_it_begins() {
 }
 
 #[test]
-fn zeros_at_the_end_of_a_record_do_not_make_rot_elsewhere_a_torn_end() {
+fn zeros_at_the_end_of_a_record_do_not_turn_corruption_into_a_torn_end() {
     for beyond in 1..=2 {
         let mut file = Vec::new();
         let mut record = vec![7; SECTOR_BYTES - HEAD_BYTES];
@@ -117,7 +117,7 @@ fn zeros_at_the_end_of_a_record_do_not_make_rot_elsewhere_a_torn_end() {
         let mut rotten = file.clone();
         rotten[100] ^= 1;
         assert_eq!(torn_from(&rotten), None, "{beyond} bytes");
-        // And what stood there and was lost is found.
+        // Nonzero bytes that were lost there are detected.
         record.truncate(record.len() - beyond);
         record.resize(record.len() + beyond, 5);
         file.clear();
@@ -128,8 +128,8 @@ fn zeros_at_the_end_of_a_record_do_not_make_rot_elsewhere_a_torn_end() {
     }
 }
 
-/// What a power cut leaves of `file` when all beyond `synced` is undecided: sectors for which `lost` says
-/// yes are as they were, which is zeros.
+/// `file` after a power cut during which all bytes beyond `synced` were unsynced: sectors for which `lost`
+/// returns true keep their old contents, which are zeros.
 fn tear(file: &[u8], synced: usize, mut lost: impl FnMut() -> bool) -> Vec<u8> {
     let mut torn = file.to_vec();
     let mut at = synced;
@@ -153,7 +153,7 @@ fn records(sizes: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Vec<u8>>>
 
 proptest! {
     #[test]
-    fn a_torn_end_is_cut_and_nothing_synced_is(
+    fn a_torn_end_is_cut_and_synced_records_stay(
         synced in records(20_000..100_000),
         unsynced in records(20_000..100_000),
         lost in prop::collection::vec(prop::bool::weighted(0.3), 1..64),
@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn an_append_that_was_lost_ends_it_though_later_ones_were_not(
+    fn a_lost_append_ends_the_file_although_later_ones_were_written(
         synced in records(1000..40_000),
         unsynced in records(1000..40_000),
         lost in prop::collection::vec(prop::bool::weighted(0.5), 5),
@@ -193,18 +193,20 @@ proptest! {
     }
 
     #[test]
-    fn rot_is_not_taken_for_a_torn_end(records in records(1000..40_000), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
+    fn corruption_is_not_a_torn_end(
+        records in records(1000..40_000), at in any::<prop::sample::Index>(), bit in 0..8_u8,
+    ) {
         let mut file = Vec::new();
         records.iter().for_each(|record| append(&mut file, record));
         let at = at.index(file.len());
         file[at] ^= 1_u8 << bit;
-        // A sector of one byte may rot to look like one that was never written.
+        // Corruption may make a sector with a single nonzero byte look like one that was never written.
         prop_assume!(file[at] != 0);
         prop_assert_eq!(torn_from(&file), None);
     }
 
     #[test]
-    fn any_bytes_are_walked(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+    fn arbitrary_bytes_are_parsed(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
         prop_assert!(torn_from(&bytes).is_none_or(|keep| keep < bytes.len()));
     }
 }
@@ -213,7 +215,7 @@ fn open(dir: &Path) -> Result<StateDb, crate::store_error::StoreError> {
     StateDb::open(dir, &options::cache(1 << 20), 1 << 20)
 }
 
-/// A key that makes RocksDB write a long record: it names the first and the last key of a table.
+/// Key that makes RocksDB write a long record, which contains the first and the last key of a table.
 fn key(flush: usize) -> Vec<u8> {
     let mut key = vec![b'k'; if flush.is_multiple_of(3) { 40_000 } else { 700 }];
     key.extend((flush as u64).to_be_bytes());
@@ -233,7 +235,7 @@ fn manifest(dir: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_store_opens_with_all_that_was_synced_wherever_its_manifest_is_torn() {
+fn a_store_with_a_torn_manifest_opens_with_all_synced_rows() {
     const FLUSHES: usize = 7;
     let home = tempfile::tempdir().expect("a directory");
     let (dir, at) = (home.path().join("store"), |name: String| home.path().join(name));
@@ -266,7 +268,7 @@ fn a_store_opens_with_all_that_was_synced_wherever_its_manifest_is_torn() {
 }
 
 #[test]
-fn a_store_with_a_rotten_manifest_is_refused_as_it_is() {
+fn a_store_with_a_corrupt_manifest_is_refused_and_unchanged() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path()).expect("opens");
     store.write(&Changes::from([(key(1), Some(b"value".to_vec()))])).expect("written");

@@ -1,7 +1,7 @@
-//! How RocksDB is set up: small, bounded, quiet.
+//! RocksDB options: small, bounded memory and disk use, and little logging.
 //!
-//! One block cache for all groups, few background threads, no preallocation worth mentioning (a
-//! catalogue works on a 256 MiB file system), an information log of at most 2 MiB.
+//! All groups share one block cache. There are few background threads, hardly any preallocation (a catalogue
+//! works on a 256 MiB file system), and an information log of at most 2 MiB.
 
 use mlgw_common::limits::LOG_MEMTABLE_BYTES;
 use rocksdb::{
@@ -9,10 +9,10 @@ use rocksdb::{
     LruCacheOptions, Options,
 };
 
-/// Rows in a row of which a half is tombstones before their table is compacted.
+/// Window of consecutive rows; a table with half a window of tombstones is compacted.
 const TOMBSTONE_WINDOW: usize = 4096;
 
-/// What both kinds of store share.
+/// Options that both kinds of store share.
 fn common() -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -27,14 +27,14 @@ fn common() -> Options {
     options.set_max_open_files(512);
     options.set_skip_stats_update_on_db_open(true);
     options.set_paranoid_checks(true);
-    // Each store has one writer at a time. Alone it may remember where the row before went in, which for keys
-    // in order saves the search.
+    // Each store has one writer at a time. With a single writer, RocksDB may remember the position of the
+    // previous insert, which saves the search for keys in order.
     options.set_allow_concurrent_memtable_write(false);
     options
 }
 
-/// A state store. Point reads are the hot path: Bloom filters of 10 bits keep absent keys from
-/// the disk, a hash index in each block finds a present one without a search.
+/// Options of a state store. Point reads are the hot path: Bloom filters of 10 bits save disk reads for
+/// absent keys, and a hash index in each block finds a present key without a search.
 pub(super) fn state(cache: &Cache, memtable_bytes: usize) -> Options {
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(cache);
@@ -49,19 +49,19 @@ pub(super) fn state(cache: &Cache, memtable_bytes: usize) -> Options {
     options.set_block_based_table_factory(&blocks);
     options.set_write_buffer_size(memtable_bytes);
     options.set_max_write_buffer_number(2);
-    // A PUT asks for four keys that are not there; the memtable's own filter answers without a walk down its
-    // skip list. A hundredth of the memtable is about thirty bits a row.
+    // A PUT looks up four keys that do not exist; the memtable's own filter answers without a search of its
+    // skip list. A hundredth of the memtable is about thirty bits per row.
     options.set_memtable_whole_key_filtering(true);
     options.set_memtable_prefix_bloom_ratio(0.01);
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_level_compaction_dynamic_level_bytes(true);
-    // A listing steps over every tombstone in its way: tables that are half tombstones, somewhere, are
-    // compacted although nothing else asks for it.
+    // A listing steps over every tombstone in its way: a table with a window that is half tombstones is
+    // compacted even if nothing else triggers it.
     options.add_compact_on_deletion_collector_factory(TOMBSTONE_WINDOW, TOMBSTONE_WINDOW / 2, 0.5);
     options
 }
 
-/// The log store. Point-in-time recovery: what follows a torn record was never acknowledged.
+/// Options of the log store. Point-in-time recovery: a record after a torn one was never acknowledged.
 pub(super) fn log(cache: &Cache) -> Options {
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(cache);
@@ -71,7 +71,7 @@ pub(super) fn log(cache: &Cache) -> Options {
     options.set_max_write_buffer_number(2);
     options.set_max_total_wal_size(2 * LOG_MEMTABLE_BYTES as u64);
     options.set_compression_type(DBCompressionType::None);
-    // Entries are purged long before compacting them would pay; a purge compacts what it leaves.
+    // Entries are purged long before compacting them would pay off; a purge compacts the rest.
     options.set_disable_auto_compactions(true);
     options.set_level_zero_slowdown_writes_trigger(i32::MAX);
     options.set_level_zero_stop_writes_trigger(i32::MAX);
@@ -79,14 +79,14 @@ pub(super) fn log(cache: &Cache) -> Options {
     options
 }
 
-/// A shard of the cache keeps the filter of a whole table (1.4 MiB at 64 MiB of small rows) and what else is
-/// read beside it. RocksDB's own choice of 512 KiB keeps none: every look for an absent row then reads a
-/// filter from the file.
+/// Minimum bytes of a cache shard: it must hold the filter of a whole table (1.4 MiB at 64 MiB of small rows)
+/// and other blocks beside it. RocksDB's default of 512 KiB holds no filter: every lookup of an absent row
+/// then reads one from the file.
 const SHARD_BYTES_MIN: usize = 8 << 20;
-/// As many shards as RocksDB makes at most.
+/// RocksDB's own maximum of shards.
 const SHARD_BITS_MAX: u32 = 6;
 
-/// A block cache of `bytes`, for all stores of a catalogue.
+/// Block cache of `bytes` bytes, for all stores of a catalogue.
 pub(crate) fn cache(bytes: usize) -> Cache {
     let mut options = LruCacheOptions::default();
     options.set_capacity(bytes);
@@ -121,7 +121,7 @@ mod tests {
             db.write(rows).unwrap();
         }
         db.flush().unwrap();
-        // Behind the first level, where filters are not pinned.
+        // Below the first level, where filters are not pinned.
         let mut force = CompactOptions::default();
         force.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
         db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &force);

@@ -1,4 +1,4 @@
-//! The log store of a closed catalogue, opened to read it.
+//! Log store of a closed catalogue, opened for reading.
 
 use super::log::{Kind, index_of, key};
 use super::log_facts::LogFacts;
@@ -10,7 +10,7 @@ use mlgw_formats::schema::meta::LogPosition;
 use rocksdb::{DB, ReadOptions, WriteBatch, WriteBatchIterator, WriteOptions};
 use std::path::{Path, PathBuf};
 
-/// Block cache: entries are read once.
+/// Block cache: small, because entries are read once.
 const CACHE_BYTES: usize = 1 << 20;
 
 /// A closed log.
@@ -20,27 +20,27 @@ pub(crate) struct SavedLog {
 }
 
 impl SavedLog {
-    /// Opens a scratch copy of a log, to read it.
+    /// Opens a scratch copy of a log for reading.
     pub(crate) fn open(dir: &Path) -> Result<Self, StoreError> {
         manifest::cut_torn_end(dir).map_err(|error| StoreError(format!("{}: {error}", dir.display())))?;
         let db = DB::open_for_read_only(&options::log(&options::cache(CACHE_BYTES)), dir, false)?;
         Ok(Self { db, dir: dir.to_owned() })
     }
 
-    /// Opens a scratch copy of a log with everything that is in its tables and write-ahead logs, whether its
-    /// MANIFEST names it or not.
+    /// Opens a scratch copy of a log with the contents of all its tables and write-ahead logs, including
+    /// those that its MANIFEST does not name.
     pub(crate) fn gather(dir: &Path) -> Result<Self, StoreError> {
         DB::repair(&options::log(&options::cache(CACHE_BYTES)), dir)?;
         Self::open(dir)
     }
 
-    /// A position that the log keeps of `group`.
+    /// The stored position of `kind` of `group`.
     pub(crate) fn position(&self, group: u32, kind: Kind) -> Result<Option<LogPosition>, StoreError> {
         let value = self.db.get(key(group, kind, 0))?;
         Ok(value.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose()?)
     }
 
-    /// What a start checks of the log before it trusts it.
+    /// Facts that a start checks before it uses the log.
     pub(crate) fn facts(&self, groups: u32) -> Result<LogFacts, StoreError> {
         let writers = wal::writers(&self.dir);
         let writers = writers.map_err(|error| StoreError(format!("{}: {error}", self.dir.display())))?;
@@ -68,13 +68,13 @@ impl SavedLog {
 }
 
 impl SavedLog {
-    /// Makes a log in `to` of what this one has and of `later` records of a write-ahead log.
+    /// Makes a log in `to` with the contents of this one and of the write-ahead log records `later`.
     pub(crate) fn rewrite(&self, to: &Path, later: &[Vec<u8>]) -> Result<(), StoreError> {
         self.rewrite_rows(to, &|_| true, later)
     }
 
-    /// Makes a log in `to` of the rows of this one whose keys are `kept`, and of `later` records of a
-    /// write-ahead log.
+    /// Makes a log in `to` with the rows of this one whose keys `kept` accepts, and with the write-ahead log
+    /// records `later`.
     pub(crate) fn rewrite_rows(
         &self,
         to: &Path,
@@ -82,7 +82,8 @@ impl SavedLog {
         later: &[Vec<u8>],
     ) -> Result<(), StoreError> {
         let db = DB::open(&options::log(&options::cache(CACHE_BYTES)), to)?;
-        // In tables only: the records of a write-ahead log name their writer, and these are of several.
+        // Rows are written to tables only: the records of a write-ahead log name their writer, and these are
+        // from several writers.
         let mut in_tables = WriteOptions::default();
         in_tables.disable_wal(true);
         let mut rows = self.db.raw_iterator();
@@ -101,7 +102,7 @@ impl SavedLog {
     }
 }
 
-/// Makes a log in `to` with these rows only.
+/// Makes a log in `to` with exactly these rows.
 pub(crate) fn write_rows(to: &Path, rows: &[([u8; 13], Vec<u8>)]) -> Result<(), StoreError> {
     let db = DB::open(&options::log(&options::cache(CACHE_BYTES)), to)?;
     let mut in_tables = WriteOptions::default();
@@ -112,7 +113,7 @@ pub(crate) fn write_rows(to: &Path, rows: &[([u8; 13], Vec<u8>)]) -> Result<(), 
     Ok(db.flush()?)
 }
 
-/// The incarnation that a record of the log's write-ahead log names as its writer.
+/// The incarnation that a record of the write-ahead log names as its writer.
 pub(crate) fn writer_in(record: &[u8]) -> Option<Incarnation> {
     struct Found(Option<u64>);
     impl WriteBatchIterator for Found {
@@ -125,14 +126,14 @@ pub(crate) fn writer_in(record: &[u8]) -> Option<Incarnation> {
         fn delete(&mut self, _: &[u8]) {}
     }
     let mut found = Found(None);
-    // Sequence number and count come before the first change.
+    // A record begins with a sequence number and a count.
     if record.len() > 12 {
         WriteBatch::from_data(record).iterate(&mut found);
     }
     found.0.map(Incarnation)
 }
 
-/// The entries (group and index) in a record of the log's write-ahead log.
+/// Entries (group and index) in a record of the write-ahead log.
 pub(crate) fn entries_in(record: &[u8]) -> Vec<(u32, u64)> {
     struct Found(Vec<(u32, u64)>);
     impl WriteBatchIterator for Found {
@@ -148,7 +149,7 @@ pub(crate) fn entries_in(record: &[u8]) -> Vec<(u32, u64)> {
         fn delete(&mut self, _: &[u8]) {}
     }
     let mut found = Found(Vec::new());
-    // Sequence number and count come before the first change.
+    // A record begins with a sequence number and a count.
     if record.len() > 12 {
         WriteBatch::from_data(record).iterate(&mut found);
     }

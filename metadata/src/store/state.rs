@@ -1,9 +1,8 @@
-//! A group's state: rows in RocksDB, flushed when asked, checkpointed as hard links, replaced as
-//! a whole by a checkpoint of another member.
+//! State of a group: rows in RocksDB, flushed on request, copied as hard links, and replaced as a whole by a
+//! snapshot of another member.
 //!
-//! The store is the directory `state-N` with the largest N. A received checkpoint is complete
-//! and synced before it is renamed to the next number, so power loss leaves the old state or the
-//! new one.
+//! The store is the directory `state-N` with the largest N. A received snapshot is complete and synced before
+//! it is renamed to the next number, so a power loss leaves the old state or the new one.
 
 use super::options;
 use crate::store_error::StoreError;
@@ -19,11 +18,11 @@ use std::sync::{Arc, Weak};
 
 const STATE: &str = "state-";
 
-/// A group's state, open.
+/// Open state of a group.
 pub(crate) struct StateDb {
     db: DB,
     persisted: ReadOptions,
-    /// Let go of after the store is closed: fields are dropped in order.
+    /// Dropped after the store is closed, because fields are dropped in order.
     open: Arc<()>,
 }
 
@@ -37,14 +36,14 @@ impl StateDb {
         Ok(Self { db, persisted, open: Arc::default() })
     }
 
-    /// Opens the store in `dir` to read it; nothing in it changes.
+    /// Opens the store in `dir` read-only; nothing in it changes.
     pub(crate) fn open_read_only(dir: &Path) -> Result<Self, StoreError> {
         let db = DB::open_for_read_only(&rocksdb::Options::default(), dir, false)?;
         Ok(Self { db, persisted: ReadOptions::default(), open: Arc::default() })
     }
 
-    /// Opens a scratch copy of a store, to read it and to replay a log into it. Its tables stay as
-    /// they are: nothing is compacted.
+    /// Opens a scratch copy of a store, to read it and to replay a log into it. Nothing is compacted, so its
+    /// tables stay as they are.
     pub(crate) fn open_scratch(dir: &Path, cache: &Cache, memtable_bytes: usize) -> Result<Self, StoreError> {
         let mut options = options::state(cache, memtable_bytes);
         options.create_if_missing(false);
@@ -54,34 +53,34 @@ impl StateDb {
         Ok(Self { db, persisted: ReadOptions::default(), open: Arc::default() })
     }
 
-    /// The file names of its tables.
+    /// File names of its tables.
     pub(crate) fn live_tables(&self) -> Result<BTreeSet<String>, StoreError> {
         let files = self.db.live_files()?;
         Ok(files.into_iter().map(|file| file.name.trim_start_matches('/').to_owned()).collect())
     }
 
-    /// The first and the last key of each of its tables.
+    /// First and last key of each of its tables.
     pub(crate) fn table_ranges(&self) -> Result<Vec<Row>, StoreError> {
         let files = self.db.live_files()?;
         Ok(files.into_iter().filter_map(|file| file.start_key.zip(file.end_key)).collect())
     }
 
-    /// Nobody holds it any more once the store is closed.
+    /// Weak reference that has no owners once the store is closed.
     pub(crate) fn open_token(&self) -> Weak<()> {
         Arc::downgrade(&self.open)
     }
 
-    /// The value at `key`, without copying it.
+    /// The value at `key`, without a copy.
     pub(crate) fn pinned(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, StoreError> {
         Ok(self.db.get_pinned(key)?)
     }
 
-    /// The value at `key` as it is on disk, whatever memory holds.
+    /// The value at `key` on disk, ignoring unflushed changes.
     pub(crate) fn flushed(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.db.get_opt(key, &self.persisted)?)
     }
 
-    /// Writes changes: all of them or none.
+    /// Writes changes atomically.
     pub(crate) fn write(&self, changes: &Changes) -> Result<(), StoreError> {
         let mut batch = WriteBatch::default();
         for (key, change) in changes {
@@ -93,14 +92,14 @@ impl StateDb {
         Ok(self.db.write_without_wal(batch)?)
     }
 
-    /// Brings everything written to the disk, synced.
+    /// Flushes all changes to disk, synced.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
         Ok(self.db.flush_opt(&flush)?)
     }
 
-    /// Tombstones that are in memory only.
+    /// Number of unflushed tombstones.
     pub(crate) fn unflushed_tombstones(&self) -> Result<u64, StoreError> {
         self.property(properties::NUM_DELETES_ACTIVE_MEM_TABLE)
     }
@@ -114,8 +113,8 @@ impl StateDb {
         Ok(self.db.property_int_value(name)?.unwrap_or(0))
     }
 
-    /// Waits until nothing is left to be compacted, and says how many tombstones the tables themselves
-    /// say they hold then (what RocksDB keeps of that in memory begins anew at each start).
+    /// Waits until no compaction is pending, and returns the number of tombstones according to the tables'
+    /// own properties (RocksDB's counts in memory restart at zero at each open).
     #[cfg(test)]
     pub(crate) fn tombstones_at_rest(&self) -> Result<u64, StoreError> {
         self.db.wait_for_compact(&rocksdb::WaitForCompactOptions::default())?;
@@ -124,13 +123,13 @@ impl StateDb {
         count.and_then(|count| count.parse().ok()).ok_or_else(|| StoreError(all.clone()))
     }
 
-    /// Makes a copy of everything written in `dir`, which must not exist: hard links where the
-    /// file system allows.
+    /// Makes a copy of everything written in `dir`, which must not exist: with hard links if the file system
+    /// allows them.
     pub(crate) fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
         Ok(Checkpoint::new(&self.db)?.create_checkpoint(dir)?)
     }
 
-    /// An iterator over the rows from `from` on that are before `end`, over one snapshot.
+    /// Iterator over the rows from `from` on that are before `end`, over one snapshot.
     pub(crate) fn rows(&self, from: &[u8], end: &[u8]) -> RowIter<'_> {
         let mut within = ReadOptions::default();
         within.set_iterate_lower_bound(from);
@@ -165,7 +164,7 @@ impl Rows for StateDb {
 /// A row that is valid until its iterator moves.
 pub(crate) type LentRow<'a> = Result<Option<(&'a [u8], &'a [u8])>, StoreError>;
 
-/// Rows in order, lent one at a time.
+/// Rows in order, borrowed one at a time.
 pub(crate) struct RowIter<'a> {
     rows: DBRawIterator<'a>,
     started: bool,
@@ -184,20 +183,20 @@ impl RowIter<'_> {
         Ok(self.rows.item())
     }
 
-    /// Goes to the first row at or after `key`.
+    /// Moves to the first row at or after `key`.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         self.rows.seek(key);
         self.started = false;
     }
 
-    /// Goes to the last row at or before `key`, if there is one.
+    /// Moves to the last row at or before `key`, if there is one.
     pub(crate) fn seek_back(&mut self, key: &[u8]) {
         self.rows.seek_for_prev(key);
         self.started = false;
     }
 }
 
-/// The state of a group on this node, and how to replace it.
+/// State of a group on this node, with the means to replace it.
 pub(crate) struct StateStore {
     dir: PathBuf,
     cache: Cache,
@@ -207,7 +206,7 @@ pub(crate) struct StateStore {
 }
 
 impl StateStore {
-    /// Opens or creates the state in `dir`, and removes what interrupted replacements left.
+    /// Opens or creates the state in `dir`, and removes the remains of interrupted replacements.
     pub(crate) fn open(dir: &Path, cache: &Cache, memtable_bytes: usize) -> Result<Self, StoreError> {
         let io = |error: std::io::Error| StoreError(format!("{}: {error}", dir.display()));
         store_files::make_dir(dir).map_err(io)?;
@@ -223,7 +222,7 @@ impl StateStore {
         })
     }
 
-    /// The state as it is now. Whoever holds it keeps the files of a replaced state open.
+    /// The current state. A holder keeps the files of a replaced state open.
     pub(crate) fn current(&self) -> Arc<StateDb> {
         Arc::clone(&self.current.read().1)
     }
@@ -233,12 +232,12 @@ impl StateStore {
         store_files::dir_bytes(&self.dir.join(format!("{STATE}{}", self.current.read().0)))
     }
 
-    /// A name for a directory beside the state, for checkpoints that are taken or received.
+    /// Path of a directory beside the state, for snapshots that are taken or received.
     pub(crate) fn scratch_dir(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// Replaces the state by the checkpoint in `received`, which is complete and synced.
+    /// Replaces the state by the snapshot in `received`, which must be complete and synced.
     pub(crate) fn replace(&self, received: &Path) -> Result<(), StoreError> {
         let io = |error: std::io::Error| StoreError(format!("{}: {error}", self.dir.display()));
         let mut current = self.current.write();

@@ -1,41 +1,42 @@
-//! Deleted rows: what is left of them, and how it goes.
+//! Flushes tombstones, so that scans do not become slow after many deletions.
 //!
-//! A deleted row leaves a tombstone, and every scan steps over it and over the row that it hides. Tables of
-//! which many rows are tombstones are marked when they are written (see `options`); RocksDB compacts those
-//! although nothing else asks for it, level by level, to where nothing is hidden any more. (All tables of a
-//! group overlap in the row of the applied position, so none but a new catalogue's first gets there without
-//! being written anew.) The MANIFEST has the mark, so compaction goes on after a restart.
+//! A deleted row leaves a tombstone, and every scan steps over it and over the row that it hides. Tables with
+//! many tombstones are marked when they are written (see `options`). RocksDB compacts marked tables even if
+//! nothing else triggers it, level by level, until no hidden rows are left. (All tables of a group overlap in
+//! the row of the applied position, so only the first table of a new catalogue gets there without being
+//! rewritten.) The mark is in the MANIFEST, so compaction continues after a restart.
 //!
-//! For tombstones in memory there is no table to mark. Here it is decided when they are worth a flush: when
-//! deleting pauses, and there are enough of them for the tables that their compaction writes anew; until then
-//! they are few beside what there is to show. Nothing waits for it: writers go on, and what a flush leaves is
-//! a consistent prefix.
+//! Tombstones in memory have no table to mark. This module decides when a flush pays off: when deletions
+//! pause and there are enough tombstones for the tables that their compaction rewrites. Until then they are
+//! few compared with the rows of a listing. A flush blocks no writer, and a flushed state is always a
+//! consistent prefix of the history.
 
 use super::state::StateDb;
 use crate::store_error::StoreError;
 
-/// So few are stepped over in a millisecond.
+/// Minimum number of tombstones for a flush: a scan steps over this many in a millisecond.
 const FLUSHED_MIN: u64 = 4096;
 
-/// So many are stepped over in tens of milliseconds, which a page should not take, however large the tables
-/// are.
+/// Number of tombstones that always suffices for a flush: a scan steps over this many in tens of
+/// milliseconds, which is too much for a page of a listing, whatever the size of the tables.
 const FLUSHED_MAX: u64 = 128 << 10;
 
-/// Bytes of tables to a tombstone, about 64 rows, at which writing them anew costs no more than deleting did.
+/// Bytes of tables per tombstone, about 64 rows, at which rewriting the tables costs no more than the
+/// deletions did.
 const TABLE_BYTES_EACH: u64 = 4096;
 
-/// Deleting pauses when less than this part of the tombstones came since the last look.
+/// Divisor that defines a pause: less than this part of the tombstones is new since the last check.
 const PAUSE: u64 = 8;
 
-/// Looks at the tombstones of one state, every few seconds.
+/// Checks the tombstones of one state every few seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// How many were in memory at the last look.
+    /// Number of tombstones in memory at the last check.
     before: u64,
 }
 
 impl Watch {
-    /// Whether they should be flushed now.
+    /// True if the state should be flushed now.
     pub(crate) fn look(&mut self, state: &StateDb) -> Result<bool, StoreError> {
         let now = state.unflushed_tombstones()?;
         let before = std::mem::replace(&mut self.before, now);
@@ -45,7 +46,7 @@ impl Watch {
 
 fn is_due(before: u64, now: u64, table_bytes: u64) -> bool {
     let enough = now >= (table_bytes / TABLE_BYTES_EACH).clamp(FLUSHED_MIN, FLUSHED_MAX);
-    // Fewer than before: there was a flush in between, and these have all come since.
+    // A smaller number than before means that a flush came in between and all of these are new.
     enough && now.checked_sub(before).is_some_and(|came| came < now / PAUSE)
 }
 
@@ -71,7 +72,7 @@ mod tests {
         state.write(&changes).unwrap();
     }
 
-    /// Puts rows and brings them to a table.
+    /// Puts rows and flushes them to a table.
     fn fill(state: &StateDb) {
         write(state, 0..ROWS, Some(&[7; 40]));
         state.flush().unwrap();
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn once_deleting_pauses_tombstones_go_from_memory_and_from_tables() {
+    fn tombstones_are_flushed_and_compacted_once_deletions_pause() {
         let dir = tempfile::tempdir().unwrap();
         let state = open(dir.path());
         fill(&state);
@@ -105,7 +106,7 @@ mod tests {
     fn a_restart_does_not_keep_tombstones() {
         let dir = tempfile::tempdir().unwrap();
         fill(&open(dir.path()));
-        // Nothing is compacted in here, as when the process ends first.
+        // The scratch copy does not compact, as if the process ended first.
         let ended = StateDb::open_scratch(dir.path(), &options::cache(1 << 20), 8 << 20).unwrap();
         delete_nine_of_ten(&ended);
         ended.flush().unwrap();
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_has_to_pay_and_waits_for_a_pause() {
+    fn a_flush_waits_for_enough_tombstones_and_a_pause() {
         assert!(!is_due(FLUSHED_MIN - 1, FLUSHED_MIN - 1, 0));
         assert!(is_due(FLUSHED_MIN, FLUSHED_MIN, 0));
         assert!(!is_due(10_000, 10_000, 64 << 20));

@@ -1,9 +1,9 @@
-//! The write-ahead logs of the log store, verified before they are believed.
+//! Verifies the write-ahead logs of the log store before they are replayed.
 //!
-//! RocksDB takes the first record that does not verify for the end, as it must after power loss;
-//! what follows is dropped. Entries are synced one write after the other, so after power loss at
-//! most the last write with entries can be whole behind a torn one. If more follows, or entries
-//! are missing in between, then what is damaged had been acknowledged: that is not to be opened.
+//! RocksDB treats the first record that does not verify as the end of the log, which is right after a power
+//! loss, and drops the rest. Entries are synced one write after the other, so after a power loss at most the
+//! last write with entries can be intact behind a torn one. If more follows, or entries between are missing,
+//! then the damaged part had been acknowledged, and the log must not be opened.
 
 use super::log_facts::Writers;
 use super::saved_log::{entries_in, writer_in};
@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Bad {
     /// The file.
     pub(crate) file: PathBuf,
-    /// Where in it.
+    /// Offset of the record in the file.
     pub(crate) at: usize,
-    /// Why it is damage; nothing when power loss leaves it like that.
+    /// Reason to count it as damage; `None` if a power loss can leave such a record.
     pub(crate) damage: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn first_bad(dir: &Path) -> io::Result<Option<Bad>> {
     Ok(bad.map(|bad| Bad { damage: seen.damage, ..bad }))
 }
 
-/// Whether any record of the log in `dir` has entries.
+/// True if any record of the log in `dir` has entries.
 pub(crate) fn has_entries(dir: &Path) -> io::Result<bool> {
     let mut found = false;
     for file in files(dir)? {
@@ -50,8 +50,8 @@ pub(crate) fn has_entries(dir: &Path) -> io::Result<bool> {
     Ok(found)
 }
 
-/// Which incarnations wrote the write-ahead logs in `dir`. Every file counts, whether the store names it or
-/// not.
+/// Incarnations that wrote the write-ahead logs in `dir`. All files are read, including those that the store
+/// does not name.
 pub(crate) fn writers(dir: &Path) -> io::Result<Writers> {
     let mut writers = Writers::default();
     for file in files(dir)? {
@@ -63,7 +63,7 @@ pub(crate) fn writers(dir: &Path) -> io::Result<Writers> {
     Ok(writers)
 }
 
-/// The records that verify behind the first that does not.
+/// Records that verify after the first one that does not.
 pub(crate) fn behind_bad(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let mut bad = false;
@@ -79,7 +79,7 @@ pub(crate) fn behind_bad(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
     Ok(found)
 }
 
-/// The write-ahead logs in `dir`, oldest first.
+/// Write-ahead logs in `dir`, the oldest first.
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files: Vec<_> = std::fs::read_dir(dir)?.flatten().map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
@@ -87,18 +87,18 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What the records told so far.
+/// Facts from the records that were read.
 #[derive(Default)]
 struct Seen {
-    /// The last entry of each group.
+    /// Index of the last entry of each group.
     last: BTreeMap<u32, u64>,
-    /// A write with entries is whole behind one that is not.
+    /// A write with entries is intact behind a damaged record.
     whole_behind: bool,
     damage: Option<String>,
 }
 
 impl Seen {
-    /// Hears of a record that verifies, with its entries (group and index).
+    /// Adds a record that verifies, by its entries (group and index).
     fn record(&mut self, entries: &[(u32, u64)], behind_bad: bool) {
         if behind_bad && self.damage.is_none() {
             if self.whole_behind {

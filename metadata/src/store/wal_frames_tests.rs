@@ -3,7 +3,7 @@
 use mlgw_formats::wal_frames::{Frames, read};
 use rocksdb::{DB, Options};
 
-/// A store's write-ahead log with these values, one write each.
+/// Write-ahead log of a store with these values, one write each.
 fn write_ahead_log(values: &[Vec<u8>]) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let mut options = Options::default();
@@ -31,7 +31,7 @@ fn records_of_a_real_log_are_read_whatever_their_length() {
 }
 
 #[test]
-fn a_flipped_bit_is_seen_and_what_follows_is_found() {
+fn a_flipped_bit_is_detected_and_later_records_are_found() {
     let values: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; 3000]).collect();
     let bytes = write_ahead_log(&values);
     let whole = read(&bytes);

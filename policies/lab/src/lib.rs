@@ -1,3 +1,3 @@
-//! Rehearses policies: simulation, shadow caches, generated workloads.
+//! Laboratory for policies: validation, examination on keys, and simulation of caches.
 
 pub mod rehearsal;

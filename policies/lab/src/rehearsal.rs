@@ -1,12 +1,12 @@
-//! What policies are tried with before they run, for the command line and the admin API alike: the answers
-//! are the same documents.
+//! Rehearsals of policies before they run, for the command line and the admin API: both return the same
+//! documents.
 //!
-//! - `validate`: whether files are right, and everything that is wrong with them;
-//! - `examine`: what rules make of keys, without anybody who reads them;
-//! - `simulate`: what caches would have got, on a `scenario`: a recorded trace or a generated workload.
+//! - `validate`: checks files and returns all diagnostics;
+//! - `examine`: evaluates rules on keys, without accesses;
+//! - `simulate`: compares caches on a `scenario`: a recorded trace or a generated workload.
 //!
-//! Always: nothing of it changes anything, and what is random comes from a seed. Only traces are read from
-//! the disk. There is nothing that a power failure could take.
+//! No rehearsal changes any state, and random values come from a seed. Only traces are read from disk, and
+//! nothing is written.
 
 pub mod examine;
 pub mod scenario;
@@ -17,24 +17,24 @@ pub mod validate;
 use std::io;
 use std::path::Path;
 
-/// Why something is not tried.
+/// Reason why a rehearsal fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RehearsalError {
-    /// What was asked for makes no sense, or is too much.
+    /// The request is invalid or exceeds a limit.
     #[error("{0}")]
     Asked(String),
-    /// The trace cannot be read, or is none.
+    /// The trace cannot be read, or is not a trace.
     #[error("{0}")]
     Trace(String),
-    /// Whoever asked does not want it any more.
+    /// The caller stopped the rehearsal.
     #[error("nobody waits for it any more")]
     Stopped,
-    /// It failed by our fault.
+    /// Internal error.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Why a trace's file is not read.
+/// Error for a trace file that cannot be read.
 fn unreadable(path: &Path, error: &io::Error) -> RehearsalError {
     match error.kind() {
         io::ErrorKind::NotFound => {

@@ -1,14 +1,14 @@
-//! What one policy does otherwise than another, in a sentence that fits the history.
+//! Summary of the differences between two policies, in a sentence for the history.
 //!
-//! Pure.
+//! The functions are pure.
 
 use mlgw_policies::language::{EffectiveRule, Program};
 use std::collections::BTreeMap;
 
-/// Ids of each kind that are named; the others are counted.
+/// Maximum number of ids of each kind that are listed; the others are only counted.
 const NAMED: usize = 4;
 
-/// `1 rule added (a), 2 changed (b, c); 1 setting changed (prefetch)`.
+/// Summary such as `1 rule added (a), 2 changed (b, c); 1 setting changed (prefetch)`.
 #[must_use]
 pub fn sentence(before: &Program, after: &Program) -> String {
     let (old, new) = (rules(before), rules(after));
@@ -31,18 +31,18 @@ fn rules(program: &Program) -> BTreeMap<&str, &EffectiveRule> {
     program.rules().iter().map(|one| (&*one.rule.id, one)).collect()
 }
 
-/// A setting that two policies give otherwise.
+/// A setting with different values in two policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingChanged {
-    /// Its word.
+    /// Name of the setting.
     pub word: String,
-    /// What the one says; none when it leaves it to the setting that it is a part of.
+    /// Value in the first policy; `None` if it falls back to the setting that it is a part of.
     pub before: Option<String>,
-    /// What the other one says.
+    /// Value in the second policy; `None` like `before`.
     pub after: Option<String>,
 }
 
-/// The settings that another policy gives otherwise, those that it does not give any more among them.
+/// Settings whose values differ between two policies, including those that the second policy does not set.
 #[must_use]
 pub fn settings_changed(before: &Program, after: &Program) -> Vec<SettingChanged> {
     let (mut old, new) = (settings(before), settings(after));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_changed_and_removed_is_named() {
+    fn added_changed_and_removed_items_are_listed() {
         let before = format!("version: 1\nrules:\n{}{}", rule("a", "pin"), rule("b", "pin"));
         let after = format!(
             "version: 1\nsettings: {{pin_max: 10%}}\nframeworks: {{mosaicml: {{enabled: false}}}}\nrules:\n{}{}",

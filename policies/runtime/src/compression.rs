@@ -1,7 +1,7 @@
-//! Decides whether the bytes of a new object are compressed, before its first byte is stored.
+//! Decides on the compression of a new object, before its first byte is stored.
 //!
-//! Rules are evaluated only while one that compresses acts. They get the facts that are known by then: key,
-//! size, bucket, tags, user metadata and client. Nothing is kept between requests.
+//! Rules are evaluated only if an acting rule compresses. They receive the facts that are available by
+//! then: key, size, bucket, tags, user metadata and client. No state is kept between requests.
 
 use super::Policies;
 use super::facts::{KnownObject, ObjectFacts};
@@ -17,7 +17,7 @@ pub struct NewObject<'a> {
     pub bucket: &'a str,
     /// Its key.
     pub key: &'a ObjectKey,
-    /// Its length in bytes, if that is known. Of an upload in parts it is not.
+    /// Its length in bytes, if known. The length of a multipart upload is unknown.
     pub size: Option<u64>,
     /// Its user metadata.
     pub metadata: &'a [Pair],
@@ -38,7 +38,7 @@ impl Policies {
     }
 }
 
-/// What the strongest rule says of it that compresses and acts.
+/// Returns the compression of the strongest acting rule that compresses the object.
 fn of(program: &Program, new: &NewObject<'_>, system: &SystemFacts, now: Timestamp) -> Option<Compression> {
     let owned = |pairs: &[Pair]| pairs.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
     let known = KnownObject {
@@ -64,7 +64,7 @@ fn of(program: &Program, new: &NewObject<'_>, system: &SystemFacts, now: Timesta
     })
 }
 
-/// What rules are told.
+/// Facts about a new object for rules.
 struct Told<'a> {
     at_rest: ObjectFacts<'a>,
     size: Option<u64>,
@@ -122,7 +122,7 @@ rules:
     }
 
     #[test]
-    fn the_strongest_rule_that_acts_is_heard() {
+    fn the_strongest_acting_rule_decides() {
         let program = program(RULES);
         let kind = [Pair::new("kind", "text")];
         let asked = |key: &str, size, metadata: &[Pair], tags: &[Pair], workload| {
@@ -146,7 +146,7 @@ rules:
     }
 
     #[test]
-    fn without_such_a_rule_nobody_is_asked() {
+    fn rules_are_not_evaluated_unless_an_acting_one_compresses() {
         assert!(program(RULES).acts(ActionKind::Compress));
         let observing = RULES
             .replace(", stance: observe", "")

@@ -1,8 +1,7 @@
-//! The facts about one object, as a policy asks for them.
+//! Facts about one object, as policies request them.
 //!
-//! Pure: what is known of the object at rest, what its key hints at, how the server is, and, where somebody
-//! knows it, how the object is read. A fact that is not known here is asked of the next; one that nobody
-//! knows is none.
+//! The types are pure data. Facts come from the access statistics of the object, if available, then from
+//! the stored object and its key, then from the server. A fact that no source has is `None`.
 
 use super::place::SystemFacts;
 use mlgw_common::Timestamp;
@@ -11,27 +10,28 @@ use mlgw_policies::file_type_by_key;
 use mlgw_policies::language::{Fact, Facts, FileType, Program, Property, Tier, Word as _, fact_of_key};
 use std::time::Duration;
 
-/// What the catalogue or the index of copies knows of an object.
+/// Attributes of an object in the catalogue or in the index of copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownObject {
-    /// Its bucket.
+    /// Name of its bucket.
     pub bucket: String,
     /// Its key.
     pub key: String,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// When it was written, if that is known.
+    /// Time of its last write, if known.
     pub modified: Option<Timestamp>,
-    /// Its tags; none when they are not known, as those that only an origin keeps.
+    /// Its tags; `None` if they are unknown because only the origin has them.
     pub tags: Option<Vec<(String, String)>>,
     /// Its user metadata.
     pub metadata: Vec<(String, String)>,
-    /// The fastest tier that has it, as far as its first bytes tell.
+    /// The fastest tier that holds its first bytes.
     pub tier: Option<Tier>,
 }
 
 impl KnownObject {
-    /// How long it was not read: by its copies, by whoever watches that, or else not since it was written.
+    /// Time since the last read: from its copies, else from the access statistics, else since its last
+    /// write.
     #[must_use]
     pub fn idle(&self, read: Option<Timestamp>, access: &dyn Facts, now: Timestamp) -> Duration {
         let since = |then: Option<Timestamp>| {
@@ -46,7 +46,7 @@ impl KnownObject {
     }
 }
 
-/// The dataset that facts tell.
+/// The dataset in the facts.
 #[must_use]
 pub fn dataset_of(facts: &dyn Facts) -> Option<String> {
     match facts.fact(Property::Dataset, "") {
@@ -55,7 +55,7 @@ pub fn dataset_of(facts: &dyn Facts) -> Option<String> {
     }
 }
 
-/// The facts about it, for one program.
+/// Facts about an object under one program.
 #[derive(Clone)]
 pub struct ObjectFacts<'a> {
     object: &'a KnownObject,
@@ -65,14 +65,14 @@ pub struct ObjectFacts<'a> {
     file_type: FileType,
     tags: Option<Vec<&'a str>>,
     metadata: Vec<&'a str>,
-    /// How it is read and by whom, from whoever watches that; without it nothing of `access_pattern` and
-    /// `workload_context` is known but the frameworks that the key speaks for. What it knows of the object
-    /// itself is taken before what is known at rest.
+    /// Access statistics. Without them, no fact of `access_pattern` and `workload_context` is known except
+    /// the frameworks that the key indicates. Their facts about the object take precedence over those of
+    /// the stored object.
     pub access: Option<&'a dyn Facts>,
 }
 
 impl<'a> ObjectFacts<'a> {
-    /// What `program` makes of what is known.
+    /// Creates the facts of `object` under `program`.
     #[must_use]
     pub fn new(
         program: &'a Program,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_at_rest_says_what_the_catalogue_knows_and_its_key_hints_at() {
+    fn facts_of_an_object_come_from_the_catalogue_and_from_its_key() {
         let (program, object, system) = (Program::built_in().unwrap(), object(), SystemFacts::default());
         let facts = ObjectFacts::new(&program, &object, &system, Timestamp(61_000));
         let fact =
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_told_that_only_a_server_knows() {
+    fn all_facts_of_the_server_are_known() {
         let place = Place { environment: Some(Environment::Staging), gpu_count: Some(1), memory_bytes: 1 };
         let system = SystemFacts {
             place,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn of_tags_that_only_an_origin_keeps_nothing_holds() {
+    fn tags_that_only_an_origin_has_are_unknown() {
         let program = Program::built_in().unwrap();
         let (object, system) = (KnownObject { tags: None, ..object() }, SystemFacts::default());
         let facts = ObjectFacts::new(&program, &object, &system, Timestamp(0));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_accesses_is_asked_first() {
+    fn access_statistics_take_precedence() {
         let (program, object, system) = (Program::built_in().unwrap(), object(), SystemFacts::default());
         let mut facts = ObjectFacts::new(&program, &object, &system, Timestamp(0));
         let read = FactList(vec![

@@ -1,8 +1,8 @@
-//! Learning in a server: what was measured is looked at now and then, and what it teaches becomes a version
-//! of the policy.
+//! Learning in a server: measurements are reviewed periodically, and each lesson becomes a version of the
+//! policy.
 //!
-//! Always: a bound that has moved is in the catalogue, with what moved it, before anybody goes by it; who
-//! rolls back takes it back. What was measured is counted anew after a restart, what was learnt is not lost.
+//! A changed bound is stored in the catalogue, with its evidence, before it takes effect; a rollback
+//! reverts it. Measurements start anew after a restart; learnt bounds are durable.
 
 use super::Policies;
 use mlgw_cache::policy::Keeper;
@@ -12,14 +12,14 @@ use mlgw_policies::learning::{Bound, Learner, Learnt};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Who makes such versions.
+/// Author of versions made by learning.
 pub(super) const WHO: &str = "learning";
 const PREFETCH_DEPTH: &str = "prefetch_depth";
-/// Stored are millionths.
+/// Bounds are stored in millionths.
 const MILLION: f64 = 1e6;
 const MIN_READS: &str = "min_reads/";
 
-/// Looks every so often, until the policy is dropped.
+/// Reviews measurements at the interval `every`, until the policy is dropped.
 pub async fn run(policies: Weak<Policies>, keeper: Keeper, clock: Arc<dyn Clock>, every: Duration) {
     let mut learner = Learner::default();
     loop {
@@ -42,7 +42,7 @@ async fn look(policies: &Arc<Policies>, keeper: &Keeper, clock: &dyn Clock, lear
     }
 }
 
-/// What is stored of what was learnt.
+/// Converts learnt bounds to their stored form.
 pub(super) fn bounds_of(learnt: &Learnt) -> Vec<LearntBound> {
     let bound = |name: String, bound: &Bound| {
         let Bound { value, from, day_ms, day_value } = *bound;
@@ -54,8 +54,7 @@ pub(super) fn bounds_of(learnt: &Learnt) -> Vec<LearntBound> {
     depth.chain(rules).collect()
 }
 
-/// What was learnt, as it is stored. What a newer server has learnt that this one does not know is passed
-/// over.
+/// Converts stored bounds to learnt bounds. Bounds of unknown names, from a newer server, are ignored.
 pub(super) fn learnt_of(bounds: &[LearntBound]) -> Learnt {
     let mut learnt = Learnt::default();
     for one in bounds {
@@ -77,7 +76,7 @@ mod tests {
     use mlgw_policies::learning::{Bound, Learnt};
 
     #[test]
-    fn what_was_learnt_is_stored_and_read_back() {
+    fn learnt_bounds_round_trip_through_their_stored_form() {
         let bound = |value| Bound { value, from: 2.0, day_ms: 7, day_value: 3.0 };
         let mut learnt = Learnt { prefetch_depth: Some(bound(1.5)), ..Learnt::default() };
         learnt.min_reads.insert("a/b".into(), bound(2.5));

@@ -1,18 +1,18 @@
-//! The running policy: compiled from what the catalogue holds, replaced at once by whoever applies another
-//! one.
+//! The running policy: compiled from the version in the catalogue, and replaced immediately by a newly
+//! applied one.
 //!
-//! - `place`, `facts`, `system`: what policies ask for, of the server and of an object;
-//! - `acting`: what it says of objects at rest, done;
-//! - `changes`: what one policy does otherwise than another;
-//! - `plan`: what another one would do with what is stored;
-//! - `learning`: bounds that move by what was measured;
-//! - `unbroken`: since when rules that delete have run;
-//! - `watched`: files that are taken up when they change.
+//! - `server_facts`, `facts`, `system`: facts about the server and about an object, for rules;
+//! - `compression`: compression of new objects;
+//! - `changes`: differences between two policies;
+//! - `learning`: bounds that adapt to measurements;
+//! - `rule_uptime`: uptime of rules that delete;
+//! - `watched_files`, `reload`: files that are applied when they change.
 //!
-//! Always: what runs was compiled whole and is in the catalogue, durably, before anybody is told that it
-//! runs; what does not compile changes nothing. Changes are made one at a time, each built from the newest
-//! version by compare and set. After a power failure the newest version runs again; one that a newer server
-//! cannot compile any more is said loudly, and the built-in defaults run until another one is applied.
+//! The running policy was compiled completely and is durable in the catalogue before its activation is
+//! reported; a policy that does not compile changes nothing. Changes are made one at a time, each on the
+//! newest version by compare-and-set. After a power loss the newest version runs again. If a newer server
+//! cannot compile it, the server logs an error, and the built-in defaults run until another version is
+//! applied.
 
 pub mod changes;
 pub mod compression;
@@ -45,7 +45,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use unbroken::Unbroken;
 
-/// The running policy, and how it is changed.
+/// The running policy and the operations that change it.
 pub struct Policies {
     catalogue: Catalogue,
     clock: Arc<dyn Clock>,
@@ -57,37 +57,37 @@ pub struct Policies {
     program: watch::Sender<Arc<Program>>,
     learning: watch::Sender<bool>,
     unbroken: Unbroken,
-    /// One change at a time.
+    /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
     refusals: Mutex<Refusals>,
-    /// What watched files held when they were looked at last, so that what is refused is refused once.
+    /// Result of the last check of the watched files, so that faulty files are refused once.
     seen: tokio::sync::Mutex<Option<watched::Found>>,
 }
 
-/// What runs.
+/// The running policy.
 #[derive(Debug)]
 pub struct Running {
-    /// Its version; none when nobody ever applied one.
+    /// Its version; `None` if no policy was ever applied.
     pub version: Option<Arc<PolicyVersion>>,
-    /// The files that people wrote of it.
+    /// Its user-written files.
     pub files: PolicyFiles,
-    /// What it comes to.
+    /// Its compiled program.
     pub program: Arc<Program>,
-    /// Why the files do not hold; then the built-in defaults run.
+    /// Reason why the files do not compile; the built-in defaults run then.
     pub fault: Option<String>,
 }
 
-/// Files that take the place of those that run; what is none stays.
+/// Replacement of running files; `None` keeps the running ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
     /// Policies, the strongest first.
     pub custom: Option<Vec<Text>>,
-    /// Plugins of frameworks.
+    /// Framework plugins.
     pub frameworks: Option<Vec<Text>>,
 }
 
-/// Which files somebody gives now. Others run already or ran before: slips in them that do no harm are not
-/// held against what is given.
+/// Flags of the files that a change replaces. The other files are running or have run before: harmless
+/// faults in them do not prevent the change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Given {
     custom: bool,
@@ -102,75 +102,75 @@ impl Given {
     }
 }
 
-/// Who changes the policy, and on what he saw.
+/// Author of a change and the version on which it is based.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct By {
-    /// An access key, or the files that were watched.
+    /// Access key, or the paths of the watched files.
     pub who: String,
-    /// What he says about it.
+    /// Message of the author.
     pub message: String,
-    /// The version that he saw run; without it, whichever does.
+    /// Version that must be running for the change to apply; `None` for any.
     pub if_version: Option<u64>,
 }
 
-/// A change that was made, or was not needed.
+/// Result of a change, including one that was not necessary.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    /// What ran before.
+    /// The version before the change.
     pub before: Option<Arc<PolicyVersion>>,
-    /// What runs.
+    /// The version after the change.
     pub after: Option<Arc<PolicyVersion>>,
 }
 
-/// Why a policy does not run.
+/// Reason why a policy is not applied.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// It is wrong.
+    /// The policy has faults.
     #[error("{0}")]
     Wrong(Wrong),
-    /// There is a newer version than was seen.
+    /// Another version was applied in the meantime.
     #[error(
         "the policy's version is {newest} by now, and it was to be another one's successor; look at it and apply again"
     )]
     Changed {
-        /// Which runs.
+        /// Number of the running version.
         newest: u64,
     },
-    /// There is nothing to go back to.
+    /// There is no earlier version to roll back to.
     #[error("there is no other policy to go back to")]
     NothingBefore,
-    /// There is no such version.
+    /// The version does not exist.
     #[error("there is no version {0} of the policy")]
     NoSuchVersion(u64),
-    /// Of that version only what is said of it is kept.
+    /// Only the description of the version is retained, not its files.
     #[error("the files of the policy's version {0} are not kept any more")]
     FilesGone(u64),
-    /// The catalogue did not take it.
+    /// The catalogue rejected the change.
     #[error(transparent)]
     Propose(#[from] ProposeError),
     /// The catalogue cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A thread came to grief.
+    /// A blocking task failed.
     #[error("{0}")]
     Internal(String),
 }
 
-/// A version that is to be.
+/// A version to be stored.
 struct Draft {
     kind: PolicyKind,
     by: By,
-    /// None: those that run.
+    /// New files; `None` keeps the running ones.
     files: Option<PolicyFiles>,
     given: Given,
-    /// The version that brought them, if they are not new.
+    /// The version that introduced the files, if they are not new.
     of: Option<u64>,
     back_to: u64,
     is_frozen: Option<bool>,
     watched: Option<Vec<u8>>,
-    /// None: what was learnt stays.
+    /// New learnt bounds; `None` keeps the current ones.
     learnt: Option<Learnt>,
-    /// What changed, where that is what was learnt.
+    /// Summary of the changes by learning.
     changes: String,
 }
 
@@ -192,19 +192,19 @@ impl Draft {
 }
 
 impl Running {
-    /// The number of its version; 0 when nobody ever applied one.
+    /// Number of its version; 0 if no policy was ever applied.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.version.as_ref().map_or(0, |version| version.number)
     }
 
-    /// Whether a person has stopped the learning.
+    /// True if learning was stopped by a freeze.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.version.as_ref().is_some_and(|version| version.is_frozen)
     }
 
-    /// Whether watched files of this sum were taken up last.
+    /// True if the watched files with this checksum were applied last.
     #[must_use]
     pub fn has_taken(&self, sum: &[u8]) -> bool {
         self.version.as_ref().is_some_and(|version| version.watched == sum)
@@ -216,11 +216,10 @@ impl Running {
 }
 
 impl Policies {
-    /// Takes up the newest version, and then watched files where they changed since.
+    /// Loads the newest version, and then the watched files if they have changed since.
     ///
     /// # Errors
-    /// When the catalogue cannot be read, or what comes with the server does not compile, which a test says
-    /// it does.
+    /// If the catalogue cannot be read, or the built-in layers do not compile, which a test rules out.
     pub async fn open(
         catalogue: Catalogue,
         clock: Arc<dyn Clock>,
@@ -251,45 +250,45 @@ impl Policies {
         Ok(policies)
     }
 
-    /// What runs.
+    /// Returns the running policy.
     #[must_use]
     pub fn running(&self) -> Arc<Running> {
         self.running.load_full()
     }
 
-    /// The program that runs, now and whenever it is replaced.
+    /// Subscribes to the running program.
     #[must_use]
     pub fn program(&self) -> watch::Receiver<Arc<Program>> {
         self.program.subscribe()
     }
 
-    /// The program that runs, if a rule of it does such a thing.
+    /// Returns the running program if one of its rules performs actions of this kind.
     #[must_use]
     pub fn acting(&self, kind: ActionKind) -> Option<Arc<Program>> {
         let running = self.running.load();
         running.program.acts(kind).then(|| Arc::clone(&running.program))
     }
 
-    /// Whether bounds may move by measured outcomes, now and whenever that changes.
+    /// Subscribes to the state of learning: true if bounds may adapt to measurements.
     #[must_use]
     pub fn learning(&self) -> watch::Receiver<bool> {
         self.learning.subscribe()
     }
 
-    /// What stays as it is while the server runs.
+    /// Facts that do not change while the server runs.
     #[must_use]
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// How the server was when it was looked at last.
+    /// State of the server at the last check.
     #[must_use]
     pub fn system(&self) -> SystemFacts {
         **self.system.load()
     }
 
-    /// Since when a rule that deletes checkpoints has run without a break, in milliseconds since 1970; of one
-    /// that does not run, for ever.
+    /// Time since which a rule that deletes checkpoints has run without interruption, in milliseconds since
+    /// 1970; `i64::MAX` if it does not run.
     #[must_use]
     pub fn deletes_since_ms(&self, rule: &str) -> i64 {
         self.unbroken.since_ms(rule)
@@ -299,29 +298,29 @@ impl Policies {
         self.system.store(Arc::new(system));
     }
 
-    /// What `files` come to here, where those that are not given are the ones that run. Blocks for
-    /// milliseconds, of large files longer.
+    /// Compiles `files`, together with the running files where `files` has none. Blocks for milliseconds,
+    /// and longer for large files.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All faults of the files.
     pub fn compile(&self, files: Files) -> Result<Program, Wrong> {
         self.compile_in(self.place.environment, files)
     }
 
-    /// The same, if the server ran there.
+    /// Like [`Self::compile`], for another environment.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All faults of the files.
     pub fn compile_in(&self, environment: Option<Environment>, files: Files) -> Result<Program, Wrong> {
         let place = Place { environment, ..self.place };
         let given = Given::of(&files);
         compile(&self.built_in, environment, &place, (&over(files, &self.running().files), given))
     }
 
-    /// Lets files run in the place of those that do, durably. Nothing happens when they are the same.
+    /// Applies files durably in place of the running ones. Identical files are a no-op.
     ///
     /// # Errors
-    /// Why not; then nothing changes.
+    /// The reason; nothing changes then.
     pub async fn apply(self: &Arc<Self>, files: Files, by: By) -> Result<Changed, PolicyError> {
         let changing = self.alone().await?;
         let (given, files) = (Given::of(&files), Some(over(files, &self.running().files)));
@@ -330,11 +329,11 @@ impl Policies {
         done
     }
 
-    /// Goes back to the files of a version, or to those that ran before the ones that do; 0 is what comes
-    /// with the server alone.
+    /// Rolls back to the files of a version, or to those before the running ones; version 0 has the
+    /// built-in layers alone.
     ///
     /// # Errors
-    /// Why not; then nothing changes.
+    /// The reason; nothing changes then.
     pub async fn roll_back(self: &Arc<Self>, to: Option<u64>, by: By) -> Result<Changed, PolicyError> {
         let changing = self.alone().await?;
         let running = self.running();
@@ -360,7 +359,7 @@ impl Policies {
         done
     }
 
-    /// The newest version that had other files than those that run, or by which something else was learnt.
+    /// The newest version with files or learnt bounds other than the current ones.
     fn before(&self, running: &Running) -> Result<u64, PolicyError> {
         let none = PolicyVersion::default();
         let now = running.version.as_deref().unwrap_or(&none);
@@ -373,10 +372,10 @@ impl Policies {
         }
     }
 
-    /// Stops the learning, or lets it go on.
+    /// Stops or resumes learning.
     ///
     /// # Errors
-    /// Why not; then nothing changes.
+    /// The reason; nothing changes then.
     pub async fn freeze(self: &Arc<Self>, is_frozen: bool, by: By) -> Result<Changed, PolicyError> {
         let changing = self.alone().await?;
         let kind = if is_frozen { PolicyKind::Freeze } else { PolicyKind::Unfreeze };
@@ -385,11 +384,11 @@ impl Policies {
         done
     }
 
-    /// Moves bounds as a lesson says, unless somebody has stopped the learning or changed the policy since;
-    /// says whether they moved.
+    /// Applies a lesson, unless learning was stopped or the policy has changed since `on`. Returns true if
+    /// it was applied.
     ///
     /// # Errors
-    /// Why not; then nothing changes.
+    /// The reason; nothing changes then.
     pub async fn learn(self: &Arc<Self>, on: &Arc<Program>, lesson: Lesson) -> Result<bool, PolicyError> {
         let changing = self.alone().await?;
         let running = self.running();
@@ -404,8 +403,8 @@ impl Policies {
         done.map(|_| true)
     }
 
-    /// Waits for its turn to change the policy, and takes up what the catalogue has got meanwhile: whoever
-    /// proposed it may not have been told.
+    /// Acquires the lock for changes, and loads the newest version from the catalogue if an earlier change
+    /// was stored without a confirmation.
     async fn alone(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, PolicyError> {
         let alone = self.changing.lock().await;
         if self.catalogue.policy().map_or(0, |version| version.number) != self.running().number() {
@@ -414,7 +413,7 @@ impl Policies {
         Ok(alone)
     }
 
-    /// Makes the next version, while no other is being made.
+    /// Stores the next version; the caller holds the lock for changes.
     async fn put(self: &Arc<Self>, draft: Draft) -> Result<Changed, PolicyError> {
         let running = self.running();
         let newest = running.number();
@@ -451,7 +450,7 @@ impl Policies {
         Ok(Changed { before: running.version.clone(), after: Some(after) })
     }
 
-    /// What a draft comes to.
+    /// Compiles the program of a draft.
     async fn program_of(
         self: &Arc<Self>,
         running: &Running,
@@ -484,7 +483,7 @@ impl Policies {
         self.learning.send_if_modified(|held| std::mem::replace(held, is_learning) != is_learning);
     }
 
-    /// Rules that hold by what they do: act, or only observe with all of their actions.
+    /// Number of rules by stance: those that act, and those whose actions all only observe.
     #[must_use]
     pub fn rules_by_stance(&self) -> [(&'static str, u64); 2] {
         let running = self.running();
@@ -498,7 +497,7 @@ impl Policies {
 }
 
 impl Running {
-    /// Whether it is already what is to be.
+    /// True if the draft does not differ from the running policy.
     fn is(&self, draft: &Draft) -> bool {
         let other = |files: &PolicyFiles| *files != self.files || self.fault.is_some();
         !draft.files.as_ref().is_some_and(other)
@@ -531,7 +530,7 @@ fn version_of(running: &Running, draft: &Draft, program: &Program, at_ms: i64) -
     }
 }
 
-/// A text as far as it is kept.
+/// The text, truncated to the stored length.
 fn bounded(text: &str) -> String {
     text.chars()
         .scan(0, |bytes, c| {
@@ -548,7 +547,7 @@ fn over(files: Files, running: &PolicyFiles) -> PolicyFiles {
     }
 }
 
-/// What the catalogue says is to run; where that does not compile, what comes with the server.
+/// Loads the newest version from the catalogue; the built-in layers if it does not compile.
 fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Running, PolicyError> {
     let version = catalogue.policy();
     let brought = version.as_ref().map_or(0, |version| version.files);
@@ -578,7 +577,7 @@ fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Ru
     Ok(Running { version, files, program: Arc::new(program), fault })
 }
 
-/// The program of files, of which some are given now, or everything that is wrong with any of them.
+/// Compiles files; `given` marks those that are new in this change. Returns all faults if there are any.
 fn compile(
     built_in: &BuiltIn,
     environment: Option<Environment>,

@@ -1,16 +1,17 @@
-//! Where a server runs and how it is: the facts about it that policies ask for.
+//! Facts about the server that policies can use: its environment and its current state.
 //!
-//! Pure: whoever makes these values has looked. What is not known is none, and holds no condition.
+//! The types are pure data, filled in by the caller. An unknown fact is `None`, and conditions on it are
+//! false.
 
 use mlgw_policies::language::{Environment, Fact, Facts, Property, Word as _};
 use std::time::Duration;
 
-/// What stays as it is while a server runs. Hardware profiles look at this.
+/// Facts that do not change while a server runs. Hardware profiles use these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Where it runs, if that is said.
+    /// Environment, if configured.
     pub environment: Option<Environment>,
-    /// Accelerators of the machines that read, if that is said.
+    /// Number of accelerators of the machines that read, if configured.
     pub gpu_count: Option<u64>,
     /// Memory of this machine, in bytes.
     pub memory_bytes: u64,
@@ -34,27 +35,28 @@ impl Facts for Place {
     }
 }
 
-/// How a server is just now.
+/// Current state of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SystemFacts {
-    /// What stays as it is.
+    /// Facts that do not change.
     pub place: Place,
-    /// How full the hot tier is, in percent.
+    /// Fill level of the hot tier in percent.
     pub hot_fill: Option<f64>,
-    /// How full the cold tier is, in percent; none without one.
+    /// Fill level of the cold tier in percent; `None` without a cold tier.
     pub cold_fill: Option<f64>,
-    /// How full the room for clean copies is, in percent; none without any.
+    /// Fill level of the space for clean copies in percent; `None` if there is no such space.
     pub copies_fill: Option<f64>,
-    /// How full the memory tier is, in percent; none without one.
+    /// Fill level of the memory tier in percent; `None` without a memory tier.
     pub memory_fill: Option<f64>,
-    /// What bound buckets read from upstreams now, in bytes a second; none without upstreams.
+    /// Current read rate of remote-backed buckets from upstreams, in bytes a second; `None` without
+    /// upstreams.
     pub bandwidth: Option<u64>,
-    /// Until upstreams begin to answer, lately; none when nothing was asked of them.
+    /// Recent time to the first byte from upstreams; `None` if there were no requests.
     pub upstream_latency: Option<Duration>,
 }
 
 impl SystemFacts {
-    /// The fact that a property asks for.
+    /// Returns the fact for a property.
     #[must_use]
     pub fn said(&self, property: Property) -> Option<Fact<'static>> {
         match property {
@@ -75,7 +77,7 @@ impl Facts for SystemFacts {
     }
 }
 
-/// How full something is, in percent; none when it holds nothing at all.
+/// Fill level in percent; `None` if the capacity is 0.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
 pub fn percent(used: u64, capacity: u64) -> Option<f64> {
@@ -88,7 +90,7 @@ mod tests {
     use mlgw_policies::language::{Environment, Fact, Facts as _, Property};
 
     #[test]
-    fn a_server_knows_where_it_is_and_how_full() {
+    fn facts_of_a_server_include_its_place_and_fill_levels() {
         let place = Place { environment: Some(Environment::Production), gpu_count: Some(8), memory_bytes: 5 };
         let system = SystemFacts { place, hot_fill: percent(1, 3), ..SystemFacts::default() };
         assert_eq!(system.fact(Property::Environment, ""), Some(Fact::Text("production")));

@@ -1,46 +1,46 @@
-//! Watched files that changed: taken up whole, or refused whole and remembered, so that who looks at the
-//! server sees it.
+//! Changed watched files: applied as a whole, or refused as a whole and recorded, so that the refusal is
+//! visible in the server's status.
 
 use super::{By, Draft, Files, Given, Policies, PolicyError, over};
 use mlgw_common::Timestamp;
 use mlgw_formats::schema::PolicyKind;
 use std::sync::Arc;
 
-/// What was refused.
+/// Refusals of policies.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// What the watched files hold now, if that was refused.
+    /// The current refusal of the watched files, if any.
     files: Option<Refused>,
-    /// How often watched files were refused since the start.
+    /// Number of refusals of watched files since the start.
     by_files: u64,
-    /// How often what a person applied was.
+    /// Number of refusals of policies applied by people since the start.
     by_people: u64,
 }
 
-/// Watched files that were refused; what ran before runs on.
+/// A refusal of watched files; the previous policy keeps running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// When.
+    /// Time of the refusal.
     pub at: Timestamp,
-    /// Why, with file, line and column.
+    /// Reason, with file, line and column.
     pub why: String,
 }
 
 impl Policies {
-    /// What the watched files hold now, if that was refused.
+    /// The current refusal of the watched files, if any.
     #[must_use]
     pub fn refused(&self) -> Option<Refused> {
         self.refusals.lock().files.clone()
     }
 
-    /// How often watched files, and what a person applied, were refused since the start.
+    /// Number of refusals since the start, of watched files and of policies applied by people.
     #[must_use]
     pub fn refusals(&self) -> [(&'static str, u64); 2] {
         let refusals = self.refusals.lock();
         [("file", refusals.by_files), ("person", refusals.by_people)]
     }
 
-    /// Counts that what a person applied was wrong.
+    /// Counts the refusal of a policy applied by a person.
     pub fn count_refusal(&self) {
         self.refusals.lock().by_people += 1;
     }
@@ -56,7 +56,7 @@ impl Policies {
         self.refusals.lock().files = None;
     }
 
-    /// Takes up what watched files hold; false when that should be tried again.
+    /// Applies the watched files; returns false if the attempt should be repeated.
     pub(super) async fn reload(self: &Arc<Self>, files: Files, sum: Vec<u8>) -> bool {
         let done = self.take_up(files, sum).await;
         match done {

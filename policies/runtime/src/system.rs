@@ -1,7 +1,7 @@
-//! How the server is, for rules that ask: looked at every second.
+//! State of the server for rules, updated every second.
 //!
-//! Always: who asks is told what was seen last, so that asking costs nothing. What upstreams did is told of
-//! the last seconds, and unknown while nothing was asked of any. Nothing of it outlives the process.
+//! Readers get the last update, so that a read costs nothing. Upstream statistics cover the last seconds
+//! and are unknown if there were no requests. No state outlives the process.
 
 use super::Policies;
 use super::place::{SystemFacts, percent};
@@ -14,11 +14,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// What is read from upstreams is told of so long, and how soon they answer.
+/// Period over which the read rate from upstreams is measured; the next constant is that of their latency.
 const BANDWIDTH_OVER_MS: i64 = 10_000;
 const LATENCY_OVER_MS: i64 = 60_000;
 
-/// Looks until the policy is dropped, the first time at once.
+/// Updates the state until the policy is dropped, for the first time immediately.
 pub async fn run(policies: Weak<Policies>, tiers: Tiers, bound: Bound, clock: Arc<dyn Clock>) {
     let mut asked = Asked::default();
     loop {
@@ -62,17 +62,17 @@ fn look(
     }
 }
 
-/// What upstreams had done by then, all together.
+/// Totals of all upstreams at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     at_ms: i64,
     bytes: u64,
     answers: u64,
-    /// For which so long was waited.
+    /// Total latency of these answers.
     nanos: u64,
 }
 
-/// What was asked of upstreams lately: samples, the oldest first.
+/// Recent samples of upstream totals, the oldest first.
 #[derive(Debug, Default)]
 struct Asked(VecDeque<Sample>);
 
@@ -84,21 +84,21 @@ impl Asked {
         self.0.push_back(now);
     }
 
-    /// The newest sample, and what was before so long.
+    /// The newest sample, and one from at least `over_ms` before, or else the oldest.
     fn since(&self, over_ms: i64) -> Option<(Sample, Sample)> {
         let newest = self.0.back()?;
         let before = self.0.iter().rev().find(|one| one.at_ms + over_ms <= newest.at_ms);
         Some((*newest, *before.or_else(|| self.0.front())?))
     }
 
-    /// Bytes a second that came.
+    /// Received bytes a second.
     fn bandwidth(&self) -> u64 {
         let Some((newest, before)) = self.since(BANDWIDTH_OVER_MS) else { return 0 };
         let over_ms = u64::try_from(newest.at_ms - before.at_ms).unwrap_or(0);
         (newest.bytes - before.bytes).saturating_mul(1000).checked_div(over_ms).unwrap_or(0)
     }
 
-    /// How long answers took to begin, in the mean; nothing when there were none.
+    /// Mean time to the first byte; `None` if there were no answers.
     fn latency(&self) -> Option<Duration> {
         let (newest, before) = self.since(LATENCY_OVER_MS)?;
         (newest.nanos - before.nanos).checked_div(newest.answers - before.answers).map(Duration::from_nanos)
@@ -111,15 +111,15 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_upstreams_did_is_told_of_the_last_seconds() {
+    fn upstream_statistics_cover_the_last_seconds() {
         let mut asked = Asked::default();
         assert_eq!((asked.bandwidth(), asked.latency()), (0, None));
         let mut now = Sample::default();
         for second in 0..200 {
             now.at_ms = second * 1000;
             asked.look(now);
-            // Of bytes 1,000 a second, then 3,000; of answers one in 20 ms each second, then none, then one
-            // in 40 ms.
+            // Bytes: 1,000 a second, then 3,000. Answers: one per second after 20 ms, then none, then one
+            // per second after 40 ms.
             let before = Sample { ..now };
             match second {
                 60 => {

@@ -1,5 +1,4 @@
-//! The running policy over a real catalogue: applied, gone back from, frozen, watched, and the same after a
-//! restart.
+//! Tests of the running policy on a real catalogue: apply, roll back, freeze, watch, and restart.
 
 use super::{By, Files, Place, Policies, PolicyError, Watched, watched};
 use mlgw_common::{Clock, SystemClock};
@@ -59,7 +58,8 @@ impl Bench {
         Ok(done.after.map_or(0, |version| version.number))
     }
 
-    /// Whether the rule of this id holds, in what runs and in what subscribers were told.
+    /// True if the rule with this id is in the running program; checks that subscribers have the same
+    /// program.
     fn holds(&self, id: &str) -> bool {
         let told = self.get().program().borrow().rules().iter().any(|one| &*one.rule.id == id);
         let runs = self.get().running().program.rules().iter().any(|one| &*one.rule.id == id);
@@ -67,7 +67,7 @@ impl Bench {
         runs
     }
 
-    /// Starts where a server of before has stored a policy as its second version.
+    /// Stores a policy as the second version, as an earlier server would, and restarts.
     async fn find(&mut self, text: String) {
         let (catalogue, _) = self.policies.as_ref().unwrap();
         let custom = vec![PolicyFile { name: "old.yaml".into(), text }];
@@ -102,7 +102,7 @@ fn by() -> By {
 }
 
 #[tokio::test]
-async fn what_is_applied_runs_at_once_and_after_a_restart() {
+async fn an_applied_policy_runs_immediately_and_after_a_restart() {
     let mut bench = Bench::open(false).await;
     assert!(bench.get().running().version.is_none() && !bench.holds("a"));
     let mut told = bench.get().program();
@@ -118,7 +118,7 @@ async fn what_is_applied_runs_at_once_and_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_or_built_on_another_version_changes_nothing() {
+async fn a_faulty_or_outdated_change_has_no_effect() {
     let bench = Bench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
     let wrong = bench.apply(&rule("b").replace("matches", "matchez")).await.unwrap_err().to_string();
@@ -131,7 +131,7 @@ async fn what_is_wrong_or_built_on_another_version_changes_nothing() {
 }
 
 #[tokio::test]
-async fn going_back_is_a_version_of_its_own() {
+async fn a_rollback_is_a_new_version() {
     let mut bench = Bench::open(false).await;
     let nothing = bench.get().roll_back(None, by()).await.unwrap_err();
     assert!(matches!(nothing, PolicyError::NothingBefore), "{nothing}");
@@ -154,7 +154,7 @@ async fn going_back_is_a_version_of_its_own() {
 }
 
 #[tokio::test]
-async fn who_freezes_stops_the_learning_until_somebody_unfreezes() {
+async fn learning_stops_from_freeze_to_unfreeze() {
     let mut bench = Bench::open(false).await;
     let learning = |bench: &Bench| *bench.get().learning().borrow();
     assert!(learning(&bench));
@@ -171,7 +171,7 @@ async fn who_freezes_stops_the_learning_until_somebody_unfreezes() {
 }
 
 #[tokio::test]
-async fn a_rule_that_deletes_begins_anew_when_it_was_taken_back_or_somebody_has_rolled_back() {
+async fn a_deleting_rule_starts_anew_after_its_removal_or_a_rollback() {
     let few = |more: &str| {
         let condition = "{type: file_pattern, property: name, operator: matches, value: '*.a'}";
         let retain = "{type: retain, parameters: {keep_last: 1, delete: true, grace: 1d}}";
@@ -179,7 +179,7 @@ async fn a_rule_that_deletes_begins_anew_when_it_was_taken_back_or_somebody_has_
     };
     let mut bench = Bench::open(false).await;
     let since = |bench: &Bench| bench.get().deletes_since_ms("few");
-    // So that moments differ.
+    // The sleep makes timestamps differ.
     let later = || tokio::time::sleep(std::time::Duration::from_millis(2));
     assert_eq!(since(&bench), i64::MAX, "it does not run");
     bench.apply(&few("")).await.unwrap();
@@ -211,7 +211,7 @@ async fn look(bench: &Bench, write: &str) {
 }
 
 #[tokio::test]
-async fn a_watched_file_is_taken_up_or_refused_whole() {
+async fn a_watched_file_is_applied_or_refused_as_a_whole() {
     let mut bench = Bench::open(true).await;
     assert!(bench.get().refused().is_some_and(|refused| refused.why.contains("p.yaml: ")), "it is missing");
     look(&bench, &rule("a")).await;
@@ -232,7 +232,7 @@ async fn a_watched_file_is_taken_up_or_refused_whole() {
 }
 
 #[tokio::test]
-async fn the_newest_of_person_and_file_holds() {
+async fn the_latest_change_wins_between_a_person_and_a_watched_file() {
     let mut bench = Bench::open(true).await;
     look(&bench, &rule("a")).await;
     bench.apply(&rule("mine")).await.unwrap();
@@ -244,7 +244,7 @@ async fn the_newest_of_person_and_file_holds() {
 }
 
 #[tokio::test]
-async fn a_version_that_nobody_was_told_of_is_taken_up_before_the_next_one() {
+async fn an_unnoticed_version_is_loaded_before_the_next_one() {
     let bench = Bench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
     let (catalogue, _) = bench.policies.as_ref().unwrap();
@@ -259,10 +259,10 @@ async fn a_version_that_nobody_was_told_of_is_taken_up_before_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_stored_policy_that_does_not_hold_lets_the_server_start() {
+async fn a_stored_policy_that_does_not_compile_lets_the_server_start() {
     let mut bench = Bench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
-    // As a newer server might find it: what was right once is wrong now.
+    // Simulates a newer server that rejects a policy that was once valid.
     bench.find("version: 1\nrulez: []\n".to_owned()).await;
     let running = bench.get().running();
     assert!(running.fault.as_ref().is_some_and(|why| why.contains("old.yaml:2:1")), "{:?}", running.fault);
@@ -273,7 +273,7 @@ async fn a_stored_policy_that_does_not_hold_lets_the_server_start() {
 }
 
 #[tokio::test]
-async fn a_switch_of_a_rule_that_is_gone_is_refused_from_a_person_and_does_no_harm_where_it_is_stored() {
+async fn a_switch_of_a_missing_rule_is_refused_from_a_person_and_harmless_in_a_stored_policy() {
     let mut bench = Bench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
     let stale = format!("{}- {{id: no-such, enabled: false}}\n", rule("b"));
@@ -287,7 +287,7 @@ async fn a_switch_of_a_rule_that_is_gone_is_refused_from_a_person_and_does_no_ha
 }
 
 #[tokio::test]
-async fn words_that_are_gone_do_no_harm_where_they_are_stored_nor_to_plugins_that_are_given_beside_them() {
+async fn removed_words_are_harmless_in_a_stored_policy_and_to_plugins_applied_later() {
     const OLD: &str =
         "[{type: intelligent_cache, parameters: {bypass_one_pass: true}}, {type: retain, target: dataset}]";
     let mut bench = Bench::open(false).await;

@@ -1,8 +1,8 @@
-//! Files of policy that a configuration names: read together, and looked at every second.
+//! Policy files named in the configuration: read together, and checked every second.
 //!
-//! Always: they are read whole before anything is made of them. What is looked at is what they hold, not when
-//! they were written, so a change is never missed; a file that is caught half written is refused or taken,
-//! and looked at again a second later.
+//! All files are read completely before they are compiled. Changes are detected by content, not by
+//! modification time, so that none is missed; a file that is read while it is half written is refused or
+//! applied, and checked again a second later.
 
 use super::{Files, Policies};
 use mlgw_common::limits::{POLICY_FILE_BYTES_MAX, POLICY_FILES_MAX};
@@ -14,47 +14,47 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the files are looked at.
+/// Interval between checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Files that are watched.
+/// Paths of the watched files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
-    /// Policies, the strongest first. Without any, those that run stay.
+    /// Policies, the strongest first. If empty, the running policies stay.
     pub files: Vec<PathBuf>,
-    /// Plugins of frameworks, or directories of such. Without any, those that run stay.
+    /// Framework plugins, or directories of plugins. If empty, the running plugins stay.
     pub frameworks: Vec<PathBuf>,
 }
 
-/// What they hold.
+/// Content of the watched files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The policies, if any are watched.
     pub custom: Option<Vec<PolicyFile>>,
     /// The plugins, if any are watched.
     pub frameworks: Option<Vec<PolicyFile>>,
-    /// SHA-256 of all of it.
+    /// SHA-256 of all files.
     pub sum: Vec<u8>,
 }
 
 impl Watched {
-    /// Whether there is nothing to watch.
+    /// True if no files are watched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty() && self.frameworks.is_empty()
     }
 
-    /// Their names.
+    /// Paths of the files, separated by commas.
     #[must_use]
     pub fn names(&self) -> String {
         let names = self.files.iter().chain(&self.frameworks).map(|path| path.display().to_string());
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// Reads all of them. Blocks.
+    /// Reads all files. Blocks.
     ///
     /// # Errors
-    /// Which cannot be read, and why.
+    /// The file that cannot be read, and the reason.
     pub fn read(&self) -> Result<Held, String> {
         let custom = self.files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
         let mut frameworks = Vec::new();
@@ -84,7 +84,7 @@ impl Watched {
     }
 }
 
-/// The files of a directory that a plugin may be in, by name; or the file.
+/// Plugin files in a directory, sorted by name; or the path itself if it is a file.
 fn plugins(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -114,7 +114,7 @@ fn read(path: &Path) -> Result<PolicyFile, String> {
     }
 }
 
-/// Takes changed files up for as long as it is not dropped.
+/// Applies changed files periodically until the future is dropped.
 pub async fn keep_looking(policies: Arc<Policies>) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -124,10 +124,10 @@ pub async fn keep_looking(policies: Arc<Policies>) {
     }
 }
 
-/// The sum of what files hold, or why they cannot be read.
+/// Checksum of the watched files, or the reason why they cannot be read.
 pub(super) type Found = Result<Vec<u8>, String>;
 
-/// Looks once.
+/// Checks the files once, and applies them if they have changed.
 pub(super) async fn look(policies: &Arc<Policies>) {
     let mut seen = policies.seen.lock().await;
     let watched = policies.watched.clone();
@@ -156,7 +156,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_directory_is_its_plugins_by_name() {
+    fn plugins_of_a_directory_are_read_by_name() {
         let room = tempfile::tempdir().unwrap();
         for name in ["b.yaml", "a.yml", "c.json", ".hidden.yaml", "notes.txt"] {
             fs::write(room.path().join(name), name).unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_or_is_too_large_is_named() {
+    fn unreadable_and_oversized_files_are_reported() {
         let room = tempfile::tempdir().unwrap();
         let path = room.path().join("p.yaml");
         let watched = Watched { files: vec![path.clone()], frameworks: vec![] };

@@ -1,8 +1,8 @@
-//! What rules say of more than one object: datasets, checkpoints and prefixes.
+//! Actions of rules on groups of objects: datasets, checkpoints and prefixes.
 //!
-//! A rule matches an object and speaks of what that belongs to, so what it says is found while objects are
-//! looked at, and holds for those that were looked at before from the next round on. Always: a claim stands
-//! once in an area, and so many areas are remembered at most.
+//! A rule matches one object but may target the group that contains it. The group's action is therefore found
+//! while objects are scanned, and applies to objects scanned earlier from the next pass on. Always: an area
+//! holds each rule match once, and at most `AREAS_MAX` areas are remembered.
 
 use super::Claim;
 use crate::checkpoints::Checkpoints;
@@ -12,20 +12,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 
-/// Objects of a bucket that belong together.
+/// A group of objects of one bucket that a rule targets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Area {
-    /// Those of the engine's dataset of this name.
+    /// Objects of the engine's dataset of this name.
     Dataset(u64, Box<str>),
-    /// Those of the checkpoint of this prefix.
+    /// Objects of the checkpoint with this prefix.
     Checkpoint(u64, Box<str>),
-    /// All that begin so.
+    /// Objects whose keys begin with this prefix.
     Prefix(u64, Box<str>),
 }
 
 impl Area {
-    /// What a rule with this target speaks of when it matches an object of `bucket` that is of this dataset,
-    /// and of the checkpoint of this prefix; none where that is the object alone.
+    /// Returns the area that a rule with this target refers to when it matches an object of `bucket` in this
+    /// dataset and in the checkpoint of this prefix; `None` if the target is the object alone, or the object
+    /// is in no such group.
     #[must_use]
     pub fn of(target: &Target, bucket: u64, dataset: Option<&str>, checkpoint: Option<&str>) -> Option<Self> {
         match target {
@@ -36,7 +37,7 @@ impl Area {
         }
     }
 
-    /// The target that speaks of such.
+    /// Returns the target of rules for such an area.
     #[must_use]
     pub fn target(&self) -> Target {
         match self {
@@ -57,12 +58,12 @@ impl fmt::Display for Area {
     }
 }
 
-/// What is said of areas.
+/// Rule matches by area.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Areas(BTreeMap<Area, Vec<Claim>>);
 
 impl Areas {
-    /// Somebody says something of an area. Beyond the limit it is not heard, which is returned.
+    /// Adds a rule match on an area. Returns false if it is dropped because the limit of areas is reached.
     pub fn add(&mut self, area: Area, claim: Claim) -> bool {
         if self.0.len() >= AREAS_MAX && !self.0.contains_key(&area) {
             return false;
@@ -75,19 +76,19 @@ impl Areas {
         true
     }
 
-    /// Whether this was heard of an area.
+    /// True if the area holds this rule match.
     #[must_use]
     pub fn has(&self, area: &Area, claim: &Claim) -> bool {
         self.0.get(area).is_some_and(|claims| claims.contains(claim))
     }
 
-    /// Whether nothing is said of any.
+    /// True if no area holds a rule match.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is said of an object, by all areas that it is in, in no order.
+    /// Returns the rule matches on an object from all areas that contain it, in no particular order.
     pub fn of<'a>(
         &'a self,
         bucket: u64,
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_hears_what_is_said_of_all_that_it_belongs_to() {
+    fn an_object_receives_the_rule_matches_of_all_areas_that_contain_it() {
         let mut areas = Areas::default();
         assert!(areas.of(1, "a", None).next().is_none() && areas.is_empty());
         areas.add(Area::Prefix(1, "run/".into()), claim(1));
@@ -160,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn areas_are_found_as_by_looking_at_each(
+        fn areas_of_an_object_equal_those_of_a_linear_search(
             prefixes in prop::collection::vec((0u64..3, "[ab/]{0,3}"), 0..12),
             groups in prop::collection::vec((0u64..3, "[ab]/"), 0..6),
             bucket in 0u64..3,

@@ -1,4 +1,4 @@
-//! What is done with one object, given all that is said of it.
+//! Resolution of all rule matches on one object into the actions to carry out.
 
 use super::{By, Claim};
 use crate::language::Wish;
@@ -7,11 +7,11 @@ use std::time::Duration;
 /// A pin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
-    /// Who pins it.
+    /// The rule that pins.
     pub by: By,
-    /// For how long, from when it was pinned first; without it as long as that is said.
+    /// Time from the first pin until it ends; `None` if it lasts as long as the rule requests it.
     pub period: Option<Duration>,
-    /// Bytes that the same rule may pin at most.
+    /// Maximum bytes that the same rule may pin.
     pub bytes_max: Option<u64>,
 }
 
@@ -22,48 +22,48 @@ impl Pin {
     }
 }
 
-/// A move of the truth.
+/// A move of the authoritative copy between tiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// Into the hot tier.
+    /// Promote into the hot tier.
     Up(By),
-    /// Out of it.
+    /// Spill out of the hot tier.
     Down {
-        /// Who says so.
+        /// The rule that requests it.
         by: By,
-        /// Whether below the cold tier, too.
+        /// True if the data goes to the upstream as well, below the cold tier.
         upstream: bool,
     },
 }
 
-/// What is not compressed yet is.
+/// Compression of an object that is not compressed yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compress {
-    /// Who says so.
+    /// The rule that requests it.
     pub by: By,
-    /// The effort, 1 to 19.
+    /// Compression level, 1 to 19.
     pub level: u32,
-    /// How many times smaller a sample has to become, or it stays as it is.
+    /// Minimum ratio by which a sample has to shrink; the object stays as it is otherwise.
     pub min_ratio: f64,
 }
 
-/// What is done with one object: one answer for each question.
+/// Actions on one object: one answer per question.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Deeds {
-    /// It stays where it is.
+    /// The object stays in its tier.
     pub pin: Option<Pin>,
-    /// Pins that do not hold, as their time is over or there is no room: who pins remembers that, and weaker
-    /// rules are heard.
+    /// Pins that are not in force because their time is over or there is no room. They keep their rules'
+    /// record of the pin while weaker rules apply.
     pub unheld: Vec<Pin>,
-    /// The truth goes elsewhere, if it is not there yet.
+    /// Move of the authoritative copy, if it is not in that tier yet.
     pub tier: Option<Move>,
-    /// Its clean copies go.
+    /// The clean copies are evicted.
     pub evict: Option<By>,
-    /// It is stored compressed.
+    /// The object is stored compressed.
     pub compress: Option<Compress>,
 }
 
-/// What a strong claim leaves to be said by weaker ones.
+/// Questions that a stronger rule match has answered.
 #[derive(Default)]
 struct Answered {
     pin: bool,
@@ -72,12 +72,12 @@ struct Answered {
 }
 
 impl Deeds {
-    /// What comes of `claims`, in any order, for an object that was read last, or written if it never was, so
-    /// long ago.
+    /// Resolves `claims`, in any order, for an object that has been idle for `idle` since its last read, or
+    /// since its write if it was never read.
     ///
-    /// The strongest claim on a question answers it, also where it says to wait; an object that is pinned
-    /// neither goes down nor loses its copies by what is weaker, and one that goes is not pinned by what is
-    /// weaker. `is_unheld` says which rules' pins on it do not hold.
+    /// The strongest rule match on a question answers it, even if its answer is to wait. A weaker rule match
+    /// neither spills a pinned object nor evicts its copies, nor pins an object that is spilled or evicted.
+    /// `is_unheld` returns true for rules whose pins on the object are not in force.
     #[must_use]
     pub fn of<'c>(
         claims: impl Iterator<Item = &'c Claim>,
@@ -97,12 +97,12 @@ impl Deeds {
         deeds
     }
 
-    /// Its pins, and whether each holds.
+    /// Returns the object's pins, each with true if it is in force.
     pub fn pins(&self) -> impl Iterator<Item = (&Pin, bool)> {
         self.pin.iter().map(|pin| (pin, true)).chain(self.unheld.iter().map(|pin| (pin, false)))
     }
 
-    /// Whether nothing is.
+    /// True if there is no action.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strongest_answers_each_question() {
+    fn the_strongest_claim_answers_each_question() {
         let deeds = of(&[PIN, UP, Wish::Unpin, spill(0)], 0);
         assert_eq!((deeds.pin, deeds.tier), (pinned(0), Some(Move::Up(by(1)))));
         assert_eq!(of(&[Wish::Unpin, PIN], 0), Deeds::default());
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_to_wait_is_heard_and_nobody_weaker_in_his_place() {
+    fn a_claim_that_waits_still_overrides_weaker_ones() {
         assert!(of(&[spill(10), UP, evict(5)], 9).tier.is_none());
         assert!(of(&[spill(10), UP], 10).tier.is_some());
         assert_eq!((of(&[evict(5)], 4).evict, of(&[evict(5)], 5).evict), (None, Some(by(0))));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_whose_time_is_over_leaves_the_answer_to_weaker_rules() {
+    fn an_expired_pin_leaves_the_answer_to_weaker_rules() {
         let timed = Wish::Pin { period: Some(Duration::from_secs(3)), bytes_max: None };
         let claims = [timed, spill(0)].map(|wish| Claim { by: by(usize::from(wish != spill(0))), wish });
         let deeds = |over| Deeds::of(claims.iter().rev(), Duration::ZERO, |by| over && by.rank == 1);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_may_be_pinned_or_go_as_well() {
+    fn compression_combines_with_pins_and_moves() {
         let compress = |level| Wish::Compress { level, min_ratio: 1.5 };
         let deeds = of(&[compress(9), PIN, compress(3), UP], 0);
         assert_eq!(deeds.compress, Some(Compress { by: by(0), level: 9, min_ratio: 1.5 }));
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_pinned_does_not_go_and_weaker_claims_change_no_stronger_answer(
+        fn pinned_objects_stay_and_weaker_claims_change_no_stronger_answer(
             wishes in prop::collection::vec(any_wish(), 0..8),
             idle in 0u64..4,
             more in any_wish(),

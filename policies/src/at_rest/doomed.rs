@@ -1,57 +1,57 @@
-//! Checkpoints that are to be deleted, and when.
+//! Scheduled deletions of checkpoints.
 //!
-//! What a rule calls superfluous is noted with the time at which its grace is over. Always: what is not
-//! superfluous any more is not deleted, whatever was noted; a checkpoint of which anything was read or
-//! written since it was noted waits its whole grace again, and so does one whose grace was made shorter;
-//! nothing is deleted in the round that notes it, so that the note is durable and seen before.
+//! A checkpoint that a rule calls expired is recorded with the time at which its grace period ends. Always: a
+//! checkpoint that is no longer expired is not deleted, whatever was recorded. The grace period starts again
+//! if any file of the checkpoint was read or written since it was recorded, or if the grace period was
+//! shortened. Nothing is deleted in the pass that records it, so the entry is durable and visible first.
 
 use crate::checkpoints::MustStay;
 use mlgw_common::limits::DOOMED_MAX;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A checkpoint that may go, as of now.
+/// A checkpoint that may be deleted, as of now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superfluous {
-    /// Its bucket.
+    /// Bucket id.
     pub bucket: u64,
-    /// Its prefix: that of a key's checkpoint is told by [`crate::checkpoints::Checkpoints::prefix_of`].
+    /// Prefix of the checkpoint, as returned by [`crate::checkpoints::Checkpoints::prefix_of`] for its keys.
     pub prefix: String,
-    /// The rule that says so.
+    /// The rule that lets it expire.
     pub rule: String,
-    /// How long its deletion waits.
+    /// Grace period between expiry and deletion.
     pub grace: Duration,
-    /// When anything of it was written or read last, as far as that is known, in milliseconds since 1970.
+    /// Time of the last known read or write of any of its files, in milliseconds since 1970.
     pub touched_ms: i64,
-    /// The place of its last write in the catalogue's sequence.
+    /// Position of its last write in the catalogue's sequence.
     pub seq: u64,
-    /// How many files it has.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of all files.
     pub bytes: u64,
-    /// Why the rule will not delete it all the same, as things are.
+    /// Guards that keep the rule from deleting it at present.
     pub stays: Vec<MustStay>,
 }
 
-/// A checkpoint whose deletion waits.
+/// A checkpoint whose deletion is pending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Its bucket.
+    /// Bucket id.
     pub bucket: u64,
-    /// Its prefix.
+    /// Prefix of the checkpoint.
     pub prefix: String,
     /// The rule.
     pub rule: String,
-    /// Since when it waits, in milliseconds since 1970.
+    /// Time at which the entry was recorded, in milliseconds since 1970.
     pub noted_ms: i64,
-    /// When it is deleted.
+    /// Time at which the deletion is due, in milliseconds since 1970.
     pub due_ms: i64,
-    /// The place of its last write in the catalogue's sequence when it was noted; 0 in notes of older
-    /// versions.
+    /// Position of the checkpoint's last write in the catalogue's sequence when it was recorded; 0 in entries
+    /// of older versions.
     pub seq: u64,
-    /// How many files it has.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of all files.
     pub bytes: u64,
 }
 
@@ -63,14 +63,14 @@ impl Note {
     }
 }
 
-/// All whose deletion waits.
+/// All pending deletions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Doomed {
     notes: BTreeMap<(u64, String), Note>,
 }
 
 impl Doomed {
-    /// As it was noted before.
+    /// Restores the pending deletions from recorded entries.
     #[must_use]
     pub fn of(notes: impl Iterator<Item = Note>) -> Self {
         Self {
@@ -78,22 +78,23 @@ impl Doomed {
         }
     }
 
-    /// All of them, by bucket and prefix.
+    /// Returns all entries, by bucket and prefix.
     pub fn notes(&self) -> impl Iterator<Item = &Note> {
         self.notes.values()
     }
 
-    /// What is superfluous now. Returns those that are to be deleted: they are noted until they are gone.
+    /// Updates the entries with the checkpoints that are expired now. Returns those that are to be deleted;
+    /// their entries remain until the checkpoints are gone.
     pub fn round(&mut self, now_ms: i64, superfluous: &[Superfluous]) -> Vec<Note> {
         let before = std::mem::take(&mut self.notes);
         let mut due = Vec::new();
         for of in superfluous.iter().take(DOOMED_MAX) {
             let name = (of.bucket, of.prefix.clone());
-            // Who makes the grace shorter has all of the new one to think better of it.
+            // A shorter grace period starts anew, which leaves time to reverse the change.
             let is_same =
                 |note: &&Note| note.rule == of.rule && due_ms(note.noted_ms, of.grace) >= note.due_ms;
-            // What was written since is another one, whatever its Last-Modified says: a write that takes
-            // long has that of its beginning.
+            // Any write since then makes it another checkpoint, whatever its Last-Modified: the Last-Modified
+            // of a long write is the time at which the write began.
             let is_touched = |note: &&Note| of.touched_ms >= note.noted_ms || of.seq > note.seq;
             let waits = before.get(&name).filter(is_same).filter(|note| !is_touched(note));
             let note = match waits {
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_waits_its_grace_and_is_seen_before_it_goes() {
+    fn a_checkpoint_is_deleted_after_its_grace_and_never_in_the_first_pass() {
         let mut doomed = Doomed::default();
         let one = [superfluous("a/", 10, 0)];
         assert_eq!(due(&mut doomed, 100, &one), [""; 0]);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_touched_or_called_off_meanwhile_waits_anew() {
+    fn a_checkpoint_used_or_retained_meanwhile_starts_its_grace_again() {
         let mut doomed = Doomed::default();
         due(&mut doomed, 100, &[superfluous("a/", 10, 0)]);
         assert_eq!(due(&mut doomed, 115, &[superfluous("a/", 10, 105)]), [""; 0]);
@@ -193,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_goes_before_its_grace_without_a_touch(
+        fn nothing_is_deleted_before_its_grace_since_the_last_use(
             steps in prop::collection::vec((1i64..8, any::<bool>(), any::<bool>()), 1..40),
             grace in 0u64..12,
         ) {

@@ -1,42 +1,42 @@
-//! Which of the objects that rules want pinned are: as many as there is room for, those that were pinned
-//! before first.
+//! Selection of pins: of the objects that rules request to be pinned, as many as fit, with earlier pins
+//! first.
 //!
-//! Always: what is pinned is no more than the room, and of a rule no more than it says. A pin with a time
-//! ends when that is over, although its rule still says it, and begins anew once the rule did not say it for
-//! a round. When the server stops, times begin anew.
+//! Always: pinned bytes never exceed the room, nor the pinned bytes of a rule the rule's own maximum. A timed
+//! pin ends when its time is over, even if its rule still requests it, and starts again after a pass in which
+//! the rule did not request it. A restart of the server starts all times again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An object that a rule wants pinned.
+/// An object that a rule requests to be pinned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its bucket.
+    /// Bucket id.
     pub bucket: u64,
-    /// Its key.
+    /// Object key.
     pub key: Box<str>,
-    /// Its bytes.
+    /// Bytes of the object.
     pub bytes: u64,
     /// The rule.
     pub rule: Arc<str>,
-    /// How long.
+    /// Time until the pin ends; `None` if it has no end.
     pub period: Option<Duration>,
-    /// Bytes that the rule may pin.
+    /// Maximum bytes that the rule may pin.
     pub bytes_max: Option<u64>,
 }
 
-/// An object of a bucket, and a rule.
+/// Bucket, key and rule of a pin.
 type Name = (u64, Box<str>, Arc<str>);
 
-/// Since when what is pinned.
+/// Requested pins with their start times.
 #[derive(Clone, Debug, Default)]
 pub struct Pins {
     since: HashMap<Name, (i64, Option<Duration>)>,
     roomless: HashSet<Name>,
 }
 
-/// Pins that do not hold though their rules still say them.
+/// Pins that are not in force though their rules still request them.
 #[derive(Clone, Debug, Default)]
 pub struct Unheld {
     over: HashSet<Name>,
@@ -44,7 +44,7 @@ pub struct Unheld {
 }
 
 impl Unheld {
-    /// Those of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn with(mut self, other: Self) -> Self {
         self.over.extend(other.over);
@@ -52,13 +52,13 @@ impl Unheld {
         self
     }
 
-    /// Whether that of this rule on an object does not hold.
+    /// True if the pin of this rule on the object is not in force.
     #[must_use]
     pub fn contains(&self, bucket: u64, key: &str, rule: &str) -> bool {
         self.is_over(bucket, key, rule) || has(&self.roomless, bucket, key, rule)
     }
 
-    /// Whether that is because its time is over, and not because there was no room for it.
+    /// True if it is not in force because its time is over, not because there was no room.
     #[must_use]
     pub fn is_over(&self, bucket: u64, key: &str, rule: &str) -> bool {
         has(&self.over, bucket, key, rule)
@@ -66,13 +66,14 @@ impl Unheld {
 }
 
 fn has(names: &HashSet<Name>, bucket: u64, key: &str, rule: &str) -> bool {
-    // Few pins do not hold; of most objects nothing is built here.
+    // Few pins are inactive; for most objects no name is built here.
     !names.is_empty() && names.contains(&(bucket, key.into(), rule.into()))
 }
 
 impl Pins {
-    /// Chooses among all that are wanted now, in milliseconds, as many as have room; forgets what is not
-    /// wanted any more. Says, too, for how many there is no room that had some before, or were not wanted.
+    /// Chooses among the currently requested pins as many as fit in `room_bytes`, and forgets pins that are
+    /// no longer requested. Returns the chosen ones and the number of pins that do not fit now but did in the
+    /// previous pass or were not requested then. `now_ms` is in milliseconds.
     pub fn choose(&mut self, now_ms: i64, wanted: Vec<Candidate>, room_bytes: u64) -> (Vec<Candidate>, u64) {
         let before = std::mem::take(&mut self.since);
         let mut by_age: Vec<(i64, Candidate)> = Vec::with_capacity(wanted.len());
@@ -101,14 +102,14 @@ impl Pins {
         (chosen.into_iter().map(|(_, one)| one).collect(), fresh)
     }
 
-    /// Pins that do not hold.
+    /// Returns the pins that are not in force.
     #[must_use]
     pub fn unheld(&self, now_ms: i64) -> Unheld {
         let over = self.since.iter().filter(|(_, (since, period))| is_over(now_ms, *since, *period));
         Unheld { over: over.map(|(name, _)| name.clone()).collect(), roomless: self.roomless.clone() }
     }
 
-    /// Nothing is wanted any more.
+    /// Forgets all requested pins.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_pinned_first_stays_and_the_newest_have_no_room() {
+    fn earlier_pins_stay_and_the_newest_do_not_fit() {
         let mut pins = Pins::default();
         assert_eq!(keys(&pins.choose(0, vec![wanted("b", 6, "r")], 10).0), ["b"]);
         let both = || vec![wanted("a", 6, "r"), wanted("b", 6, "r"), wanted("c", 4, "r")];
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_told_once_and_does_not_hold() {
+    fn a_pin_without_room_is_counted_once_and_is_inactive() {
         let mut pins = Pins::default();
         let both = || vec![wanted("a", 6, "r"), wanted("b", 6, "r")];
         let mut told = |now, room| {
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_pins_no_more_than_it_says() {
+    fn a_rule_pins_at_most_its_maximum() {
         let mut pins = Pins::default();
         let narrow = |key| Candidate { bytes_max: Some(10), ..wanted(key, 6, "narrow") };
         let all = vec![narrow("a"), narrow("b"), wanted("c", 6, "wide"), wanted("d", 6, "wide")];
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_ends_in_time_and_begins_anew_when_it_was_not_wanted() {
+    fn a_timed_pin_ends_and_starts_again_after_a_pass_without_request() {
         let mut pins = Pins::default();
         let timed = |rule| vec![Candidate { period: Some(Duration::from_millis(5)), ..wanted("a", 1, rule) }];
         let mut is_pinned = |now, wanted| !pins.choose(now, wanted, 10).0.is_empty();
@@ -193,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bounds_hold_whatever_is_wanted(
+        fn bounds_hold_for_any_requests(
             rounds in prop::collection::vec(prop::collection::vec((0u8..20, 1u64..9, 0u8..3), 0..20), 1..5),
             room in 0u64..60,
             most in 0u64..30,

@@ -1,67 +1,67 @@
-//! Which folder of a key is the step's.
+//! Step folder of a key: the folder that contains one checkpoint.
 //!
-//! The innermost one that is called like a step: those that it is in are of the run's name, be they numbered,
-//! and those within are its parts. Always: what may be a part of a checkpoint as well as a step of a run is
-//! neither: it is a group that has no step, which nothing makes superfluous.
+//! It is the innermost folder with a step's name; the folders around it belong to the run's name, even if
+//! they are numbered, and the folders in it are its parts. Always: a folder that may be either a part of a
+//! checkpoint or a step of a run is treated as neither: it is a group without a step, which never expires.
 
 use super::layout::{TENSOR_ENDINGS, is_of_checkpoint, is_of_dcp};
 use super::step::{NOT_OF_FOLDERS, STEP_DIGITS_MAX, step_of};
 use crate::key::ending;
 
-/// Folders in which things are that are not there yet.
+/// Name parts of folders with unfinished content.
 const UNFINISHED: [&str; 3] = ["orbax-checkpoint-tmp", "tmp-checkpoint-", "tmp_checkpoint"];
-/// None of these is shorter.
+/// Length of the shortest of these.
 const UNFINISHED_BYTES_MIN: usize = "tmp_checkpoint".len();
-/// What Orbax calls what is in a step's folder, whose name is a number only.
+/// Orbax's names for the items in a step folder whose name is a plain number.
 const ORBAX_ITEMS: [&str; 9] =
     ["default", "state", "params", "train_state", "opt_state", "metrics", "items", "model", "d"];
-/// What Orbax writes last.
+/// Files that Orbax writes last.
 pub(super) const ORBAX_LAST: [&str; 2] = ["_CHECKPOINT_METADATA", "commit_success.txt"];
-/// Files that it writes beside arrays.
+/// Files that Orbax writes beside arrays.
 const ORBAX_FILES: [&str; 3] = ["_METADATA", "_sharding", "manifest.ocdbt"];
-/// Folders in which numbered ones are parts of one checkpoint.
+/// Folders whose numbered subfolders are parts of one checkpoint.
 const OF_PARTS: [&str; 10] =
     ["rank", "ranks", "gpu", "gpus", "node", "nodes", "worker", "workers", "shard", "shards"];
-/// Folders in which numbered ones are runs; and those in which they are with files of DCP, while Orbax calls
-/// nothing by a number but steps.
+/// Folders whose numbered subfolders are runs, and folders for which this holds only with DCP files: Orbax
+/// numbers nothing but steps.
 const OF_RUNS: [&str; 11] =
     ["seed", "seeds", "fold", "folds", "trial", "trials", "runs", "exps", "experiments", "jobs", "versions"];
-/// A number of more digits is no step's when another one is in its folder.
+/// Maximum digits of a step's number inside another numbered folder.
 pub(super) const NESTED_DIGITS_MAX: usize = 6;
 const OF_RUNS_OR_STEPS: [&str; 4] = ["run", "exp", "experiment", "job"];
 
-/// What the folders of a key say.
+/// Result for the folders of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Folders {
-    /// The key is of something that is not there yet.
+    /// The key belongs to something unfinished.
     Unfinished,
-    /// It is in this folder of a step.
+    /// The key is in this step folder.
     Step(Folder),
-    /// None of them is its step's.
+    /// The key is in no step folder.
     Other,
 }
 
-/// A folder that is called like a step.
+/// A folder with a step's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Folder {
-    /// Where it begins in the key, and where what is in it does.
+    /// Byte offset of the folder's name in the key, and that of its content.
     pub(super) at: usize,
     pub(super) end: usize,
-    /// Nothing where it may be a part of another.
+    /// The step; `None` if it may be a part of another checkpoint.
     pub(super) step: Option<u64>,
-    /// Nothing but a number.
+    /// True if the name is a plain number.
     pub(super) is_number: bool,
-    /// The key is of what only Orbax writes.
+    /// True if the key is one that only Orbax writes.
     pub(super) is_orbax: bool,
-    /// What is in it is a checkpoint's, by the folder's name or by that of the file.
+    /// True if the content belongs to a checkpoint, by the name of the folder or of the file.
     is_evident: bool,
     is_ep: bool,
-    /// It is called by a number, and so is a folder around it: either may be the step's.
+    /// True if both this folder and one around it are plain numbers, so that either may be the step.
     pub(super) is_nested: bool,
 }
 
 impl Folder {
-    /// What it is called.
+    /// Returns the name of the folder.
     pub(super) fn name<'k>(&self, key: &'k str) -> &'k str {
         &key[self.at..self.end - 1]
     }
@@ -71,7 +71,7 @@ impl Folder {
     }
 }
 
-/// See the module. The key's own name begins at `name_at`.
+/// Finds the step folder of a key whose own name begins at `name_at`; see the module.
 pub(super) fn of(key: &str, name_at: usize) -> Folders {
     if !key.as_bytes()[..name_at].iter().any(u8::is_ascii_digit) {
         return Folders::Other;
@@ -98,7 +98,7 @@ pub(super) fn of(key: &str, name_at: usize) -> Folders {
     }
 }
 
-/// The folder from `at` to `end`, which is in one that is called `above`.
+/// Returns the folder from `at` to `end` if it has a step's name; `above` is the name of its parent.
 fn called_like_a_step(key: &str, name_at: usize, (at, end): (usize, usize), above: &str) -> Option<Folder> {
     let (folder, rest, name) = (&key[at..end - 1], &key[end..], &key[name_at..]);
     let is_dcp = is_of_dcp(name);
@@ -116,8 +116,8 @@ fn called_like_a_step(key: &str, name_at: usize, (at, end): (usize, usize), abov
     }
     let step = step_of(folder, &NOT_OF_FOLDERS)?;
     let is_orbax = is_only_of_orbax(rest);
-    // A number in the name of a model is its size, and may be anything's that is not known to be a
-    // checkpoint's.
+    // A number in a model's name is its size, and may have any meaning in a file that is not known to be of a
+    // checkpoint.
     let is_evident = step.is_strong || is_dcp || is_orbax || is_of_checkpoint(name);
     let is_ep = step.is_ep && !step.is_strong;
     Some(Folder {
@@ -132,10 +132,10 @@ fn called_like_a_step(key: &str, name_at: usize, (at, end): (usize, usize), abov
     })
 }
 
-/// Whether a folder that is called by a number only is a step's, and the step where there is no doubt.
+/// Returns whether a folder with a plain number is a step folder, and the step if there is no doubt.
 fn numbered(folder: &str, above: &str, is_dcp: bool, is_orbax: bool) -> Option<Option<u64>> {
     let is_run = is_date(folder) || OF_RUNS.contains(&above);
-    // DCP without a step is a group as it is.
+    // DCP files without a step form a group in any case.
     let is_none = if is_dcp { is_run || OF_RUNS_OR_STEPS.contains(&above) } else { !is_orbax };
     if is_none || OF_PARTS.contains(&above) {
         return None;
@@ -143,9 +143,9 @@ fn numbered(folder: &str, above: &str, is_dcp: bool, is_orbax: bool) -> Option<O
     Some(folder.parse().ok().filter(|_| !is_run))
 }
 
-/// Of a folder that is called like a step within another one, the one that is the step's.
+/// Returns the step folder of two nested folders that both have a step's name.
 fn within(key: &str, outer: Folder, inner: Folder) -> Folder {
-    // DeepSpeed in the folder of the Trainer of transformers.
+    // DeepSpeed inside a folder of the Trainer of transformers.
     if inner.at == outer.end
         && outer.name(key).starts_with("checkpoint")
         && inner.name(key).starts_with("global_step")
@@ -159,20 +159,20 @@ fn within(key: &str, outer: Folder, inner: Folder) -> Folder {
     } else {
         inner.is_ep
     };
-    // Ids of jobs are longer than numbers of steps are.
+    // Job ids are longer than step numbers.
     let is_nested = inner.is_number && outer.end - outer.at <= NESTED_DIGITS_MAX + 1;
     let inner = Folder { is_nested, ..inner };
     if is_doubtful { inner.in_doubt() } else { inner }
 }
 
-/// Whether a file in a step's folder is another checkpoint, whole, as Lightning writes them: the folder is
-/// called after a setting, or after another run.
+/// True if a file in a step folder is another complete checkpoint, as Lightning writes them: the folder is
+/// then named after a setting or another run.
 fn is_checkpoint_of_its_own(name: &str, of: Option<u64>) -> bool {
     let step = name.ends_with(".ckpt").then(|| step_of(name, &["model", "weights", "ep"])).flatten();
     step.is_some_and(|step| Some(step.value) != of)
 }
 
-/// Whether a folder of what follows a step's is called by a number only, and not as ranks are.
+/// True if a folder below a step folder is a plain number, other than those of ranks.
 pub(super) fn has_numbers(rest: &str) -> bool {
     let Some((folders, _)) = rest.rsplit_once('/') else { return false };
     let mut above = "";
@@ -183,7 +183,7 @@ pub(super) fn has_numbers(rest: &str) -> bool {
     })
 }
 
-/// `20261123`, with or without a time of the day.
+/// True for `20261123`, with or without a time of day.
 fn is_date(folder: &str) -> bool {
     let number = |at: usize| folder.get(at..at + 2).and_then(|text| text.parse().ok()).unwrap_or(0_u8);
     matches!(folder.len(), 8 | 12)
@@ -196,7 +196,7 @@ fn is_number(folder: &str) -> bool {
     (1..=STEP_DIGITS_MAX).contains(&folder.len()) && folder.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a file in a folder that is called by a number is one of Orbax.
+/// True if a file in a folder with a plain number is Orbax's.
 fn is_of_orbax(rest: &str) -> bool {
     let first = rest.split('/').next().unwrap_or_default();
     let is_tensors = TENSOR_ENDINGS.contains(&ending(rest));
@@ -206,8 +206,8 @@ fn is_of_orbax(rest: &str) -> bool {
         || (ORBAX_ITEMS.contains(&first) && first.len() < rest.len() && !is_tensors)
 }
 
-/// Whether nobody else writes such a file: `commit_success.txt`, or in an item's folder or without one
-/// `manifest.ocdbt` and `d/0af3`.
+/// True if only Orbax writes such a file: `commit_success.txt`, or `manifest.ocdbt` and `d/0af3`, in an
+/// item's folder or without one.
 fn is_only_of_orbax(rest: &str) -> bool {
     let is_array = |inner: &str| {
         let hash = inner.strip_prefix("d/").unwrap_or_default();

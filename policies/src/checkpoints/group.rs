@@ -1,11 +1,12 @@
-//! A group: the files of one checkpoint, and whether they are all there.
+//! Group: the files of one checkpoint, and whether it is complete.
 //!
-//! Complete means: what its framework writes last was written after all else that holds tensors; or before,
-//! as uploads of folders do that keep no order, and it is quiet and no earlier one of its run has more of
-//! these; without such a file, that there are as many as their names say, or that writing has ended. Always
-//! there are weights, and all files of which names of others speak. A group of which a file was written again
-//! or deleted is complete once that holds anew. What the deletion of older ones rests on is certain besides:
-//! nothing of it came after what is written last.
+//! A group is complete if the framework's last file was written after all other files with tensors. If the
+//! last file came earlier, as with uploads of folders in no order, the group is complete once it is quiet and
+//! no earlier group of its run has more files with tensors. Without a last file, it is complete if there are
+//! as many files as their names announce, or if writing has ended. In all cases there are weights, and all
+//! files that the names of others mention. A group with a file that was rewritten or deleted is complete once
+//! these conditions hold again. The deletion of older groups requires certainty in addition: no file was
+//! written after the last one.
 
 use super::lack::Lack;
 use super::layout::{Layout, Place, Role, is_aside, is_small, is_weights};
@@ -14,7 +15,7 @@ use super::named::Named;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// Memory of a file beside its name, its part of a node included; and of a group.
+/// Memory of a file in addition to its name, including its share of a tree node; and memory of a group.
 const FILE_BYTES: usize = 64;
 const GROUP_BYTES: usize = size_of::<Group>() + 128;
 
@@ -25,23 +26,23 @@ pub(super) struct File {
     pub(super) at: Moment,
 }
 
-/// What is known of all groups of a series.
+/// Properties of the groups of a series as a whole.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Habits {
-    /// One of them had a file that is written last.
+    /// True if one of them had a last file.
     pub(super) is_marked: bool,
-    /// One of them had what the Trainer of transformers writes last.
+    /// True if one of them had the file that the Trainer of transformers writes last.
     pub(super) is_of_trainer: bool,
-    /// A file beside them said which one is complete.
+    /// The latest pointer file beside them that declared a group complete.
     pub(super) pointed: Option<Pointed>,
-    /// By how many files with tensors they have, which began when.
+    /// By number of files with tensors: the groups with that number, by start.
     tensors: BTreeMap<u32, BTreeSet<Began>>,
 }
 
-/// When a group began, and which one it is.
+/// Start of a group, its step and its serial number.
 type Began = (Moment, Option<u64>, u32);
 
-/// How many files with tensors a group has, and when it began.
+/// Number of files with tensors in a group, and its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     tensors: u32,
@@ -49,7 +50,7 @@ pub(super) struct Size {
 }
 
 impl Habits {
-    /// A group had this size, and has that one now.
+    /// Updates the counts for a group whose size changes from `before` to `now`.
     pub(super) fn recount(&mut self, before: Option<Size>, now: Option<Size>) {
         if before == now {
             return;
@@ -67,8 +68,8 @@ impl Habits {
         }
     }
 
-    /// Whether a group that began earlier has more files with tensors than this one, and none has as many.
-    /// What began later may have more habits.
+    /// True if an earlier group has more files with tensors than this one, and no other has as many. Later
+    /// groups are ignored, because a run may begin to write more files.
     fn has_only_larger(&self, one: Size) -> bool {
         let after = (Bound::Excluded(one.tensors), Bound::Unbounded);
         let is_earlier = |groups: &BTreeSet<Began>| groups.first().is_some_and(|began| *began < one.began);
@@ -78,24 +79,24 @@ impl Habits {
     }
 }
 
-/// When a file beside the groups said that one of them is complete, and what that had.
+/// Time of a pointer file that declared a group complete, and the content of that group then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pointed {
     pub(super) at: Moment,
-    /// Nothing if more came to it afterwards: then it was not complete.
+    /// `None` if files were added afterwards: the group was not complete then.
     pub(super) files: Option<u32>,
     pub(super) tensors: u32,
 }
 
-/// See the module.
+/// Group of files; see the module.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Which one it is of all that there were.
+    /// Serial number among all groups.
     pub(super) serial: u32,
     pub(super) prefix: Box<str>,
     pub(super) layout: Layout,
     pub(super) step: Option<u64>,
-    /// By what follows the prefix; nothing when there were too many to be remembered.
+    /// By the part of the key after the prefix; `None` if there were too many to remember.
     names: Option<BTreeMap<Box<str>, File>>,
     names_bytes: usize,
     pub(super) files: u32,
@@ -104,40 +105,39 @@ pub(super) struct Group {
     pub(super) last: Moment,
     parts: u32,
     wholes: u32,
-    /// Parts that neither say how many they are nor only describe others.
+    /// Parts that are not numbered with a total and are not mere descriptions.
     loose: u32,
-    /// Parts that are more than a text or a description; and of these or others those with weights.
+    /// Parts that are more than texts and descriptions; and files with weights, among these or others.
     pub(super) tensors: u32,
     weights: u32,
     named: Named,
-    /// When the latest part was written, be it a small one that came late; and the latest of those that have
-    /// to be there.
+    /// Time of the latest part, including late small ones; and time of the latest required part.
     parts_at: Moment,
     needed_at: Moment,
-    /// When the latest of the files that come last was, and when one beside the groups named this one.
+    /// Time of the latest last file, and time of the latest pointer file that named this group.
     last_file_at: Option<Moment>,
     pointed_at: Option<Moment>,
     last_files: u32,
-    /// Whether its folder is called as the Trainer of transformers does, and whether what that writes last is
-    /// there.
+    /// True if its folder has the name that the Trainer of transformers uses; and true if the Trainer's last
+    /// file is there.
     is_in_trainers: bool,
     has_trainer_state: bool,
-    /// Since when it is written again, and how many shards and files with tensors were.
+    /// Start of the current rewrite, and shards and files with tensors written since.
     round_at: Moment,
     round_shards: u32,
     round_tensors: u32,
     wants_last: bool,
-    /// The next one has begun, or it is quiet: nobody writes it any more.
+    /// True if nothing writes it any more: the next group has begun, or it is quiet.
     is_closed: bool,
-    /// Nobody has written it for long.
+    /// True if it has not been written for the quiet time.
     is_quiet: bool,
-    /// A part was deleted.
+    /// True if a part was deleted.
     is_torn: bool,
-    /// It was complete before and is written again.
+    /// True if it was complete before and is being written again.
     is_again: bool,
-    /// A file of it had the name of another step: it may be a run, and no checkpoint.
+    /// True if a file of it carries another step's name: it may be a run and not a checkpoint.
     pub(super) holds_steps: bool,
-    /// Its name, or that of a file of it, may tell runs or parts apart.
+    /// True if its name or that of a file may distinguish runs or parts.
     pub(super) in_doubt: bool,
 }
 
@@ -180,12 +180,12 @@ impl Group {
         }
     }
 
-    /// Whether a file of it is known; all are when there were too many to be remembered.
+    /// True if a file of it is known; always true if there were too many to remember.
     pub(super) fn has(&self, rest: &str) -> bool {
         self.names.as_ref().is_none_or(|names| names.contains_key(rest))
     }
 
-    /// A file of it was written.
+    /// Records the write of a file.
     pub(super) fn wrote(&mut self, place: &Place<'_>, bytes: u64, at: Moment, habits: &Habits) {
         let begins_anew = self.is_complete(habits) && place.role != Role::Extra;
         let file = File { bytes, at };
@@ -203,7 +203,7 @@ impl Group {
         self.holds_steps |= place.holds_steps;
         self.in_doubt |= place.in_doubt;
         if place.wants_last {
-            // What is in a step's folder says more than what the folder is called.
+            // The content of a step folder is more informative than its name.
             self.layout = place.layout;
         }
         if place.role == Role::Extra {
@@ -217,7 +217,7 @@ impl Group {
             self.parts_at = self.parts_at.max(at);
             return;
         }
-        // What was not written yet when all is written again does not begin that anew.
+        // The first write of a file during a rewrite does not start another rewrite.
         if begins_anew && before.is_some_and(|file| file.at >= self.round_at) {
             (self.is_again, self.round_at) = (true, at);
             (self.round_shards, self.round_tensors) = (0, 0);
@@ -237,28 +237,28 @@ impl Group {
         self.is_again &= self.round_tensors < self.tensors || lacks_last;
     }
 
-    /// Whether a part says nothing against its group's being complete: a text or a description that is new,
-    /// or came when what is written last was there.
+    /// True if a part does not affect completeness: a text or a description that is new, or that came after
+    /// the last file.
     fn is_late(&self, place: &Place<'_>, before: Option<File>) -> bool {
         let is_part_of_it = |file: File| self.last_said().is_none_or(|last| file.at <= last);
         is_small(place) && !before.is_some_and(is_part_of_it)
     }
 
-    /// A file has come that was not there.
+    /// Counts a new file.
     fn count(&mut self, place: &Place<'_>) {
         self.named.came(place);
         self.has_trainer_state |= place.is_trainer_state();
         self.tally(place, 1);
     }
 
-    /// One has gone.
+    /// Counts a removed file.
     fn discount(&mut self, place: &Place<'_>) {
         self.named.went(place);
         self.has_trainer_state &= !place.is_trainer_state();
         self.tally(place, -1);
     }
 
-    /// There are so many more of such files, or fewer.
+    /// Adds `by` to the counts of such files.
     fn tally(&mut self, place: &Place<'_>, by: i32) {
         let is_part = place.role != Role::Last;
         for (count, is_such) in [
@@ -275,10 +275,10 @@ impl Group {
         }
     }
 
-    /// A file of it was deleted. Says whether it had it.
+    /// Records the deletion of a file. Returns true if the group had it.
     pub(super) fn deleted(&mut self, place: &Place<'_>) -> bool {
         let Some(names) = &mut self.names else {
-            // It is not known which files those are: what is left of it is not whole.
+            // The remaining files are unknown, so the group is not complete.
             self.files = self.files.saturating_sub(1);
             self.is_torn = true;
             return true;
@@ -303,17 +303,17 @@ impl Group {
         true
     }
 
-    /// Whether all of it is there.
+    /// True if all files are there.
     pub(super) fn is_complete(&self, habits: &Habits) -> bool {
         self.lack(habits).is_none()
     }
 
-    /// Whether all of it is there, whoever doubts it.
+    /// True if all files are there beyond doubt.
     pub(super) fn is_certain(&self, habits: &Habits) -> bool {
         self.doubt(habits).is_none()
     }
 
-    /// Why it is not complete.
+    /// Returns why it is not complete; `None` if it is.
     pub(super) fn lack(&self, habits: &Habits) -> Option<Lack> {
         if self.tensors == 0 {
             return Some(Lack::Weights);
@@ -342,16 +342,16 @@ impl Group {
         let is_all = match self.layout {
             _ if self.wholes == self.parts => true,
             Layout::Safetensors => self.is_sealed() || are_all,
-            // In a step's folder state of an optimizer may follow, which says nothing of itself.
+            // In a step folder optimizer state may follow, which announces no total.
             Layout::Plain if self.named.shards() > 0 && self.loose == 0 && are_all => true,
             _ => self.is_closed,
         };
         (!is_all).then_some(Lack::Open)
     }
 
-    /// Why one is not complete of which all names are there, unless its framework says that it is. Whoever
-    /// uploads a checkpoint from a disk keeps no order; a second time that would pass for one that was not
-    /// finished, and so would one that is smaller than others.
+    /// Returns why a group with all named files is not complete, unless its framework declares it complete.
+    /// An upload from a disk keeps no order; its repetition, or a smaller checkpoint than others, could pass
+    /// for an interrupted one.
     fn lack_of_order(&self, habits: &Habits, early: Lack, is_said: bool) -> Option<Lack> {
         if is_said {
             return None;
@@ -366,8 +366,8 @@ impl Group {
         (!self.is_as_large(habits)).then_some(Lack::Fewer)
     }
 
-    /// Why it may not be whole: what is written last was not, or not after all else, and only nobody has
-    /// written it for long.
+    /// Returns why it may be incomplete: the last file is missing or did not come last, and only the quiet
+    /// time indicates completeness.
     pub(super) fn doubt(&self, habits: &Habits) -> Option<Lack> {
         if let Some(lack) = self.lack(habits) {
             return Some(lack);
@@ -388,17 +388,17 @@ impl Group {
         (!is_like).then_some(Lack::Last)
     }
 
-    /// Whether what its framework writes last came last, but for texts and descriptions.
+    /// True if the framework's last file came last, apart from texts and descriptions.
     fn is_sealed(&self) -> bool {
         self.last_file_at.is_some_and(|at| at >= self.needed_at)
     }
 
-    /// Whether a file beside the groups named it when it was there.
+    /// True if a pointer file named the group after its last required part was written.
     pub(super) fn is_pointed(&self) -> bool {
         self.pointed_at.is_some_and(|at| at >= self.needed_at)
     }
 
-    /// Whether it was there when another one was named, with as many files.
+    /// True if it was there when another group was named, with as many files with tensors.
     fn is_like(&self, pointed: &Pointed) -> bool {
         pointed.files.is_some()
             && pointed.tensors == self.tensors
@@ -406,34 +406,34 @@ impl Group {
             && !self.is_again
     }
 
-    /// When it was said last that it is all there.
+    /// Returns the time of the last sign that it is complete.
     fn last_said(&self) -> Option<Moment> {
         self.last_file_at.max(self.pointed_at)
     }
 
-    /// Whether no earlier one of its run has more files with tensors, or one has as many: two uploads do not
-    /// break off at the same place. Orbax's say nothing, as it writes as many as it likes.
+    /// True if no earlier group of its run has more files with tensors, or another has as many: two uploads
+    /// do not stop at the same file. For Orbax the number carries no information, as it varies.
     fn is_as_large(&self, habits: &Habits) -> bool {
         self.layout == Layout::Orbax || !self.size().is_some_and(|size| habits.has_only_larger(size))
     }
 
-    /// Whether its framework writes such a file.
+    /// True if its framework writes a last file.
     pub(super) fn is_marked(&self, habits: &Habits) -> bool {
         self.wants_last || (habits.is_marked && self.layout != Layout::Safetensors)
     }
 
-    /// Whether the Trainer of transformers writes it.
+    /// True if the Trainer of transformers writes it.
     fn is_of_trainer(&self, habits: &Habits) -> bool {
         self.is_in_trainers && (self.has_trainer_state || habits.is_of_trainer)
     }
 
-    /// How many files with tensors it has, and when it began, if files are told apart that are written again.
+    /// Returns the number of files with tensors and the start, if the file names are remembered.
     pub(super) fn size(&self) -> Option<Size> {
         let began = (self.first, self.step, self.serial);
         self.names.is_some().then_some(Size { tensors: self.tensors, began })
     }
 
-    /// A file beside the groups says that this one is complete.
+    /// Records that a pointer file declares this group complete.
     pub(super) fn point_at(&mut self, at: Moment) {
         if self.parts > 0 {
             self.pointed_at = self.pointed_at.max(Some(at));
@@ -441,52 +441,52 @@ impl Group {
         self.is_torn = false;
     }
 
-    /// What it has when it is named.
+    /// Returns the content at the time it is named.
     pub(super) fn pointed(&self, at: Moment) -> Pointed {
         Pointed { at, files: Some(self.files), tensors: self.tensors }
     }
 
-    /// The next one has begun.
+    /// Records that the next group has begun.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// Nobody has written it for long.
+    /// Records that the quiet time has passed without a write.
     pub(super) fn settle(&mut self) {
         (self.is_closed, self.is_quiet) = (true, true);
     }
 
-    /// When the latest of its files was written that has to be there.
+    /// Returns the time of the latest required file.
     pub(super) fn written(&self) -> Moment {
         self.needed_at.max(self.last_file_at.unwrap_or_default())
     }
 
-    /// When the oldest of its files was written, as they are now; of more than are remembered, when the first
-    /// of all was.
+    /// Returns the time of the oldest of the current files; if these are not remembered, that of the first
+    /// write.
     pub(super) fn oldest(&self) -> Moment {
         let oldest = self.names.as_ref().and_then(|names| names.values().map(|file| file.at).min());
         oldest.unwrap_or(self.first)
     }
 
-    /// Its files by what follows the prefix, if they are remembered.
+    /// Returns the files by the part of the key after the prefix, if they are remembered.
     pub(super) fn names(&self) -> Option<&BTreeMap<Box<str>, File>> {
         self.names.as_ref()
     }
 
-    /// Remembers only how many files there are.
+    /// Drops the file names and keeps their count.
     pub(super) fn drop_names(&mut self) {
         self.names = None;
         self.names_bytes = 0;
     }
 
-    /// Memory that it takes.
+    /// Returns the bytes of memory in use.
     pub(super) fn memory_bytes(&self) -> usize {
         let names = if self.names.is_some() { self.names_bytes } else { 0 };
         GROUP_BYTES + self.prefix.len() + names + self.named.memory_bytes()
     }
 }
 
-/// Whether of a part nothing tells when all like it are there.
+/// True if nothing indicates when all parts like this one are there.
 fn is_loose(place: &Place<'_>) -> bool {
     place.role == Role::Part && !is_aside(place.rest)
 }
@@ -495,7 +495,7 @@ fn is_shard(place: &Place<'_>) -> bool {
     matches!(place.role, Role::Shard { .. })
 }
 
-/// Whether a part is more than a text or a description.
+/// True if a part is more than a text or a description.
 pub(super) fn is_tensor(place: &Place<'_>) -> bool {
     matches!(place.role, Role::Part | Role::Whole | Role::Shard { .. }) && !is_small(place)
 }

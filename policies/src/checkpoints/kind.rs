@@ -1,14 +1,14 @@
-//! What a file of a model holds, by its name.
+//! Content of a model file, by its name.
 //!
-//! Plugins of frameworks say which keys are of checkpoints and of models; which part of a model a file is, is
-//! called alike by all of them.
+//! Plugins of frameworks determine which keys belong to checkpoints and models; the names of the parts of a
+//! model are the same in all frameworks.
 
 use crate::key::{at_dot, name_of};
 use crate::language::ModelFileKind;
 
-/// Beginnings and ends of names, and what such a file holds; the first that fits counts.
+/// Beginnings and ends of names with the content of such files; the first match counts.
 const KINDS: &[(&str, &str, ModelFileKind)] = &[
-    // All of the state in one file, or in files that hold something of each.
+    // All state in one file, or in several files that each hold a part of all state.
     ("", ".distcp", ModelFileKind::Checkpoint),
     ("epoch=", ".ckpt", ModelFileKind::Checkpoint),
     ("", ".ckpt", ModelFileKind::Checkpoint),
@@ -18,7 +18,7 @@ const KINDS: &[(&str, &str, ModelFileKind)] = &[
     ("ckpt", ".pt", ModelFileKind::Checkpoint),
     ("ckpt", ".pth", ModelFileKind::Checkpoint),
     ("ep", "-rank0.pt", ModelFileKind::Checkpoint),
-    // What only training needs.
+    // State that only training needs.
     ("", "_optim_states.pt", ModelFileKind::OptimizerState),
     ("optimizer", "", ModelFileKind::OptimizerState),
     ("optim", "", ModelFileKind::OptimizerState),
@@ -28,7 +28,7 @@ const KINDS: &[(&str, &str, ModelFileKind)] = &[
     ("random_states_", ".pkl", ModelFileKind::OptimizerState),
     ("distrib_optim", ".pt", ModelFileKind::OptimizerState),
     ("", ".pdopt", ModelFileKind::OptimizerState),
-    // The network's shape.
+    // Shape of the network.
     ("config.json", "", ModelFileKind::Architecture),
     ("model_index.json", "", ModelFileKind::Architecture),
     ("adapter_config.json", "", ModelFileKind::Architecture),
@@ -39,7 +39,7 @@ const KINDS: &[(&str, &str, ModelFileKind)] = &[
     ("saved_model.pb", "", ModelFileKind::Architecture),
     ("modeling_", ".py", ModelFileKind::Architecture),
     ("configuration_", ".py", ModelFileKind::Architecture),
-    // What is read beside them.
+    // Files that are read beside them.
     ("", ".index.json", ModelFileKind::Metadata),
     ("tokenizer", "", ModelFileKind::Metadata),
     ("special_tokens_map.json", "", ModelFileKind::Metadata),
@@ -75,7 +75,7 @@ const KINDS: &[(&str, &str, ModelFileKind)] = &[
     ("", ".pt2", ModelFileKind::Weights),
 ];
 
-/// What a file of a model holds, by its key; nothing for what is no file of a model by its name.
+/// Returns the content of a model file by its key; `None` if the name is not that of a model file.
 #[must_use]
 pub fn model_file_kind(key: &str) -> Option<ModelFileKind> {
     let name = name_of(key);
@@ -83,9 +83,9 @@ pub fn model_file_kind(key: &str) -> Option<ModelFileKind> {
         return Some(ModelFileKind::Checkpoint);
     }
     let (first, last) = (name.as_bytes().first(), name.as_bytes().last());
-    // One letter is compared before all are: most names are of no model, and each access asks.
+    // A single byte is compared first: most names are not of models, and every access calls this.
     let fits = |(begin, end, _): &&(&str, &str, ModelFileKind)| match (*begin, *end) {
-        // A name alone is the whole name, unless it is a beginning as people use it.
+        // A name without an end is the whole name, unless it is a customary beginning.
         (begin, "") => {
             first == begin.as_bytes().first()
                 && (name == begin || (is_beginning(begin) && name.starts_with(begin)))
@@ -100,7 +100,7 @@ pub fn model_file_kind(key: &str) -> Option<ModelFileKind> {
     KINDS.iter().find(fits).map(|(_, _, kind)| *kind)
 }
 
-/// `ckpt-500.index` and `ckpt-500.data-00000-of-00002`.
+/// True for names such as `ckpt-500.index` and `ckpt-500.data-00000-of-00002`.
 fn is_of_tensorflow(name: &str) -> bool {
     let is_its = |ending: &str| ending == "index" || ending.starts_with("data-");
     let stem = at_dot(name).filter(|(_, ending)| is_its(ending)).map(|(stem, _)| stem);
@@ -116,7 +116,7 @@ mod tests {
     use super::{ModelFileKind, model_file_kind};
 
     #[test]
-    fn files_of_models_are_told_by_name() {
+    fn model_files_are_recognized_by_name() {
         for (key, kind) in [
             ("m/model-00001-of-00005.safetensors", Some(ModelFileKind::Weights)),
             ("m/model.safetensors.index.json", Some(ModelFileKind::Metadata)),

@@ -1,29 +1,28 @@
-//! Why a checkpoint does not count as whole.
+//! Reasons why a checkpoint does not count as complete.
 
-/// See the module.
+/// Reason for incompleteness; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// No file of it holds tensors; or state of an optimizer only, where its framework writes weights.
+    /// No file contains tensors, or only optimizer state where the framework writes weights.
     Weights,
-    /// Of files that say how many they are, or of which an index speaks, or `.metadata`, one is missing.
+    /// A file is missing according to a total in other names, an index, or `.metadata`.
     Shards,
-    /// What its framework writes last has not come.
+    /// The file that the framework writes last is missing.
     Last,
-    /// That has come, and others after it.
+    /// The last file is there, but other files were written after it.
     Late,
-    /// It came in another order than it is written in, and an earlier one of its run has more files with
-    /// tensors.
+    /// The files came in an unusual order, and an earlier checkpoint of its run has more files with tensors.
     Fewer,
-    /// It was whole before, and is written again.
+    /// The checkpoint was complete before, and is being written again.
     Again,
-    /// A file of it was deleted.
+    /// A file was deleted.
     Deleted,
-    /// Nothing of it says that it is all: the next one has to begin, or silence to last.
+    /// No sign of completeness: the next checkpoint has to begin, or a quiet time to pass.
     Open,
 }
 
 impl Lack {
-    /// In a sentence's half, of the newest checkpoint of a run.
+    /// Returns a clause about the newest checkpoint of a run.
     pub(super) const fn of_newest(self) -> &'static str {
         match self {
             Self::Weights => "the newest has no file with weights",

@@ -1,10 +1,9 @@
-//! How frameworks lay their checkpoints out: what a key says of the group that it belongs to.
+//! Checkpoint layouts of frameworks: parses a key into its group and its role there.
 //!
-//! A group is all keys that begin with one prefix: a folder (`run/checkpoint-500/`), a stem (`run/ckpt-500.`)
-//! or a whole key. The innermost folder that is called like a step is the group (`folder.rs`), and all that
-//! is before it is the run's name. Names alone decide, so that a listing tells the same as the writes did.
-//! Always: of a name that may be that of a run as well as that of a checkpoint, nothing is said that lets it
-//! be deleted.
+//! A group consists of all keys with one prefix: a folder (`run/checkpoint-500/`), a stem (`run/ckpt-500.`)
+//! or a whole key. The innermost folder with a step's name is the group (`folder.rs`), and everything before
+//! it is the run's name. Names alone decide, so a listing gives the same result as the writes. Always: a name
+//! that may be either a run's or a checkpoint's is never treated in a way that allows its deletion.
 
 use super::folder::{self, Folder, Folders};
 use super::step::{
@@ -13,12 +12,12 @@ use super::step::{
 use crate::key::{at_dot, ending, name_at, name_of, split};
 use crate::language::ModelFileKind;
 
-/// Who writes such groups.
+/// Framework that writes such groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// `torch.distributed.checkpoint`: `__RANK_INDEX.distcp`, and `.metadata` last.
     Dcp,
-    /// Safetensors, or `pytorch_model-*.bin`: shards that say how many they are, or a single file.
+    /// Safetensors or `pytorch_model-*.bin`: shards numbered with a total, or a single file.
     Safetensors,
     /// The Trainer of transformers: `checkpoint-STEP/`, `trainer_state.json` last.
     Transformers,
@@ -32,12 +31,12 @@ pub enum Layout {
     Orbax,
     /// TensorFlow: `ckpt-STEP.data-00000-of-00002`, `.index` last.
     TensorFlow,
-    /// Any other files whose names carry the number of a step or an epoch.
+    /// Other files whose names contain the number of a step or an epoch.
     Plain,
 }
 
 impl Layout {
-    /// Its word.
+    /// Returns the name of the layout.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,77 +52,77 @@ impl Layout {
         }
     }
 
-    /// Whether a file beside the groups is written when one of them is complete.
+    /// True if a pointer file beside the groups is written when one of them is complete.
     pub(super) const fn is_pointed(self) -> bool {
         matches!(self, Self::DeepSpeed | Self::Megatron)
     }
 }
 
-/// What a file is to its group.
+/// Role of a file in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// One that has to be there before the last one is written.
+    /// Written before the last file.
     Part,
-    /// One of so many that are numbered.
+    /// A shard, one of `of` numbered files.
     Shard { of: u32 },
-    /// What is written when the others are there.
+    /// Written when the others are there.
     Last,
-    /// All there is.
+    /// The only file of the group.
     Whole,
-    /// It belongs to the group, and may come whenever it likes.
+    /// Belongs to the group, and may be written at any time.
     Extra,
 }
 
-/// Where a key belongs.
+/// A parsed key: its run, group, step and role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place<'k> {
-    /// What all generations of the run begin with: a folder with its slash, or nothing.
+    /// Common beginning of all generations of the run: a folder with its trailing slash, or empty.
     pub(super) parent: &'k str,
-    /// What all keys of the group begin with.
+    /// Common prefix of all keys of the group.
     pub(super) prefix: &'k str,
-    /// What follows that.
+    /// Part of the key after the prefix.
     pub(super) rest: &'k str,
-    /// What its series is called: the prefix with `#` for its numbers where a step is among these, the prefix
-    /// itself otherwise.
+    /// Name of its series: the prefix with `#` for its numbers if one of these is a step, the prefix itself
+    /// otherwise.
     pub(super) series: String,
     pub(super) step: Option<u64>,
     pub(super) layout: Layout,
     pub(super) role: Role,
-    /// Whether such a file is never complete without a last one.
+    /// True if groups with such files are never complete without a last file.
     pub(super) wants_last: bool,
-    /// Whether what follows the prefix names another step: then the group may be a run and no checkpoint.
+    /// True if the part after the prefix contains another step: the group may be a run and not a checkpoint.
     pub(super) holds_steps: bool,
-    /// Whether its name may tell runs or parts apart, not only steps.
+    /// True if its name may distinguish runs or parts, not only steps.
     pub(super) in_doubt: bool,
 }
 
 impl Place<'_> {
-    /// Whether its folder is called as the Trainer of transformers does.
+    /// True if its folder has the name that the Trainer of transformers uses.
     pub(super) fn is_in_trainers(&self) -> bool {
         is_of_trainer(self.prefix, self.parent)
     }
 
-    /// Whether it is what that writes last.
+    /// True if it is the Trainer's last file.
     pub(super) fn is_trainer_state(&self) -> bool {
         self.rest == TRAINER_STATE && self.is_in_trainers()
     }
 }
 
-/// Whether a group with this prefix, in the folder of this run, is called as the Trainer of transformers
-/// calls its folders.
+/// True if a group with this prefix, in the folder of this run, has the name that the Trainer of transformers
+/// uses.
 pub(super) fn is_of_trainer(prefix: &str, parent: &str) -> bool {
     prefix[parent.len()..].starts_with("checkpoint-") && prefix.ends_with('/')
 }
 
-/// What the Trainer of transformers writes of itself, last.
+/// State file of the Trainer of transformers, written last.
 pub(super) const TRAINER_STATE: &str = "trainer_state.json";
-/// How texts and their like end, which may come to a checkpoint when it is whole.
+/// Extensions of texts and similar files, which may be added to a complete checkpoint.
 const TEXT_ENDINGS: [&str; 13] =
     ["json", "jsonl", "txt", "md", "yaml", "yml", "toml", "csv", "tsv", "log", "py", "jinja", "html"];
-/// Others that hold a vocabulary; and what is called as a description is, and may be the model itself.
+/// Other files with a vocabulary; and files with the name of a description that may be the model itself.
 const VOCABULARIES: [&str; 2] = ["spiece.model", "sentencepiece.bpe.model"];
 const MODELS: [&str; 2] = ["checkpoint", "model.json"];
-/// How files that hold tensors end.
+/// Extensions of files with tensors.
 pub(super) const TENSOR_ENDINGS: [&str; 12] = [
     "pt",
     "pth",
@@ -138,8 +137,8 @@ pub(super) const TENSOR_ENDINGS: [&str; 12] = [
     "distcp",
     "onnx",
 ];
-/// Files beside the groups that name the one to go on from; and whether who writes it writes no other mark
-/// that this one is complete.
+/// Pointer files beside the groups that name the one to resume from; true if their framework writes no other
+/// sign of completeness.
 pub(super) const POINTERS: [(&str, bool); 8] = [
     ("latest", true),
     ("latest.txt", false),
@@ -151,8 +150,8 @@ pub(super) const POINTERS: [(&str, bool); 8] = [
     ("checkpoint", false),
 ];
 
-/// Where a key belongs, if it is a part of a checkpoint. What has a `#` in its name, which stands for numbers
-/// in names of series, is none.
+/// Parses a key; `None` if it is not part of a checkpoint. A key with a `#` is none, because `#` represents
+/// numbers in names of series.
 pub(super) fn place(key: &str) -> Option<Place<'_>> {
     let name_at = name_at(key);
     let place = match folder::of(key, name_at) {
@@ -163,13 +162,13 @@ pub(super) fn place(key: &str) -> Option<Place<'_>> {
     place.filter(|_| !key.contains('#'))
 }
 
-/// The folder whose groups a key says something of: when it is written, one of them is complete.
+/// Returns the folder whose groups a pointer file refers to: when it is written, one of them is complete.
 pub(super) fn pointer(key: &str) -> Option<&str> {
     let (folder, name) = split(key);
     POINTERS.contains(&(name, true)).then_some(folder)
 }
 
-/// A key within a folder that is called like a step.
+/// Parses a key in a step folder.
 fn in_folder<'k>(key: &'k str, name_at: usize, folder: &Folder) -> Place<'k> {
     let (name, rest, own) = (&key[name_at..], &key[folder.end..], folder.name(key));
     let is_dcp = is_of_dcp(name);
@@ -184,7 +183,7 @@ fn in_folder<'k>(key: &'k str, name_at: usize, folder: &Folder) -> Place<'k> {
         _ => role_in_folder(name),
     };
     let (parent, prefix) = (&key[..folder.at], &key[..folder.end]);
-    // What is no step for sure is a run of its own, of which nothing goes.
+    // A group without a certain step is a run of its own and is never deleted.
     let series = if folder.step.is_some() { format!("{parent}{}/", shape(own)) } else { prefix.to_owned() };
     Place {
         parent,
@@ -202,44 +201,44 @@ fn in_folder<'k>(key: &'k str, name_at: usize, folder: &Folder) -> Place<'k> {
     }
 }
 
-/// `iter9` may be a round of trainings, and no step.
+/// Numbers below this may count rounds of trainings, as in `iter9`, instead of steps.
 const ROUNDS_MAX: u64 = 10;
 
-/// Fewer digits are no id of a job.
+/// Minimum digits of a job id.
 const JOB_DIGITS_MIN: usize = 5;
 
-/// Whether a number may be the id of a job, which have no zeros in front, and are longer than steps are or
-/// not as even. Orbax calls nothing by a number but steps.
+/// True if a number may be a job id: job ids have no leading zeros, and are longer or less round than steps.
+/// Orbax numbers nothing but steps.
 fn may_be_job(folder: &str) -> bool {
     let is_even = folder.ends_with('0') && folder.len() <= folder::NESTED_DIGITS_MAX;
     folder.len() >= JOB_DIGITS_MIN && !folder.starts_with('0') && !is_even
 }
 
-/// Whether the name of a step's folder may be that of a run: `task-1-step-100`, and of files that nothing
-/// says more of, `iter1-sft` and `iter2`.
+/// True if the name of a step folder may be a run's: `task-1-step-100`, and with files of no known framework
+/// `iter1-sft` and `iter2`.
 fn may_be_run(folder: &str, layout: Layout) -> bool {
     let Some(step) = step_of(folder, &NOT_OF_FOLDERS) else { return true };
-    // Few write checkpoints at the second and the third step, but trainings have rounds.
+    // Checkpoints at the second or third step are rare, but rounds of trainings are common.
     let is_round =
         !step.is_strong && step.value < ROUNDS_MAX && !folder.to_ascii_lowercase().contains("epoch");
     let is_plain = layout == Layout::Plain;
     !tells_steps_only(folder) || (is_plain && (is_round || !has_no_other_words(&folder[step.end..])))
 }
 
-/// Whether what lies in a step's folder names a step for its part, other than that one.
+/// True if the content of a step folder names another step.
 fn holds_steps(rest: &str, name: &str, folder: &Folder, layout: Layout) -> bool {
     if folder::has_numbers(rest) {
         return true;
     }
     let is_plain = layout == Layout::Plain;
-    // Frameworks number models and ranks of experts so.
+    // Frameworks number models and ranks of experts this way.
     let not: &[&str] = if is_plain { &[] } else { &["model", "weights", "ep"] };
     let stem = shard(name).map_or(name.len(), |(stem, _)| stem);
     let step = step_of(&name[..stem], not).map(|step| step.value);
     let is_numbered = is_plain
         && TENSOR_ENDINGS.contains(&ending(name))
         && has_number(&name[..stem], folder.step.unwrap_or(0));
-    // Accelerate numbers what users add.
+    // Accelerate numbers objects that users register.
     (is_numbered || (step.is_some() && step != folder.step)) && !name.starts_with("custom_checkpoint_")
 }
 
@@ -261,16 +260,16 @@ fn layout_of_folder(folder: &str, name: &str) -> Layout {
 
 fn role_in_folder(name: &str) -> Role {
     match name {
-        // DCP; the Trainer; DeepSpeed within the folder of another; Lightning and Megatron beside DCP.
+        // DCP; the Trainer; DeepSpeed inside a folder of another; Lightning and Megatron beside DCP.
         ".metadata" | TRAINER_STATE | "latest" | "meta.pt" | "metadata.json" => Role::Last,
-        // What ranks and scripts write without waiting for each other.
+        // Files that ranks and scripts write without synchronization.
         "README.md" | "zero_to_fp32.py" | "training_args.bin" => Role::Extra,
         _ if name.starts_with("rng_state") => Role::Extra,
         _ => shard(name).map_or(Role::Part, |(_, of)| Role::Shard { of }),
     }
 }
 
-/// A key whose folders are no step's.
+/// Parses a key without a step folder.
 fn of_name(key: &str, name_at: usize) -> Option<Place<'_>> {
     let (folder, name) = key.split_at(name_at);
     let whole = |at: usize, layout, role, wants_last| Place {
@@ -322,7 +321,8 @@ fn of_name(key: &str, name_at: usize) -> Option<Place<'_>> {
     }
 }
 
-/// A file with a step in its name. In one `.ckpt` is everything; others may come in several of one step.
+/// Parses a file with a step in its name. A `.ckpt` file is a whole checkpoint; other files of one step may
+/// be several.
 fn numbered<'k>(key: &'k str, name_at: usize, ending: &str, step: Step) -> Place<'k> {
     let name = &key[name_at..];
     let is_whole = ending == "ckpt";
@@ -346,33 +346,34 @@ pub(super) fn is_of_dcp(name: &str) -> bool {
     name == ".metadata" || name.ends_with(".distcp")
 }
 
-/// Whether a file would be one of a checkpoint in a folder that has a step in its name.
+/// True if a file in a folder with a step in its name would be a checkpoint's.
 pub(super) fn is_of_checkpoint(name: &str) -> bool {
     TENSOR_ENDINGS.contains(&ending(name))
         || role_in_folder(name) == Role::Last
         || super::model_file_kind(name).is_some()
 }
 
-/// Whether a file only describes those beside it: the index of shards, a configuration, a tokenizer.
+/// True if a file merely describes those beside it: an index of shards, a configuration, a tokenizer.
 pub(super) fn is_aside(name: &str) -> bool {
     !TENSOR_ENDINGS.contains(&ending(name))
         && matches!(super::model_file_kind(name), Some(ModelFileKind::Architecture | ModelFileKind::Metadata))
 }
 
-/// Whether a part is a text or a description, which tells nothing of how far its checkpoint has come.
+/// True if a part is a text or a description, which carries no information about the progress of its
+/// checkpoint.
 pub(super) fn is_small(place: &Place<'_>) -> bool {
-    // Orbax calls nothing so that can be done without.
+    // In Orbax no file with such a name is optional.
     place.role == Role::Part && place.layout != Layout::Orbax && is_text(name_of(place.rest))
 }
 
-/// Whether a file is a text or a description by its name.
+/// True if a file is a text or a description by its name.
 pub(super) fn is_text(name: &str) -> bool {
     let is_text =
         TEXT_ENDINGS.contains(&ending(name)) || VOCABULARIES.contains(&name) || name.contains(".tfevents.");
     !MODELS.contains(&name) && (is_text || is_aside(name))
 }
 
-/// Whether a file holds weights by its name, and not only what training needs besides.
+/// True if a file contains weights by its name, and not only state for training.
 pub(super) fn is_weights(place: &Place<'_>) -> bool {
     let kind = super::model_file_kind(place.rest);
     place.role != Role::Last
@@ -380,7 +381,7 @@ pub(super) fn is_weights(place: &Place<'_>) -> bool {
         && matches!(kind, Some(ModelFileKind::Weights | ModelFileKind::Checkpoint))
 }
 
-/// The stem's length and what a file is to it, if it is called as TensorFlow does.
+/// Returns the length of the stem and the role of a file with a TensorFlow name.
 fn of_tensorflow(name: &str) -> Option<(usize, Role)> {
     let (stem, ending) = at_dot(name)?;
     let role = match ending {
@@ -392,7 +393,7 @@ fn of_tensorflow(name: &str) -> Option<(usize, Role)> {
         .then_some((stem.len(), role))
 }
 
-/// `NAME-00001-of-00005.END`: the length of the name, and how many there are.
+/// Returns the length of `NAME-` and the total for names such as `NAME-00001-of-00005.END`.
 pub(super) fn shard(name: &str) -> Option<(usize, u32)> {
     let of_at = name.rfind("-of-")?;
     let (before, after) = (&name[..of_at], &name[of_at + 4..]);
@@ -409,7 +410,7 @@ mod tests {
     use super::{Layout, Role, place, pointer};
 
     #[test]
-    fn keys_say_where_they_belong() {
+    fn keys_are_parsed_for_all_layouts() {
         let shard = |of| Role::Shard { of };
         for (key, prefix, series, step, layout, role) in [
             ("r/step-500/__3_0.distcp", "r/step-500/", "r/step-#/", Some(500), Layout::Dcp, Role::Part),
@@ -541,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_checkpoint_is_none() {
+    fn other_keys_are_not_parsed() {
         for key in [
             "train/img_0001.jpg",
             "train/shard-00001-of-00100.tfrecord",
@@ -567,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_another_step_in_a_folder_of_one_is_noted() {
+    fn another_step_inside_a_step_folder_is_detected() {
         for (key, holds_steps) in [
             ("step_100/model.pt", false),
             ("step_100/rank/3/model.pt", false),
@@ -612,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_numbered_as_one_of_so_many_is_no_step_and_a_run_within_a_step_is_its_own() {
+    fn shard_numbers_are_not_steps_and_nested_runs_are_separate() {
         for (key, prefix, step) in [
             ("m/flax_model-00001-of-00004.msgpack", "m/", None),
             ("m/tf_model-00001-of-00004.h5", "m/", None),
@@ -620,7 +621,7 @@ mod tests {
             ("iter1/checkpoint-500/model.pt", "iter1/checkpoint-500/", Some(500)),
             ("checkpoint-500/global_step500/x.pt", "checkpoint-500/", Some(500)),
             ("checkpoint-1/global_step2/x.pt", "checkpoint-1/global_step2/", Some(2)),
-            // The innermost folder is the step's, and a run's name may be numbered.
+            // The innermost folder is the step's, and a run's name may contain numbers.
             ("exp/1/step-100/.metadata", "exp/1/step-100/", Some(100)),
             ("ckpt-1/step-1/a.pt", "ckpt-1/step-1/", Some(1)),
             ("4711201/ckpt/step-5/__0_0.distcp", "4711201/ckpt/step-5/", Some(5)),
@@ -632,12 +633,12 @@ mod tests {
             ("1/100/_CHECKPOINT_METADATA", "1/100/", Some(100)),
             ("1/step_100/default/d/abc", "1/step_100/", Some(100)),
             ("1/step_100/_CHECKPOINT_METADATA", "1/step_100/", Some(100)),
-            // Numbers within are parts.
+            // Numbers inside are parts.
             ("100/default/ocdbt.process_0/d/0af3", "100/", Some(100)),
             ("step-100/0/model.pt", "step-100/", Some(100)),
             ("step_100/rank/3/model.pt", "step_100/", Some(100)),
             ("step_100/rank/3/__3_0.distcp", "step_100/", Some(100)),
-            // Or one cannot tell.
+            // Ambiguous cases.
             ("step-100/0/__0_0.distcp", "step-100/0/", None),
             ("epoch_1/100/default/d/abc", "epoch_1/100/", None),
             ("epoch_1/100/_CHECKPOINT_METADATA", "epoch_1/100/", None),
@@ -650,7 +651,7 @@ mod tests {
             ("20261123/.metadata", "20261123/", None),
             ("20261123/100/.metadata", "20261123/100/", Some(100)),
             ("20261323/.metadata", "20261323/", Some(20_261_323)),
-            // Files that are a checkpoint each, in a folder that is called after a run.
+            // Files that are one checkpoint each, in a folder named after a run.
             ("iter-1/epoch=3-step=500.ckpt", "iter-1/epoch=3-step=500.ckpt", Some(500)),
             ("warmup-steps-100/last.ckpt", "warmup-steps-100/last.ckpt", None),
         ] {

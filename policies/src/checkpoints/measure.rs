@@ -1,39 +1,39 @@
-//! Measures in names: how good a checkpoint is, by its name or by that of one of its files.
+//! Measures in names: the quality of a checkpoint by its name or by that of one of its files.
 //!
-//! A rule may state which measure counts. Where it states none, the best checkpoint by each measure in the
-//! names stays, because people choose by what they put into names. Always: a number that may be a step, a
-//! count or a part is no measure; if it is not known whether low or high values are good, the checkpoints at
-//! both ends stay.
+//! A rule may state the relevant measure. Where it states none, the best checkpoint by each measure in the
+//! names stays, because users choose by the values that they put into names. Always: a number that may be a
+//! step, a count or a part is not a measure; if it is not known whether low or high values are good, the
+//! checkpoints at both ends stay.
 
 use super::step::{MEASURES_OF_MANY, is_measure, last_word, next_number, word_of_number};
 
-/// Which end of a measure is good.
+/// Good end of a measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Good {
     Low,
     High,
-    /// It may be either.
+    /// Either end may be good.
     Either,
 }
 
 /// Measures whose lowest value is the best, and those whose highest value is.
 const LOW: [&str; 8] = ["loss", "error", "err", "wer", "cer", "ppl", "perplexity", "rmse"];
 const HIGH: [&str; 9] = ["acc", "accuracy", "auc", "f1", "map", "iou", "dice", "bleu", "psnr"];
-/// Words that count how far a training is.
+/// Words that count the progress of a training.
 const PROGRESS: [&str; 3] = ["samples", "tokens", "consumed"];
-/// Words for the set that a measure is of; they are parts of its name.
+/// Names of the data set of a measure; they are parts of its name.
 const SETS: [&str; 7] = ["val", "valid", "validation", "train", "test", "eval", "dev"];
 
-/// A measure that a name carries.
+/// A measure in a name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Measure {
-    /// What it is called, in lower case and with the set that it is of: `val_loss`.
+    /// Name in lower case, including the data set: `val_loss`.
     pub(super) name: String,
     pub(super) value: f64,
     pub(super) good: Good,
 }
 
-/// All measures that a name carries: `epoch=3-val_loss=0.25`, `m_epoch_5_acc_0.91`.
+/// Returns all measures in a name: `epoch=3-val_loss=0.25`, `m_epoch_5_acc_0.91`.
 pub(super) fn measures(name: &str) -> Vec<Measure> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(number) = next_number(name, at) {
@@ -42,7 +42,7 @@ pub(super) fn measures(name: &str) -> Vec<Measure> {
         let (word_at, word) = word_of_number(before);
         let is = |words: &[&str]| words.iter().any(|it| word.eq_ignore_ascii_case(it));
         let is_whole = name[number.clone()].bytes().all(|byte| byte.is_ascii_digit());
-        // A digit that is joined to a word is a part of that: `acc1_76.5`.
+        // A digit joined to a word is a part of the word: `acc1_76.5`.
         let is_of_word = is_whole && before.len() == number.start;
         let is_other = is_of_word || is(&PROGRESS) || (is_whole && is(&MEASURES_OF_MANY));
         let value = name[number].parse::<f64>().ok().filter(|_| is_measure(word) && !is_other);
@@ -60,15 +60,15 @@ pub(super) fn measures(name: &str) -> Vec<Measure> {
     found
 }
 
-/// What is before a number and what separates it, and whether the number is negative: `loss=-1.5`, but not
-/// `loss-1.5`.
+/// Returns the text before a number and its separator, and whether the number is negative: `loss=-1.5`, but
+/// not `loss-1.5`.
 fn before_number(before: &str) -> (&str, bool) {
     let minus = ["=-", "_-", "--"].iter().find_map(|end| before.strip_suffix(end));
     let plus = || before.strip_suffix(['=', '-', '_']).unwrap_or(before);
     minus.map_or_else(|| (plus(), false), |before| (before, true))
 }
 
-/// The measure's name that ends here, with the set that it is of.
+/// Returns the name of the measure that ends here, including its data set.
 fn full_name(before: &str, word_at: usize) -> String {
     let outer = before[..word_at].strip_suffix(['_', '-', '.']).unwrap_or_default();
     let set_at = last_word(outer);
@@ -77,7 +77,7 @@ fn full_name(before: &str, word_at: usize) -> String {
     name.to_ascii_lowercase().replace(['-', '.'], "_")
 }
 
-/// The number that follows `measure` and an equals sign in a name, as Lightning writes it: `val_loss=0.25`.
+/// Returns the number after `measure` and an equals sign in a name, in Lightning's format: `val_loss=0.25`.
 pub(super) fn measure_in(name: &str, measure: &str) -> Option<f64> {
     let at = name.match_indices(measure).find(|(at, _)| name[at + measure.len()..].starts_with('='))?.0;
     let text = &name[at + measure.len() + 1..];
@@ -101,7 +101,7 @@ mod tests {
     use super::{Good, measures};
 
     #[test]
-    fn names_carry_measures_and_other_numbers_are_none() {
+    fn measures_are_found_and_other_numbers_ignored() {
         use Good::{Either, High, Low};
         for (name, expected) in [
             ("epoch=3-val_loss=0.25.ckpt", &[("val_loss", 0.25, Low)][..]),

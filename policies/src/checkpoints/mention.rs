@@ -1,35 +1,34 @@
 //! Small files that name checkpoints: `best`, `deployed.json`, `PRODUCTION` and the like.
 //!
-//! A checkpoint that such a file names may be in use, so it is not deleted. The file has any form: what
-//! counts is the name of the checkpoint's folder
-//! as a whole word, in the file's content or in its own name. Always: what is read twice gives the same
-//! answer, and more text names no fewer
-//! checkpoints. Upper and lower case are alike, and UTF-16 is read as well as UTF-8, as shells write both.
+//! A checkpoint that such a file names may be in use, so it is not deleted. The file may have any format: the
+//! name of the checkpoint's folder counts if it occurs as a whole word in the file's content or in its own
+//! name. Always: the result is deterministic, and more text names no fewer checkpoints. Case is ignored, and
+//! UTF-16 is accepted as well as UTF-8, because shells write both.
 
 use super::pointer::{OF_ALL, POINTER_NAME};
 use crate::key::name_of;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Larger files are not read. Lists, notes and configurations are smaller.
+/// Maximum size of files that are read. Lists, notes and configurations are smaller.
 pub const MENTION_BYTES_MAX: u64 = 64 << 10;
 
 /// A checkpoint that may be named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mentionable<'k> {
-    /// What the keys of all its files begin with.
+    /// Common prefix of the keys of all its files.
     pub prefix: &'k str,
-    /// Its step.
+    /// Step of the checkpoint.
     pub step: Option<u64>,
 }
 
 impl Mentionable<'_> {
-    /// The word that names it: that of its folder, or of its file without the ending.
+    /// Returns the word that names it: the name of its folder, or of its file without the extension.
     fn word(&self) -> Vec<u8> {
         let name = name_of(self.prefix.trim_end_matches(['/', '.']));
         name.strip_suffix(".ckpt").unwrap_or(name).to_ascii_lowercase().into_bytes()
     }
 
-    /// Whether a key is in its folder, or one of its files.
+    /// True if a key is in its folder, or is one of its files.
     fn owns(&self, key: &str) -> bool {
         key.starts_with(self.prefix)
             && (self.is_folder() || super::Checkpoints::prefix_of(key) == Some(self.prefix))
@@ -54,7 +53,7 @@ impl<'k> FromIterator<Mentionable<'k>> for Mentionables<'k> {
         let mut words = Self { all: all.into_iter().collect(), ..Self::default() };
         for (number, one) in words.all.iter().enumerate() {
             let word = one.word();
-            // A name that is nothing but an ending has no word, and would be everywhere.
+            // A name that consists of an extension only has no word, and would match everywhere.
             if !word.is_empty() {
                 words.lengths.insert(word.len());
                 words.by_word.entry(word).or_default().push(number);
@@ -68,15 +67,15 @@ impl<'k> FromIterator<Mentionable<'k>> for Mentionables<'k> {
 }
 
 impl Mentionables<'_> {
-    /// The numbers of those that a file names by its content or by its own name. No checkpoint is named by
-    /// its own files.
+    /// Returns the numbers of the checkpoints that a file names by its content or by its own name. A
+    /// checkpoint's own files do not name it.
     #[must_use]
     pub fn named_by(&self, key: &str, content: &[u8]) -> BTreeSet<usize> {
         let name = name_of(key);
         let text = readable(name, content);
         let mut named = self.words_of(&text, 0);
         named.extend(self.of_number(&text));
-        // What is beside a single file and is called as that is, belongs to it: `epoch-1.pt` and
+        // A file beside a single-file checkpoint with the same name is part of it: `epoch-1.pt` and
         // `epoch-1.json`.
         let is_other = |number: &usize, at: usize| self.all[*number].is_folder() || at > 0;
         let own_name = name.to_ascii_lowercase();
@@ -87,12 +86,12 @@ impl Mentionables<'_> {
         named
     }
 
-    /// Those whose words are in a text, from a place on.
+    /// Returns the checkpoints whose words occur in a text, from a position on.
     fn words_of(&self, text: &[u8], from: usize) -> BTreeSet<usize> {
         (from..text.len()).flat_map(|at| self.words_at(text, at)).collect()
     }
 
-    /// Those whose words begin at this place of a text.
+    /// Returns the checkpoints whose words begin at this position of a text.
     fn words_at<'t>(&'t self, text: &'t [u8], at: usize) -> impl Iterator<Item = usize> + 't {
         let lengths = self.lengths.iter().filter(move |_| is_boundary(text, at));
         let ends = lengths.map(move |length| at + length).take_while(move |end| *end <= text.len());
@@ -100,22 +99,21 @@ impl Mentionables<'_> {
         words.filter_map(|word| self.by_word.get(word)).flatten().copied()
     }
 
-    /// Of a text that is a number and nothing else, those with that step.
+    /// Returns the checkpoints with this step, if the text is a plain number.
     fn of_number(&self, text: &[u8]) -> impl Iterator<Item = usize> + '_ {
         let number = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse::<u64>().ok());
         number.and_then(|number| self.by_step.get(&number)).into_iter().flatten().copied()
     }
 }
 
-/// Whether a word may begin or end at a place: there are no two letters or digits on both sides of it.
+/// True if a word may begin or end at a position: there are no letters or digits on both sides of it.
 fn is_boundary(text: &[u8], at: usize) -> bool {
     let is_letter = |at: usize| text.get(at).is_some_and(u8::is_ascii_alphanumeric);
     at == 0 || !is_letter(at - 1) || !is_letter(at)
 }
 
-/// A file's content in lower case, without the zeros that UTF-16 has between letters. TensorFlow's
-/// `checkpoint` lists all that there are besides the
-/// one to go on from: that list names none.
+/// Returns a file's content in lower case, without the zero bytes of UTF-16. TensorFlow's `checkpoint` lists
+/// all existing checkpoints besides the one to resume from; the list does not count as naming them.
 fn readable(name: &str, content: &[u8]) -> Vec<u8> {
     let text: Vec<u8> = content.iter().filter(|byte| **byte != 0).map(u8::to_ascii_lowercase).collect();
     let marks: [&[u8]; 3] = [b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf"];
@@ -127,7 +125,8 @@ fn readable(name: &str, content: &[u8]) -> Vec<u8> {
     text.split(|byte| *byte == b'\n').filter(|line| !is_list(line)).collect::<Vec<_>>().join(&b'\n')
 }
 
-/// The folders in which a file may name a checkpoint of a run, by the run's folder: that, and all above it.
+/// Returns the folders in which a file may name a checkpoint of a run, given the run's folder: that folder
+/// and all above it.
 pub fn folders_above(parent: &str) -> impl Iterator<Item = &str> {
     let ends = parent.match_indices('/').map(|(at, _)| at + 1);
     std::iter::once(0).chain(ends).map(|end| &parent[..end])
@@ -168,9 +167,10 @@ mod tests {
             ("run/step-100.txt", "", &[hundred, number]),
             ("run/step-1000.json", "", &[FOLDERS[1]]),
             ("run/a", "epoch_3", &[epoch]),
-            // The name of a folder that is a number may be anything's, and keeps it all the same.
+            // A folder name that is a plain number may match anything, and protects the checkpoint
+            // nevertheless.
             ("run/config.json", "{\"warmup\": 100}", &[number]),
-            // A number alone is a step.
+            // A plain number is a step.
             ("run/best", "1000\n", &[FOLDERS[1]]),
             ("run/best", " 3 ", &[epoch]),
             // Other words.

@@ -1,15 +1,15 @@
-//! Why a checkpoint is not deleted, although a rule would delete it.
+//! Deletion guards: reasons to keep a checkpoint although a rule would delete it.
 //!
-//! Names and listings show much but not all: files of ranks, parallel runs and interrupted uploads can look
-//! like something else. Always: nothing of a run is deleted unless its steps are distinguishable, and unless
-//! a newer checkpoint stays that is whole beyond doubt and no smaller. Nothing is deleted that may be a run
-//! with steps of its own, a setting, or a part of another checkpoint.
+//! Names and listings contain much information but not all: files of ranks, parallel runs and interrupted
+//! uploads can look like something else. Always: nothing of a run is deleted unless its steps are
+//! distinguishable, and unless a newer checkpoint remains that is complete beyond doubt and not smaller.
+//! Nothing is deleted that may be a run with steps of its own, a setting, or a part of another checkpoint.
 //!
-//! Newer means that the step is higher and that all of it was written later. A run that went back counts on
-//! from a lower step, and what it writes then is worth more than what it abandoned. A checkpoint with some
-//! older files was written again and broken off. Runs with similar names may be parts of one, as those of
-//! ranks, stages, or an actor and its critic: a step that several of them have is deleted only if all of them
-//! have the same newer one ([`are_beside`]).
+//! Newer means that the step is higher and that all of it was written later. A run that went back continues
+//! from a lower step, and its new checkpoints are worth more than the abandoned ones. A checkpoint with some
+//! older files is an interrupted rewrite. Runs with similar names may be parts of one, such as ranks, stages,
+//! or an actor and its critic: a step that several of them have is deleted only if all of them have the same
+//! newer one ([`are_beside`]).
 
 use super::beside::are_beside;
 use super::group::{File, Group, Habits};
@@ -20,49 +20,49 @@ use super::{Checkpoints, GroupId, Series, SeriesId, order};
 use crate::key::name_of;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Of a run's newer checkpoints one has at least this share of the bytes.
+/// Minimum bytes of a newer checkpoint, as a share of the older one's.
 const BYTES_SHARE: f64 = 0.9;
 
-/// Fewer steps than these are no series: `steps-1000/` and `steps-2000/`, or `10/` and `20/`, may be
+/// Minimum number of steps that form a series: `steps-1000/` and `steps-2000/`, or `10/` and `20/`, may be
 /// settings of two runs.
 const SERIES_MIN: usize = 3;
 
-/// Numbers that are so close may be those of ranks or segments, which are written together; a checkpoint
-/// takes at least so long.
+/// Numbers within this distance that were written within this time may be those of ranks or segments, which
+/// are written together; a checkpoint takes longer.
 const CLOSE_STEPS: u64 = 100;
 const CLOSE_US: u64 = 60_000_000;
 
-/// See the module.
+/// Deletion guard; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MustStay {
-    /// It is not known any more.
+    /// The checkpoint is no longer known.
     Unknown,
-    /// Another of its run has the same step.
+    /// Another checkpoint of its run has the same step.
     SameStep,
-    /// Other checkpoints are in its folder, or files or folders that are called like other steps.
+    /// Its folder contains other checkpoints, or files or folders with the names of other steps.
     HoldsSteps,
-    /// Its name may tell runs apart, or parts of one checkpoint.
+    /// Its name may distinguish runs, or parts of one checkpoint.
     InDoubt,
-    /// Files of its run came at once that are numbered as it is, and may be parts of one.
+    /// Files of its run with numbers like its own were written at the same time, and may be parts of one.
     Together,
-    /// Its run has only two, which may be two runs with a setting each.
+    /// Its run has fewer than three steps, which may be runs with different settings.
     TwoAlone,
-    /// It is in the folder of another one.
+    /// The checkpoint is in the folder of another one.
     InAnother,
-    /// No newer one of its run is whole beyond doubt, with as many files and bytes.
+    /// No newer checkpoint of its run is complete beyond doubt with as many files and bytes.
     NoneBetter,
-    /// The newest one of its run may not be whole, nor is another one better.
+    /// The newest checkpoint of its run may be incomplete, and no other is newer and complete.
     NewestLacks(Lack),
-    /// There is, but a run beside it has this step and not that one.
+    /// There is a newer one, but a sibling run has this step and not the newer one.
     NotBeside,
-    /// The best are kept, and nothing says how good it is.
+    /// The rule keeps the best checkpoints, and its quality is unknown.
     NoMeasure,
-    /// The rule speaks of some of its files only.
+    /// The rule matches only some of its files.
     InPart,
 }
 
 impl MustStay {
-    /// In a sentence's half.
+    /// Returns the reason as a clause.
     #[must_use]
     pub fn why(self) -> String {
         let why = match self {
@@ -94,27 +94,28 @@ impl MustStay {
         why.to_owned()
     }
 
-    /// All of these, joined into one clause.
+    /// Returns all reasons joined into one clause.
     #[must_use]
     pub fn all(doubts: &[Self]) -> String {
         doubts.iter().map(|doubt| doubt.why()).collect::<Vec<_>>().join("; ")
     }
 }
 
-/// The doubts about checkpoints, one checkpoint after another. What all of a run share is computed once.
+/// Guards of several checkpoints, computed one after another. State that the checkpoints of a run share is
+/// computed once.
 pub struct Doubts<'a> {
     known: &'a Checkpoints,
     runs: HashMap<SeriesId, OfRun<'a>>,
 }
 
-/// What all checkpoints of a run share.
+/// State that all checkpoints of a run share.
 struct OfRun<'a> {
     holds_steps: bool,
-    /// The name of one of them may distinguish runs or parts.
+    /// True if the name of one of them may distinguish runs or parts.
     in_doubt: bool,
-    /// It has too few steps to be a series.
+    /// True if it has too few steps to be a series.
     two_alone: bool,
-    /// Runs that may be parts of the same one.
+    /// Sibling runs, which may be parts of the same one.
     beside: Vec<(SeriesId, &'a Series)>,
 }
 
@@ -126,7 +127,7 @@ impl<'a> OfRun<'a> {
         Self {
             holds_steps: series.groups.values().any(|one| one.holds_steps)
                 || in_bucket().any(|(_, other)| holds(series, other)),
-            // Many runs begin with a step 0.
+            // Many runs begin with step 0.
             in_doubt: series.groups.values().any(|one| one.in_doubt && one.step != Some(0)),
             two_alone: is_two_alone(series),
             beside: in_bucket().filter(|(_, other)| is_beside(other)).map(|(id, one)| (*id, one)).collect(),
@@ -135,12 +136,12 @@ impl<'a> OfRun<'a> {
 }
 
 impl Doubts<'_> {
-    /// All doubts about a checkpoint: its files are deleted only if there is none.
+    /// Returns all guards of a checkpoint: its files are deleted only if there is none.
     pub fn of(&mut self, id: GroupId) -> Vec<MustStay> {
         self.judge(id).err().unwrap_or_default()
     }
 
-    /// Those for which the files of a checkpoint may be deleted, or else the doubts about it.
+    /// Returns the checkpoints that replace one, so that its files may be deleted, or else its guards.
     fn judge(&mut self, id: GroupId) -> Result<Vec<GroupId>, Vec<MustStay>> {
         let known = self.known;
         let found = known.series.get(&id.series).and_then(|series| Some((series, series.find(id)?)));
@@ -152,7 +153,7 @@ impl Doubts<'_> {
         let stand_in = known.stand_in((id.series, series), group, &run.beside);
         let all = [
             (group.step.is_some() && others().any(|other| other.step == group.step), MustStay::SameStep),
-            // What is so of one of them may be so of all.
+            // A property of one checkpoint of the run may hold for all.
             (run.holds_steps, MustStay::HoldsSteps),
             (may_be_part && in_bucket().any(|other| is_in(group, other)), MustStay::InAnother),
             (group.in_doubt || run.in_doubt, MustStay::InDoubt),
@@ -176,28 +177,29 @@ impl Doubts<'_> {
 }
 
 impl Checkpoints {
-    /// Why the files of a checkpoint are not to be deleted; nothing if they may be.
+    /// Returns the guards of a checkpoint; empty if its files may be deleted.
     #[must_use]
     pub fn doubts(&self, id: GroupId) -> Vec<MustStay> {
         self.all_doubts().of(id)
     }
 
-    /// The same for many checkpoints.
+    /// Returns a checker for the guards of many checkpoints.
     #[must_use]
     pub fn all_doubts(&self) -> Doubts<'_> {
         Doubts { known: self, runs: HashMap::new() }
     }
 
-    /// Those for which the files of a checkpoint may be deleted: a newer one of its run, and what runs beside
-    /// it have of the same step.
+    /// Returns the checkpoints that replace one, so that its files may be deleted: a newer one of its run,
+    /// and those of sibling runs with the newer one's step.
     ///
     /// # Errors
-    /// Why they may not.
+    /// The guards, if there are any.
     pub fn better(&self, id: GroupId) -> Result<Vec<GroupId>, Vec<MustStay>> {
         self.all_doubts().judge(id)
     }
 
-    /// The newer checkpoint of its run that stands in for one, and what runs beside it have of the same step.
+    /// Returns the newer checkpoint of the run that replaces one, and those of sibling runs with the same
+    /// step.
     fn stand_in(
         &self,
         (id, series): (SeriesId, &Series),
@@ -218,33 +220,33 @@ impl Checkpoints {
     }
 }
 
-/// Whether a run has fewer whole checkpoints than make a series. A checkpoint without a sign of when it is
-/// whole counts from its first file with tensors.
+/// True if a run has fewer complete checkpoints than form a series. A checkpoint without any sign of
+/// completeness counts from its first file with tensors.
 fn is_two_alone(series: &Series) -> bool {
     let is_whole = |one: &&Group| matches!(one.lack(&series.habits), None | Some(Lack::Open));
     let steps: BTreeSet<_> = series.groups.values().filter(is_whole).map(|one| one.step).collect();
     steps.len() < SERIES_MIN
 }
 
-/// Whether a run beside that of a checkpoint has its step, and is no series: what may be one checkpoint
-/// goes whole or stays whole.
+/// True if a sibling run has the checkpoint's step and is not a series: parts of one checkpoint are deleted
+/// together or not at all.
 fn leaves_two(beside: &Series, group: &Group) -> bool {
     beside.groups.values().any(|one| one.step == group.step) && is_two_alone(beside)
 }
 
-/// Why no newer checkpoint of a run may stand in for one.
+/// Returns why no newer checkpoint of the run can replace one.
 fn none_better(series: &Series, group: &Group) -> MustStay {
     let newer = series.groups.values().filter(|other| order(other) > order(group));
     let newest = newer.max_by_key(|other| order(other));
     newest.and_then(|one| one.doubt(&series.habits)).map_or(MustStay::NoneBetter, MustStay::NewestLacks)
 }
 
-/// Whether one checkpoint of a run may stand in for another.
+/// True if checkpoint `one` of a run can replace `other`.
 fn is_better(series: &Series, one: &Group, other: &Group) -> bool {
     order(one) > order(other)
         && one.is_certain(&series.habits)
         && one.files >= other.files
-        // What was added to it, such as results, does not make up for a shard.
+        // Files that were added, such as results, do not make up for a missing shard.
         && one.tensors >= other.tensors
         && is_as_large(one.bytes, other.bytes)
         && one.oldest() > other.written()
@@ -255,9 +257,9 @@ fn is_as_large(one: u64, other: u64) -> bool {
     one as f64 >= other as f64 * BYTES_SHARE
 }
 
-/// Whether the files of a run, with a number each, may be parts of one checkpoint: eight ranks'
-/// `checkpoint_0.pt` to `checkpoint_7.pt` come as fast as they can be written, but for a slow one, and not a
-/// minute or more after each other. Words such as `step` number no parts, but `epoch` segments of data.
+/// True if the numbered files of a run may be parts of one checkpoint: `checkpoint_0.pt` to `checkpoint_7.pt`
+/// of eight ranks are written in quick succession, apart from a slow one, and not a minute or more apart.
+/// Words such as `step` do not number parts, but `epoch` may number segments of data.
 fn may_be_written_together(series: &Series, group: &Group) -> bool {
     let name = name_of(&group.prefix);
     let is_hdf = || group.names().is_none_or(|names| names.keys().any(|rest| rest.ends_with(".h5")));
@@ -271,51 +273,51 @@ fn may_be_written_together(series: &Series, group: &Group) -> bool {
     all.sort_unstable();
     all.windows(2).any(|pair| {
         let [(first, first_from_us, first_us), (second, from_us, until_us)] = pair else { return false };
-        // A run that went back has the higher one before.
+        // After a run went back, the higher step was written earlier.
         let gap_us = from_us.saturating_sub(*first_us).max(first_from_us.saturating_sub(*until_us));
         second - first < CLOSE_STEPS && gap_us < CLOSE_US
     })
 }
 
-/// Whether all that has to be there of a checkpoint was written in one go, as far as times tell: within less
-/// than passed since the other one, or than counts as long. What was written anew in part has older files.
+/// True if all required files of a checkpoint were written in one go, as far as times show: within less time
+/// than passed since the other checkpoint, or within the quiet time. A partial rewrite has older files.
 fn is_of_one_save(one: &Group, other: &Group, quiet_us: u64) -> bool {
     let (oldest_us, written_us) = (one.oldest().at_us, one.written().at_us);
     let gap_us = oldest_us.saturating_sub(other.written().at_us);
-    // By the catalogue's sequence a clock may have been set back in between.
+    // A clock may have been set back in between; the order is that of the catalogue's sequence.
     written_us.abs_diff(oldest_us) <= gap_us.max(quiet_us)
 }
 
-/// Whether it is known who writes a checkpoint, and that it says when it is whole.
+/// True if the framework of a checkpoint is known, and marks completeness.
 fn has_framework(group: &Group, habits: &Habits) -> bool {
     match group.layout {
         Layout::Plain => false,
-        // Others call their folders so who write no such file.
+        // Other programs name their folders the same but write no such file.
         Layout::Transformers => group.is_marked(habits),
         _ => true,
     }
 }
 
-/// Whether what a run has of one step may stand in for all that it has of another.
+/// True if the checkpoints of one step of a run can replace all checkpoints of another step.
 fn is_better_in(series: &Series, one: Option<u64>, other: Option<u64>) -> bool {
     let of = |step: Option<u64>| series.groups.values().filter(move |group| group.step == step);
     of(other).all(|other| of(one).any(|one| is_better(series, one, other)))
 }
 
-/// Whether a checkpoint has files that are called as those of another are, be it but for steps and measures,
-/// and all but texts as large.
+/// True if a checkpoint has files with the same names as another, apart from steps and measures, and all but
+/// texts as large.
 fn has_all(one: &Group, other: &Group) -> bool {
     let (Some(names), Some(others)) = (one.names(), other.names()) else { return false };
     let shapes: BTreeMap<String, &File> =
         names.iter().map(|(rest, file)| (shape_of_rest(rest, one.step), file)).collect();
     others.iter().all(|(rest, file)| {
-        // What looks like its step may be a rank: `epoch_3/random_states_3.pkl`.
+        // A number equal to the step may be a rank: `epoch_3/random_states_3.pkl`.
         let same = names.get(rest).or_else(|| shapes.get(&shape_of_rest(rest, other.step)).copied());
         same.is_some_and(|same| is_text(name_of(rest)) || is_as_large(same.bytes, file.bytes))
     })
 }
 
-/// Whether a checkpoint of one run holds some of another.
+/// True if a checkpoint of one run contains checkpoints of another.
 fn holds(series: &Series, other: &Series) -> bool {
     let is_same = std::ptr::eq(series, other);
     let inner = other.parent().strip_prefix(series.parent());
@@ -325,7 +327,7 @@ fn holds(series: &Series, other: &Series) -> bool {
             && series.groups.keys().any(|prefix| prefix.ends_with('/') && other.groups.contains_key(prefix)))
 }
 
-/// Whether the group is in the folder of a step of this run.
+/// True if the group is in a step folder of this run.
 fn is_in(group: &Group, series: &Series) -> bool {
     let Some(rest) = group.prefix.strip_prefix(series.parent()) else { return false };
     let Some(folder) = rest.find('/').map(|slash| &group.prefix[..=series.parent_length + slash]) else {

@@ -1,16 +1,16 @@
-//! What names of a group's files say of others that have to be there: how many shards there are, that there
-//! are shards, and that a folder is one of DCP.
+//! Files that have to exist according to the names of a group's files: shards up to the announced total, the
+//! shards of an index, and the metadata of DCP folders.
 
 use super::layout::{Place, is_of_dcp, shard};
 use crate::key::split;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Different names of shards, and as many folders of DCP, that are counted in a group.
+/// Maximum distinct shard names, and maximum DCP folders, that are counted in a group.
 const SETS_MAX: usize = 64;
-/// How indexes of shards end.
+/// Name endings of shard indexes.
 const INDEX_ENDINGS: [&str; 2] = [".safetensors.index.json", ".bin.index.json"];
 
-/// Files that say how many they are.
+/// Shards with a common stem and total.
 #[derive(Clone, Copy, Debug)]
 struct ShardSet {
     stem: u64,
@@ -18,26 +18,26 @@ struct ShardSet {
     have: u32,
 }
 
-/// A folder with files of DCP, and how many.
+/// A folder with DCP files, and their number.
 #[derive(Clone, Debug)]
 struct Folder {
     name: Box<str>,
     files: u32,
-    /// Whether `.metadata` is in it.
+    /// True if it contains `.metadata`.
     is_marked: bool,
 }
 
-/// See the module.
+/// Files expected by name; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Named {
     shards: Vec<ShardSet>,
-    /// Stems of shards of which an index speaks.
+    /// Stems of shards that an index announces.
     indexed: Vec<u64>,
     folders: Vec<Folder>,
 }
 
 impl Named {
-    /// A file has come that was not there.
+    /// Counts a new file.
     pub(super) fn came(&mut self, place: &Place<'_>) {
         if let Some((stem, of)) = shard(place.rest) {
             self.count_shard(stem_id(place.rest, stem), of);
@@ -50,7 +50,7 @@ impl Named {
         });
     }
 
-    /// One that was there has gone.
+    /// Counts a removed file.
     pub(super) fn went(&mut self, place: &Place<'_>) {
         if let Some((stem, of)) = shard(place.rest) {
             let stem = stem_id(place.rest, stem);
@@ -72,7 +72,7 @@ impl Named {
         if let Some(set) = self.shards.iter_mut().find(|set| set.stem == stem && set.of == of) {
             set.have += 1;
         } else if self.shards.len() < SETS_MAX {
-            // Nobody names a model's shards in more ways.
+            // No model's shards use more name patterns.
             self.shards.push(ShardSet { stem, of, have: 1 });
         }
     }
@@ -92,19 +92,19 @@ impl Named {
         }
     }
 
-    /// How many shards there are when all are there.
+    /// Returns the number of shards when all are there.
     pub(super) fn shards(&self) -> u64 {
         self.shards.iter().map(|set| u64::from(set.of)).sum()
     }
 
-    /// Whether all shards are there of which the name of a file speaks.
+    /// True if all announced shards are there.
     pub(super) fn has_shards(&self) -> bool {
         let is_there = |stem: &u64| self.shards.iter().any(|set| set.stem == *stem);
         self.shards.iter().all(|set| set.have >= set.of) && self.indexed.iter().all(is_there)
     }
 
-    /// Whether each folder with files of DCP has its `.metadata`, or is in one that has; and each `.metadata`
-    /// files.
+    /// True if every folder with DCP files has its `.metadata` or is inside one that has, and every
+    /// `.metadata` has files.
     pub(super) fn has_metadata(&self) -> bool {
         let covers = |outer: &Folder, inner: &Folder| outer.is_marked && inner.name.starts_with(&*outer.name);
         self.folders.iter().all(|one| {
@@ -114,7 +114,7 @@ impl Named {
         })
     }
 
-    /// Memory that it takes beside itself.
+    /// Returns the bytes of memory on the heap.
     pub(super) fn memory_bytes(&self) -> usize {
         let folders = self.folders.iter().map(|folder| folder.name.len() + size_of::<Folder>());
         self.shards.len() * size_of::<ShardSet>()
@@ -123,11 +123,12 @@ impl Named {
     }
 }
 
+/// Returns a hash of the first `length` bytes of the name.
 fn stem_id(rest: &str, length: usize) -> u64 {
     xxh3_64(&rest.as_bytes()[..length])
 }
 
-/// `model-` of `model.safetensors.index.json`.
+/// Returns the hash of the shard stem of an index: `model-` for `model.safetensors.index.json`.
 fn indexed_stem(rest: &str) -> Option<u64> {
     let stem = INDEX_ENDINGS.iter().find_map(|ending| rest.strip_suffix(ending))?;
     Some(xxh3_64(format!("{stem}-").as_bytes()))

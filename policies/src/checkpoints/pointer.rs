@@ -1,35 +1,36 @@
-//! Small files beside checkpoints that name the one to go on from: `latest` of DeepSpeed, `checkpoint` of
-//! TensorFlow and their like.
+//! Pointer files: small files beside checkpoints that name the one to resume from, such as DeepSpeed's
+//! `latest` and TensorFlow's `checkpoint`.
 //!
-//! Who goes back to an older checkpoint writes it there. Frameworks call it in many ways
-//! (`latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`), and it may have any form, so it names a
-//! checkpoint as soon as the number of its step or its own name stands in it: it is asked only before
-//! something is deleted, and then better once too often.
+//! A user who goes back to an older checkpoint writes its name there. Frameworks use many names for this file
+//! (`latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`) and many formats. A file therefore names a
+//! checkpoint as soon as it contains the checkpoint's step number or name. The test runs only before a
+//! deletion, where a false match is harmless.
 
 use super::{Checkpoints, GroupId, layout};
 use crate::key::{ending, name_of, split};
 use std::cmp::Reverse;
 
-/// TensorFlow tells in such lines what there is, and in another one what to go on from.
+/// Beginning of TensorFlow's lines that list all checkpoints; another line names the one to resume from.
 pub(super) const OF_ALL: &str = "all_model_checkpoint_paths";
 
-/// The folders in which a file may name a checkpoint of a run, by the run's folder: that, and the one above.
+/// Returns the folders in which a file may name a checkpoint of a run, given the run's folder: that folder
+/// and the one above it.
 pub fn folders_of_pointers(parent: &str) -> impl Iterator<Item = &str> {
     let outer = parent.strip_suffix('/').unwrap_or("");
     let above = split(outer).0;
     std::iter::once(parent).chain((above != parent).then_some(above))
 }
 
-/// What names of such files begin with, however they are written; and the one that is called so and no more.
+/// Beginnings of the names of such files, in all spellings; and the one that is a whole name.
 const POINTER_BEGINNINGS: [&str; 6] = ["LAST", "LATEST", "Last", "Latest", "last", "latest"];
 /// See [`POINTER_BEGINNINGS`].
 pub(super) const POINTER_NAME: &str = "checkpoint";
-/// They are no longer than this.
+/// Maximum size of pointer files.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// Whether a file in one of these folders may name one by the number of its step: `latest`,
-/// `latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`, and
-/// `checkpoint` however long it is; not `last.ckpt`, which is one.
+/// True if a file in one of these folders may name a checkpoint by its step number: `latest`,
+/// `latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`, and `checkpoint` of any size; not `last.ckpt`,
+/// which is a checkpoint.
 #[must_use]
 pub fn may_point(name: &str, bytes: u64) -> bool {
     let is_one = layout::TENSOR_ENDINGS.contains(&ending(name));
@@ -37,13 +38,13 @@ pub fn may_point(name: &str, bytes: u64) -> bool {
     name == POINTER_NAME || (is_called_so && !is_one && bytes <= BYTES_MAX)
 }
 
-/// Of others of a run, so many of those that were written last say which one is the best, besides the
+/// Maximum recently written checkpoints of a run whose state is read for the best one, in addition to the
 /// highest.
 const STATES: usize = 2;
 
 impl Checkpoints {
-    /// The keys of states of the Trainer of transformers that may call a checkpoint the best of its run; none
-    /// where it is called otherwise.
+    /// Returns the keys of state files of the Trainer of transformers that may name a checkpoint as the best
+    /// of its run; empty if the checkpoint is not the Trainer's.
     #[must_use]
     pub fn states_of_trainer(&self, id: GroupId) -> Vec<String> {
         let Some(one) = self.group(id).filter(|one| layout::is_of_trainer(one.prefix, one.parent)) else {
@@ -58,8 +59,8 @@ impl Checkpoints {
     }
 }
 
-/// Whether the state of the Trainer of transformers calls this checkpoint the best of its run, which it goes
-/// on from when training has ended.
+/// True if the state of the Trainer of transformers names this checkpoint as the best of its run, which it
+/// loads when training has ended.
 #[must_use]
 pub fn names_best(state: &str, prefix: &str, step: Option<u64>) -> bool {
     let Some((_, value)) = state.split_once("\"best_model_checkpoint\"") else { return false };
@@ -67,10 +68,10 @@ pub fn names_best(state: &str, prefix: &str, step: Option<u64>) -> bool {
     path.is_some_and(|path| names(path, prefix, step))
 }
 
-/// Whether what stands in such a file names the checkpoint with this prefix, of this step.
+/// True if the content of a pointer file names the checkpoint with this prefix and step.
 #[must_use]
 pub fn names(content: &str, prefix: &str, step: Option<u64>) -> bool {
-    // A group of files is called as what comes before the last dot or slash that they share.
+    // The name of a group of files is the part before the last dot or slash that they share.
     let own = name_of(prefix.trim_end_matches(['/', '.']));
     let has_name = |line: &str| {
         let mut found = line.match_indices(own).map(|(at, _)| &line[at + own.len()..]);
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_beside_the_checkpoint_or_above() {
+    fn pointer_files_are_beside_the_checkpoint_or_above() {
         assert_eq!(folders_of_pointers("runs/a/").collect::<Vec<_>>(), ["runs/a/", "runs/"]);
         assert_eq!(folders_of_pointers("a/").collect::<Vec<_>>(), ["a/", ""]);
         assert_eq!(folders_of_pointers("").collect::<Vec<_>>(), [""]);

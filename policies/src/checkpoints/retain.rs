@@ -1,32 +1,33 @@
-//! Which checkpoints of a series may go.
+//! Retention: selects the checkpoints of a series that may be deleted.
 //!
-//! Never the newest complete one, nor the one that was completed last (a run that began anew counts its steps
-//! from zero), nor anything that was written to since: that is being written. What is named may go for all
-//! that this module knows; pins and people are asked elsewhere.
+//! Never selected are the newest complete checkpoint, the one that was completed last (a restarted run counts
+//! its steps from zero), and checkpoints that were written to since, because they are in progress. A selected
+//! checkpoint may be deleted as far as this module knows; pins and users' marks are checked elsewhere.
 
 use super::Generation;
 use super::measure::Good;
 use std::collections::BTreeMap;
 
-/// What stays of a series.
+/// Checkpoints of a series to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// So many of the newest complete ones; at least one.
+    /// Number of newest complete ones; at least one.
     pub last: u32,
-    /// How many of those with the best measure stay. With 0 the best one by each measure in the names stays.
+    /// Number with the best measure. With 0 the best one by each measure in the names stays.
     pub best: u32,
-    /// Whether a low measure is a good one.
+    /// True if a low measure is good.
     pub lowest_is_best: bool,
-    /// One in so many, the first of them first; none with 0. Intervals are told by steps, or by times where
-    /// there are none, and by the smallest of them: where these differ, more stay.
+    /// Interval, as a multiple of the smallest distance, at which one checkpoint stays, starting with the
+    /// first; none with 0. Distances are in steps, or in time where there are no steps. If distances vary,
+    /// more stay.
     pub every: u32,
 }
 
-/// The measures that names carry: by what they are called, each value with the place of its checkpoint.
+/// Measures in names: by measure name, its values with the indexes of their checkpoints.
 pub(super) type Named = BTreeMap<String, (Good, Vec<(f64, usize)>)>;
 
-/// Serial numbers of those that may go, oldest first. `generations` are those of a series, oldest first;
-/// `spacing` is the smallest interval that was ever between two of them.
+/// Returns the indexes of the checkpoints that may be deleted, oldest first. `generations` are those of a
+/// series, oldest first; `spacing` is the smallest interval that was ever seen between two of them.
 pub(super) fn may_go(
     generations: &[Generation<'_>],
     keep: Keep,
@@ -40,7 +41,7 @@ pub(super) fn may_go(
     let written = generations[*latest].last.min(generations[*newest].last);
     let mut stays = vec![false; generations.len()];
     stays[*newest] = true;
-    // Of several that tie each may be the one that was completed last.
+    // Any of several with equal times may be the one that was completed last.
     for at in &complete {
         stays[*at] |= generations[*at].written == generations[*latest].written;
     }
@@ -61,8 +62,8 @@ pub(super) fn may_go(
     (0..generations.len()).filter(|at| !stays[*at]).collect()
 }
 
-/// The interval between checkpoints of a series that is to be remembered, by those that are there and what
-/// was known of it before: the smallest, unless it is that of a single one which was saved out of turn.
+/// Returns the interval between checkpoints of a series to remember, from the existing ones and the known
+/// interval: the smallest, unless it is that of a single checkpoint saved out of turn.
 pub(super) fn spacing(generations: &[Generation<'_>], keep: Keep, known: Option<u64>) -> Option<u64> {
     let complete: Vec<usize> = (0..generations.len()).filter(|at| generations[*at].is_complete()).collect();
     let mut gaps: Vec<u64> = gaps(generations, &complete, keep).collect();
@@ -74,8 +75,8 @@ pub(super) fn spacing(generations: &[Generation<'_>], keep: Keep, known: Option<
     known.into_iter().chain(usual).min()
 }
 
-/// Intervals between those that are there. Of the newest ones, where more than one stays, no one in between
-/// has gone.
+/// Returns the intervals between existing checkpoints. Between the newest ones, if more than one stays, none
+/// was deleted.
 fn gaps<'g>(
     generations: &'g [Generation<'_>],
     complete: &'g [usize],
@@ -105,7 +106,7 @@ fn best(
     lowest(generations, keep.best, (0..generations.len()).filter_map(measured).collect())
 }
 
-/// The best checkpoint by one measure of names; at both ends where either may be good.
+/// Returns the best checkpoint by one measure in names; both ends if either may be good.
 fn best_by_name(generations: &[Generation<'_>], (good, values): (Good, Vec<(f64, usize)>)) -> Vec<usize> {
     let signs: &[f64] = match good {
         Good::Low => &[1.0],
@@ -116,14 +117,14 @@ fn best_by_name(generations: &[Generation<'_>], (good, values): (Good, Vec<(f64,
     signs.iter().flat_map(|sign| lowest(generations, 1, signed(*sign))).collect()
 }
 
-/// The given number of checkpoints with the lowest measures.
+/// Returns the given number of checkpoints with the lowest measures.
 fn lowest(generations: &[Generation<'_>], count: u32, mut measures: Vec<(f64, usize)>) -> Vec<usize> {
     measures.retain(|(measure, _)| !measure.is_nan());
-    // Of equal ones the newer is as good and closer to what comes next.
+    // Of equal ones the newer is as good and closer to the following ones.
     measures.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
     let (mut best, mut left) = (Vec::new(), count);
-    // One that is not whole, as who strips it leaves it, takes no place, and stays as long as it is better
-    // than those that do.
+    // An incomplete one, such as one stripped of its optimizer state, does not count and stays as long as it
+    // is better than those that do.
     for (_, at) in measures {
         if left == 0 {
             break;
@@ -134,8 +135,8 @@ fn lowest(generations: &[Generation<'_>], count: u32, mut measures: Vec<(f64, us
     best
 }
 
-/// One in so many. Told by distances and not by counting, for those that have gone are not there to be
-/// counted the next time.
+/// Returns one checkpoint per interval. Selection is by distance and not by counting, because deleted ones
+/// can no longer be counted the next time.
 fn every(generations: &[Generation<'_>], complete: &[usize], keep: Keep, spacing: Option<u64>) -> Vec<usize> {
     let (true, [first, ..]) = (keep.every > 0, complete) else { return Vec::new() };
     let present = gaps(generations, complete, keep);

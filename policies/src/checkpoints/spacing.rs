@@ -1,15 +1,16 @@
-//! How far the checkpoints of a run are from each other: the smallest interval that was ever seen more than
-//! once.
+//! Spacing of the checkpoints of a run: the smallest interval, unless it occurs only once and all others are
+//! more than twice as large.
 //!
-//! `keep_every` goes by it, and what it has let go is not there any more to tell it: of a run that is saved
-//! less often than it was, all that is there is far apart. So it is remembered, and by whoever deletes
-//! durably. Always: what is remembered only becomes smaller, as what is kept by a smaller one is more.
+//! `keep_every` depends on it, and the checkpoints that it deleted can no longer show it: in a run that is
+//! now saved less often, all existing checkpoints are far apart. The spacing is therefore remembered, durably
+//! by the component that deletes. Always: the remembered interval only becomes smaller, because a smaller one
+//! keeps more.
 
 use super::{Checkpoints, Keep, SeriesId, retain};
 use mlgw_common::limits::SPACINGS_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Smallest intervals by bucket and name of the run, in steps, or in microseconds where there are none.
+/// Smallest intervals by bucket and name of the run, in steps, or in microseconds where there are no steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spacings(BTreeMap<(u64, String), u64>);
 
@@ -20,12 +21,12 @@ impl FromIterator<((u64, String), u64)> for Spacings {
 }
 
 impl Spacings {
-    /// All of them.
+    /// Returns all intervals.
     pub fn rows(&self) -> impl Iterator<Item = (&(u64, String), u64)> {
         self.0.iter().map(|(name, spacing)| (name, *spacing))
     }
 
-    /// Remembers those of these runs. Where there is no room for one more, runs that are gone are forgotten
+    /// Remembers the intervals of these runs. If there is no room, runs that no longer exist are forgotten
     /// first.
     pub fn learn(&mut self, known: &Checkpoints, runs: impl Iterator<Item = (SeriesId, Keep)>) {
         if self.is_full() {
@@ -49,9 +50,9 @@ impl Spacings {
 }
 
 impl Checkpoints {
-    /// Heeds what was remembered.
+    /// Restores remembered intervals.
     pub fn recall(&mut self, spacings: &Spacings) {
-        // Whoever reads waits while the engine recalls: names are looked up, and none is copied.
+        // Readers wait while this runs: names are looked up, and none is copied.
         self.series.values_mut().for_each(|series| series.is_spacing_unsure = spacings.is_full());
         for ((bucket, name), spacing) in spacings.rows() {
             let series = self.find(*bucket, name).and_then(|id| self.series.get_mut(&id));
@@ -62,7 +63,7 @@ impl Checkpoints {
         }
     }
 
-    /// The bucket and the name of a run, and the interval that is to be remembered of it, if there is one.
+    /// Returns the bucket and name of a run, and its interval to remember, if there is one.
     fn spacing(&self, id: SeriesId, keep: Keep) -> Option<((u64, String), u64)> {
         let series = self.series.get(&id)?;
         let spacing = retain::spacing(&self.generations(id), keep, series.spacing)?;
@@ -87,7 +88,7 @@ mod tests {
         known
     }
 
-    /// Steps of those that stay, as a round finds and leaves them.
+    /// Returns the steps that stay after one pass over these steps.
     fn round(spacings: &mut Spacings, steps: &[u64]) -> Vec<u64> {
         let mut known = listed("r", steps);
         known.recall(spacings);
@@ -99,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn what_one_in_so_many_kept_stays_when_a_run_is_saved_less_often() {
+    fn checkpoints_kept_by_interval_stay_when_a_run_is_saved_less_often() {
         let mut spacings = Spacings::default();
         let first: Vec<u64> = (1..=20).map(|n| n * 100).collect();
         let kept = round(&mut spacings, &first);
         assert_eq!(kept, [100, 600, 1100, 1600, 1900, 2000]);
-        // As it is read back after a restart.
+        // The intervals as they are read back after a restart.
         let mut spacings: Spacings = spacings.rows().map(|(name, spacing)| (name.clone(), spacing)).collect();
         let kept = round(&mut spacings, &[&kept[..], &[3000, 4000, 5000]].concat());
         assert_eq!(kept, [100, 600, 1100, 1600, 3000, 4000, 5000], "1900 and 2000 were no fifth ones");
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_saved_out_of_turn_is_not_remembered() {
+    fn a_checkpoint_saved_out_of_turn_is_not_remembered() {
         let mut spacings = Spacings::default();
         round(&mut spacings, &[1000, 2000, 3000]);
         let kept = round(&mut spacings, &[1000, 2000, 3000, 3010, 4000, 5000]);
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_all_of_a_run_stays_and_what_is_gone_makes_room() {
+    fn beyond_the_limit_all_checkpoints_of_a_run_stay() {
         let row = |n: usize| ((1, format!("gone-{n}/step-#/")), 1);
         let mut spacings: Spacings = (0..SPACINGS_MAX + 5).map(row).collect();
         assert_eq!(spacings.rows().count(), SPACINGS_MAX);

@@ -1,9 +1,9 @@
-//! What kind of file a key is, as far as checkpoints tell: a part of one, or of a model that was released.
+//! File type of a key as far as checkpoints determine it: part of a checkpoint, or of a released model.
 //!
-//! A name with a step in it, or in its folder, is of a checkpoint, and so is state of an optimizer. Names of
-//! models without a step are of a released model, unless state of a training lies beside them: then training
-//! may go on from there. Always: nothing but the kind follows from this; which files are one checkpoint,
-//! which is complete and which may go, is as it would be without.
+//! A key with a step in its name or folder belongs to a checkpoint, and so does optimizer state. Model names
+//! without a step belong to a released model, unless training state is beside them: training may then resume
+//! from there. Always: only the file type follows from this; grouping, completeness and retention are not
+//! affected.
 
 use super::layout::{self, Layout, Place, TRAINER_STATE};
 use super::model_file_kind;
@@ -13,33 +13,33 @@ use crate::language::{FileType, ModelFileKind};
 use std::collections::{BTreeMap, HashMap};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Folders with state of a training that are remembered. Of more those of which was heard longest ago are
-/// taken for those of released models.
+/// Maximum remembered folders with training state. Beyond it, the folders seen longest ago count as folders
+/// of released models.
 const TRAINED_MAX: usize = 1 << 13;
-/// How files with state of an optimizer end.
+/// Extensions of files with optimizer state.
 const STATE_ENDINGS: [&str; 8] = ["pt", "pth", "bin", "pkl", "safetensors", "msgpack", "pdopt", "distcp"];
 
-/// What is known of a key.
+/// Facts about a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// The generation of its checkpoint, if that is complete.
+    /// Generation of its checkpoint, if that is complete.
     pub generation: Option<u32>,
-    /// What kind of file it is; none where others know better.
+    /// File type; `None` if other sources may know it.
     pub file_type: Option<FileType>,
 }
 
-/// Folders in which state of a training lies, but for those of steps.
+/// Folders with training state, except step folders.
 #[derive(Default)]
 pub(super) struct Trained {
-    /// Each with the number of what was heard of it last.
+    /// By folder: number of its last sighting.
     folders: HashMap<u64, u64>,
-    /// The same by that number.
+    /// By that number: the folder.
     heard: BTreeMap<u64, u64>,
     next: u64,
 }
 
 impl Trained {
-    /// A file is there.
+    /// Records that a file exists.
     pub(super) fn note(&mut self, bucket: u64, key: &str, place: Option<&Place<'_>>) {
         if place.is_some_and(|place| place.step.is_some()) || !is_state(key) {
             return;
@@ -62,7 +62,7 @@ impl Trained {
         }
     }
 
-    /// A file is not there any more. Of others like it that are, the next listing tells.
+    /// Records that a file was deleted. The next listing shows whether similar files remain.
     pub(super) fn forget(&mut self, bucket: u64, key: &str) {
         if is_state(key) {
             self.remove(folder_of(bucket, key));
@@ -73,7 +73,7 @@ impl Trained {
         !self.folders.is_empty() && self.folders.contains_key(&folder_of(bucket, key))
     }
 
-    /// What kind of file a key is, which has this place among checkpoints.
+    /// Returns the file type of a key, given its parsed form.
     pub(super) fn file_type(&self, bucket: u64, key: &str, place: Option<&Place<'_>>) -> Option<FileType> {
         let is_beside = || self.is_beside(bucket, key);
         match by_place(key, place) {
@@ -86,13 +86,13 @@ impl Trained {
     }
 }
 
-/// What kind of file a key is by its name alone, if it is of a checkpoint or could be.
+/// Returns the file type of a key by its name alone, if it is or could be of a checkpoint.
 #[must_use]
 pub fn file_type_of(key: &str) -> Option<FileType> {
     by_place(key, layout::place(key).as_ref())
 }
 
-/// Whether a name without a place among checkpoints has a step in it all the same.
+/// True if a name that is not part of a checkpoint contains a step nevertheless.
 #[must_use]
 pub fn has_step(name: &str) -> bool {
     step::step_of(name, &step::NOT_OF_FOLDERS).is_some()
@@ -107,7 +107,7 @@ fn by_place(key: &str, place: Option<&Place<'_>>) -> Option<FileType> {
     Some(if is_model { FileType::Model } else { FileType::Checkpoint })
 }
 
-/// Whether a file that a checkpoint without a step would be made of is called as those of models are.
+/// True if a file of a checkpoint without a step has the name of a model file.
 fn is_released(key: &str, layout: Layout) -> bool {
     let name = name_of(key);
     match layout {
@@ -120,7 +120,7 @@ fn is_released(key: &str, layout: Layout) -> bool {
     }
 }
 
-/// Whether a file says that training may go on from where it is.
+/// True if a file indicates that training may resume from its folder.
 pub(super) fn is_state(key: &str) -> bool {
     let name = name_of(key);
     name == TRAINER_STATE || is_optimizer(name)
@@ -140,7 +140,7 @@ mod tests {
     use crate::checkpoints::{Checkpoints, Limits};
 
     #[test]
-    fn names_tell_released_models_from_checkpoints() {
+    fn released_models_and_checkpoints_are_distinguished_by_name() {
         for (key, file_type) in [
             ("llama/model.safetensors", Some(FileType::Model)),
             ("llama/model-00001-of-00005.safetensors", Some(FileType::Model)),
@@ -162,7 +162,7 @@ mod tests {
             ("r/final/.metadata", Some(FileType::Checkpoint)),
             ("o/best/optimizer.bin", Some(FileType::Checkpoint)),
             ("o/best/scheduler.pt", Some(FileType::Checkpoint)),
-            // Of these there may be others who know.
+            // Other sources may know these types.
             ("llama/consolidated.00.pth", None),
             ("m/tf_model.h5", None),
             ("m/llama-q4.gguf", None),
@@ -193,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn of_more_folders_with_state_than_are_remembered_the_one_heard_of_longest_ago_is_forgotten() {
+    fn the_folder_seen_longest_ago_is_forgotten_first() {
         let mut known = Checkpoints::new(Limits::default());
         let state = |n: usize| format!("runs/{n}/trainer_state.json");
         for n in 0..TRAINED_MAX {
             known.wrote(1, 1, &state(n), 10);
         }
-        // What is deleted makes no way twice, and what is heard of again is not the oldest any more.
+        // A deleted folder frees its place once, and a folder seen again is no longer the oldest.
         known.deleted(1, &state(7));
         for n in [0, TRAINED_MAX, TRAINED_MAX + 1] {
             known.wrote(1, 1, &state(n), 10);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_model_is_a_group_as_before() {
+    fn a_released_model_is_still_a_group() {
         let mut known = Checkpoints::new(Limits::default());
         known.wrote(1, 1, "m/model.safetensors", 10);
         let standing = known.standing(1, "m/model.safetensors");

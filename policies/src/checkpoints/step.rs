@@ -1,8 +1,8 @@
-//! Steps in names: which number of a name is that of a step, and what a name is called without it.
+//! Steps in names: finds the number of the step in a name, and the name without it.
 //!
-//! Always: of a number that may be a setting, a size, or that of a run or a rank, nothing is taken for a
-//! step; two runs whose names differ in such numbers are not called alike. Of other numbers it is said
-//! whether they are a step's ([`tells_steps_only`]).
+//! Always: a number that may be a setting, a size, or that of a run or a rank is not taken for a step, and
+//! two runs whose names differ in such numbers have different names. [`tells_steps_only`] returns whether the
+//! other numbers are those of steps.
 
 use std::ops::Range;
 
@@ -10,31 +10,31 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) value: u64,
-    /// Behind the last number that belongs to a word for steps.
+    /// Byte offset after the last number that follows a word for steps.
     pub(super) end: usize,
-    /// A word says that this is a checkpoint, whatever the files are called.
+    /// True if a word marks a checkpoint, whatever the names of the files.
     pub(super) is_strong: bool,
-    /// The number follows `ep`, which numbers expert-parallel ranks, too.
+    /// True if the number follows `ep`, which also numbers expert-parallel ranks.
     pub(super) is_ep: bool,
-    /// The number follows a word that nothing but training goes by: not `checkpoint` or `model`, whose
+    /// True if the number follows a word that counts only training time: not `checkpoint` or `model`, whose
     /// numbers may be those of parts.
     pub(super) is_of_time: bool,
 }
 
-/// What a word for steps numbers besides.
+/// Other meanings of the number after a word for steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Numbers {
-    /// Nothing.
+    /// None.
     Steps,
-    /// Nothing, and epochs or less: a step in the same name goes before.
+    /// None, but epochs or smaller units: a step in the same name takes precedence.
     Epochs,
-    /// What was saved, be it parts.
+    /// Saves, which may be parts.
     Saves,
-    /// The same, and a step goes before.
+    /// The same, and a step takes precedence.
     Parts,
 }
 
-/// Words that a step's number follows.
+/// Words followed by a step's number.
 const STEP_WORDS: [(&str, Numbers); 13] = [
     ("checkpoint", Numbers::Saves),
     ("ckpt", Numbers::Saves),
@@ -50,10 +50,10 @@ const STEP_WORDS: [(&str, Numbers); 13] = [
     ("epoch", Numbers::Epochs),
     ("ep", Numbers::Parts),
 ];
-/// Words whose numbers tell runs and ranks apart.
+/// Words whose numbers distinguish runs and ranks.
 const RUN_WORDS: [&str; 12] =
     ["rank", "seed", "fold", "trial", "run", "exp", "lr", "wd", "bs", "gpu", "node", "worker"];
-/// Words before one for steps that make a setting of it: `warmup-steps-100`, `num_epochs_3`.
+/// Words before a word for steps that turn it into a setting: `warmup-steps-100`, `num_epochs_3`.
 const SETTINGS: [&str; 13] = [
     "warmup",
     "max",
@@ -69,10 +69,10 @@ const SETTINGS: [&str; 13] = [
     "save",
     "logging",
 ];
-/// The plural words for steps: `steps-1000` may mean a training of 1,000 steps, not the state after the
+/// Plural words for steps: `steps-1000` may mean a training of 1,000 steps, not the state after the
 /// thousandth.
 const SETTINGS_IN_PLURAL: [&str; 1] = ["steps"];
-/// Words whose numbers say how good a checkpoint is, or how far it is in another way.
+/// Words whose numbers state the quality of a checkpoint, or its progress in another unit.
 const MEASURES: [&str; 26] = [
     "val",
     "valid",
@@ -101,21 +101,22 @@ const MEASURES: [&str; 26] = [
     "tokens",
     "consumed",
 ];
-/// Of these, those whose whole numbers may be of parts and tries as well: `test_1`, `samples_100`; not
+/// Words of these whose integers may number parts and tries as well: `test_1`, `samples_100`; not
 /// `train_loss=1`, nor `consumed_samples=800`.
 pub(super) const MEASURES_OF_MANY: [&str; 7] = ["val", "valid", "train", "test", "map", "samples", "tokens"];
-/// `model_0004999` is a step's, as Detectron writes it; with fewer digits it may be one of several models, or
-/// a shard: torchtune's `hf_model_0001_0.pt`, Keras' `model_00001.weights.h5`.
+/// Minimum digits of a step after `model`: `model_0004999` is a step, as Detectron writes it. With fewer
+/// digits it may be one of several models, or a shard: torchtune's `hf_model_0001_0.pt`, Keras'
+/// `model_00001.weights.h5`.
 const MODEL_DIGITS_MIN: usize = 7;
-/// Words that number other things in names of folders.
+/// Words that number other things in folder names.
 pub(super) const NOT_OF_FOLDERS: [&str; 2] = ["model", "weights"];
-/// Numbers of more digits are dates or hashes.
+/// Maximum digits of a step; longer numbers are dates or hashes.
 pub(super) const STEP_DIGITS_MAX: usize = 12;
 
-/// The step that a name carries; where it carries an epoch besides, that is not it.
+/// Returns the step in a name; a step takes precedence over an epoch.
 pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
     let bytes = name.as_bytes();
-    // Most folders have no number, and each access asks.
+    // Most folders have no number, and every access calls this.
     if !bytes.iter().any(u8::is_ascii_digit) {
         return None;
     }
@@ -156,18 +157,18 @@ pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
     })
 }
 
-/// Where the word begins with which a text ends.
+/// Returns the offset of the last word of a text.
 pub(super) fn last_word(text: &str) -> usize {
     text.len() - text.bytes().rev().take_while(u8::is_ascii_alphabetic).count()
 }
 
-/// Whether the word for steps that begins at `at` numbers no step.
+/// True if the word for steps at `at` numbers a setting and not a step.
 fn is_setting(name: &str, at: usize) -> bool {
     let before = name[..at].strip_suffix(['=', '-', '_']).unwrap_or_default();
     SETTINGS.iter().any(|it| before[last_word(before)..].eq_ignore_ascii_case(it))
 }
 
-/// Lightning adds `-v1` when a name is taken.
+/// Removes the `-v1` that Lightning appends when a name is taken.
 pub(super) fn without_version(name: &str) -> String {
     let stem = name.strip_suffix(".ckpt").unwrap_or(name);
     match stem.rsplit_once("-v") {
@@ -178,14 +179,14 @@ pub(super) fn without_version(name: &str) -> String {
     }
 }
 
-/// A name with `#` for each number, be it a decimal one, but for those that tell runs and ranks apart: of
-/// `resnet50`, `7b`, `seed1` or `lr=1e-4`.
+/// Returns a name with `#` for each number, including decimals, except for numbers that distinguish runs and
+/// ranks, as in `resnet50`, `7b`, `seed1` or `lr=1e-4`.
 pub(super) fn shape(name: &str) -> String {
     without(name, |number| !is_of_run(name, number.start, number.end))
 }
 
-/// What follows the prefix of a checkpoint with this step, with `#` for numbers of steps and measures: all
-/// others may tell one from another, and so do those of settings and runs.
+/// Returns the part after the prefix of a checkpoint with this step, with `#` for numbers of steps and
+/// measures. All other numbers may distinguish files, and so do those of settings and runs.
 pub(super) fn shape_of_rest(rest: &str, step: Option<u64>) -> String {
     without(rest, |number| {
         let is_its_step = step.is_some() && rest[number.clone()].parse().ok() == step;
@@ -193,7 +194,7 @@ pub(super) fn shape_of_rest(rest: &str, step: Option<u64>) -> String {
     })
 }
 
-/// A name with `#` for such numbers.
+/// Returns a name with `#` for the numbers that `is_such` selects.
 fn without(name: &str, is_such: impl Fn(&Range<usize>) -> bool) -> String {
     let mut shape = String::with_capacity(name.len());
     let mut at = 0;
@@ -205,7 +206,7 @@ fn without(name: &str, is_such: impl Fn(&Range<usize>) -> bool) -> String {
     shape + &name[at..]
 }
 
-/// The next number from `from` on, with its decimals and its exponent.
+/// Returns the next number from `from` on, with its decimals and exponent.
 pub(super) fn next_number(name: &str, from: usize) -> Option<Range<usize>> {
     let bytes = name.as_bytes();
     let digits = |at: usize| bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -222,8 +223,8 @@ pub(super) fn next_number(name: &str, from: usize) -> Option<Range<usize>> {
     Some(begin..at)
 }
 
-/// Whether all numbers that [`shape`] takes out of a name are steps, epochs, measures and counts: others may
-/// tell one run from another.
+/// True if all numbers that [`shape`] replaces are steps, epochs, measures and counts: other numbers may
+/// distinguish runs.
 pub(super) fn tells_steps_only(name: &str) -> bool {
     let mut at = 0;
     while let Some(number) = next_number(name, at) {
@@ -235,7 +236,7 @@ pub(super) fn tells_steps_only(name: &str) -> bool {
     true
 }
 
-/// The word before a number, and where it begins; a digit may be a part of one for a measure, as in `f1_0.91`
+/// Returns the word before a number and its offset. A digit may be part of a measure's name, as in `f1_0.91`
 /// and `acc1=76.5`.
 pub(super) fn word_of_number(before: &str) -> (usize, &str) {
     let at = before.len() - before.bytes().rev().take_while(u8::is_ascii_alphanumeric).count();
@@ -248,7 +249,7 @@ pub(super) fn word_of_number(before: &str) -> (usize, &str) {
     (at, &before[at..])
 }
 
-/// Whether the word before a number says that it is a step, an epoch, a measure or a count.
+/// True if the word before a number marks it as a step, an epoch, a measure or a count.
 fn is_told(name: &str, number: &Range<usize>) -> bool {
     let before = name[..number.start].strip_suffix(['=', '-', '_']).unwrap_or(&name[..number.start]);
     let (word_at, word) = word_of_number(before);
@@ -263,7 +264,7 @@ fn is_told(name: &str, number: &Range<usize>) -> bool {
     is_of_steps(word)
 }
 
-/// Whether all words of a text are ones for steps, measures and ranks.
+/// True if all words of a text are for steps, measures and ranks.
 pub(super) fn has_no_other_words(text: &str) -> bool {
     let words = text.split(|letter: char| !letter.is_alphabetic()).filter(|word| !word.is_empty());
     words
@@ -280,7 +281,7 @@ pub(super) fn is_measure(word: &str) -> bool {
     MEASURES.iter().any(|it| word.eq_ignore_ascii_case(it))
 }
 
-/// Whether a name is a number, or has one of three digits or more, that may be a step other than `step`.
+/// True if a name is a number, or contains one of three or more digits, that may be a step other than `step`.
 pub(super) fn has_number(name: &str, step: u64) -> bool {
     let stem = name.split('.').next().unwrap_or_default();
     let mut at = 0;
@@ -293,8 +294,8 @@ pub(super) fn has_number(name: &str, step: u64) -> bool {
     })
 }
 
-/// Whether a number of a name says which run or rank it is: it is a part of a word that is none for steps, or
-/// of a setting.
+/// True if a number in a name identifies a run or rank: it is part of a word that is not for steps, or it
+/// follows a setting.
 fn is_of_run(name: &str, begin: usize, end: usize) -> bool {
     let bytes = name.as_bytes();
     if bytes.get(end).is_some_and(u8::is_ascii_alphabetic) {
@@ -317,7 +318,7 @@ mod tests {
     use super::{NOT_OF_FOLDERS, shape, shape_of_rest, step_of};
 
     #[test]
-    fn runs_and_ranks_are_told_apart_and_steps_are_not() {
+    fn shapes_distinguish_runs_and_ranks_but_not_steps() {
         for (name, series) in [
             ("resnet50-epoch=3.ckpt", "resnet50-epoch=#.ckpt"),
             ("llama-7b-step-500", "llama-7b-step-#"),
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_step_is_alike_but_for_steps_and_measures() {
+    fn the_rest_of_a_name_is_equal_but_for_steps_and_measures() {
         for (rest, step, shape) in [
             (".pt", Some(5), ".pt"),
             ("_acc_0.91.pt", Some(5), "_acc_#.pt"),

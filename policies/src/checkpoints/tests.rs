@@ -1,4 +1,4 @@
-//! Lists of files as frameworks write them, and any order of writes and deletions beside a model.
+//! Tests: lists of files as frameworks write them, and arbitrary writes and deletions compared with a model.
 
 use super::{Checkpoints, Generation, Keep, Layout, Limits};
 use proptest::{collection::vec, prop_assert, prop_assert_eq, proptest};
@@ -14,7 +14,8 @@ fn new() -> Checkpoints {
     Checkpoints::new(Limits::default())
 }
 
-/// Files are written one after the other. Says after which of them the checkpoint of the first is complete.
+/// Writes files one after the other. Returns, after each write, whether the checkpoint of the first file is
+/// complete.
 fn complete_after(known: &mut Checkpoints, from_us: u64, files: &[&str]) -> Vec<bool> {
     let mut complete = Vec::new();
     for (at, key) in files.iter().enumerate() {
@@ -90,7 +91,7 @@ fn each_framework_is_complete_when_it_has_written_the_last() {
     let (f, t) = (false, true);
     for (files, complete) in [
         (DCP, vec![f, f, f, t]),
-        // Nothing of the group is known at the configuration; its shards say how many they are.
+        // The configuration alone does not identify the group; the shard names announce their total.
         (&SAFETENSORS[1..], vec![f, f, t, t]),
         (TRAINER, vec![f, f, f, f, f, f, f, f, f, f, t]),
         (LIGHTNING_FOLDER, vec![f, f, t, t]),
@@ -102,7 +103,7 @@ fn each_framework_is_complete_when_it_has_written_the_last() {
         (&["l/epoch=3-step=500.ckpt"], vec![t]),
         (&["l/last.ckpt"], vec![t]),
         (&["m/bert/model.safetensors"], vec![t]),
-        // Others may follow, as far as one can tell.
+        // Other files may follow.
         (&["p/ep1-ba500-rank0.pt", "p/ep1-ba500-rank1.pt"], vec![f, f]),
     ] {
         assert_eq!(complete_after(&mut new(), MINUTE_US, files), complete, "{files:?}");
@@ -129,7 +130,7 @@ fn a_listing_finds_what_the_writes_showed() {
 }
 
 #[test]
-fn what_comes_late_and_belongs_to_nobody_harms_nothing() {
+fn late_extra_files_change_nothing() {
     let mut known = new();
     complete_after(&mut known, MINUTE_US, TRAINER);
     // Other ranks do not wait for the first.
@@ -141,7 +142,7 @@ fn what_comes_late_and_belongs_to_nobody_harms_nothing() {
 }
 
 #[test]
-fn a_complete_one_that_is_written_again_is_not_complete_until_the_end() {
+fn a_rewritten_checkpoint_is_incomplete_until_the_end() {
     for files in [DCP, TRAINER, LIGHTNING_FOLDER, DEEPSPEED, MEGATRON, ORBAX, TENSORFLOW] {
         let mut known = new();
         complete_after(&mut known, MINUTE_US, files);
@@ -154,12 +155,12 @@ fn a_complete_one_that_is_written_again_is_not_complete_until_the_end() {
     }
     let mut known = new();
     complete_after(&mut known, MINUTE_US, &SAFETENSORS[1..]);
-    // Shards without an index are complete once all were written again.
+    // Shards without an index are complete once all were rewritten.
     assert_eq!(complete_after(&mut known, 2 * MINUTE_US, &SAFETENSORS[1..4]), [false, false, true]);
 }
 
 #[test]
-fn what_was_uploaded_in_any_order_is_complete_after_a_while() {
+fn an_upload_in_any_order_is_complete_after_the_quiet_time() {
     let mut known = new();
     let mut order: Vec<&str> = DCP.to_vec();
     order.sort_unstable();
@@ -197,10 +198,10 @@ fn shards_in_a_folder_of_a_step_are_complete_when_all_of_each_name_are_there() {
         (vec!["p/step_3/config.json", index, model[1], model[0]], vec![f, f, f, t]),
         (vec![model[0], model[1], optimizer[0], optimizer[1]], vec![f, t, f, t]),
         (vec![model[0], optimizer[0], model[1], optimizer[1]], vec![f, f, f, t]),
-        // Of state beside them nothing says that it is all.
+        // The state beside them announces no total.
         (vec![model[0], model[1], "p/step_3/optimizer.pt"], vec![f, t, f]),
         (vec!["p/step_3/model.safetensors"], vec![f]),
-        // Again: until all were written again.
+        // Rewritten: incomplete until all were rewritten.
         (vec![model[0], model[1], model[0], model[1]], vec![f, t, f, t]),
     ] {
         let mut known = new();
@@ -214,11 +215,11 @@ fn shards_in_a_folder_of_a_step_are_complete_when_all_of_each_name_are_there() {
 }
 
 #[test]
-fn deepspeed_without_latest_for_an_older_one_is_told_by_its_like() {
+fn an_older_deepspeed_checkpoint_is_judged_by_the_pointed_one() {
     let mut known = new();
     let file = |step, rank| format!("d/global_step{step}/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt");
     for (at, step) in [(1, 500), (2, 1000), (3, 1500)] {
-        // One was broken off.
+        // One was interrupted.
         for rank in 0..if step == 1000 { 1 } else { 4 } {
             known.listed(at * MINUTE_US + rank, 1, &file(step, rank), 10);
         }
@@ -229,7 +230,7 @@ fn deepspeed_without_latest_for_an_older_one_is_told_by_its_like() {
 }
 
 #[test]
-fn deletion_makes_incomplete_and_the_last_file_takes_the_group_along() {
+fn deletion_makes_a_group_incomplete_and_the_last_one_removes_it() {
     let mut known = new();
     complete_after(&mut known, MINUTE_US, DCP);
     known.deleted(1, DCP[1]);
@@ -248,7 +249,7 @@ fn write_steps(known: &mut Checkpoints, steps: impl Iterator<Item = u64>) {
     }
 }
 
-/// Steps of those that stay, after what may go has gone.
+/// Returns the steps that stay after a deletion of those that may be deleted.
 fn retained(known: &mut Checkpoints, keep: Keep) -> Vec<u64> {
     let series = known.series().next().unwrap().id;
     // The measure is best at step 7.
@@ -277,7 +278,7 @@ fn the_newest_the_best_and_some_stay() {
 }
 
 #[test]
-fn one_in_so_many_stays_however_often_it_is_asked() {
+fn one_per_interval_stays_in_repeated_passes() {
     let mut known = new();
     for step in 1..=40 {
         write_steps(&mut known, step..=step);
@@ -285,8 +286,8 @@ fn one_in_so_many_stays_however_often_it_is_asked() {
     }
     let stay = [1, 6, 11, 16, 21, 26, 31, 36, 39, 40];
     assert_eq!(retained(&mut known, Keep { last: 2, every: 5, ..NEWEST }), stay);
-    // A server that starts again sees only what is there: intervals of those that stayed are no intervals of
-    // checkpoints.
+    // A restarted server sees only existing checkpoints; intervals between those that stayed are not
+    // intervals between saves.
     let mut listed = new();
     for step in [1, 6, 11, 16] {
         listed.listed(step, 1, &format!("r/step-{step}/__0_0.distcp"), 10);
@@ -296,7 +297,7 @@ fn one_in_so_many_stays_however_often_it_is_asked() {
 }
 
 #[test]
-fn a_run_that_begins_anew_loses_nothing_that_is_new() {
+fn a_restarted_run_loses_no_new_checkpoint() {
     let mut known = new();
     write_steps(&mut known, 100..=103);
     // Steps count from one again, and are written later.
@@ -309,7 +310,7 @@ fn a_run_that_begins_anew_loses_nothing_that_is_new() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_is_forgotten_is_found_again() {
+fn memory_is_bounded_and_forgotten_groups_are_found_again() {
     let limits = Limits { memory_bytes_max: 20_000, ..Limits::default() };
     let mut known = Checkpoints::new(limits);
     for step in 1..=1000 {
@@ -321,7 +322,7 @@ fn memory_is_bounded_and_what_is_forgotten_is_found_again() {
     assert_eq!(steps.last(), Some(&1000));
     assert!(steps.len() > 10 && steps.len() < 100 && steps.is_sorted(), "{}", steps.len());
     assert_eq!(known.group_of(1, "r/step-1/.metadata"), None);
-    // A single one that is too large is counted, without the names of its files.
+    // A single group that is too large is counted, without the names of its files.
     for rank in 0..2000 {
         known.wrote(2000 * MINUTE_US, 1, &format!("r/step-2000/__{rank}_0.distcp"), 10);
     }
@@ -343,7 +344,7 @@ fn members_are_all_files_and_no_others() {
     assert_eq!(found.layout, Layout::Transformers);
 }
 
-/// One of a few files: of distributed checkpoints, of models in shards, and of single ones.
+/// Returns one of a few files: of distributed checkpoints, of models in shards, and of single files.
 fn key(kind: u8, step: u8, file: u8) -> String {
     match (kind, file) {
         (0, 3) => format!("r/step-{step}/.metadata"),
@@ -353,10 +354,10 @@ fn key(kind: u8, step: u8, file: u8) -> String {
     }
 }
 
-/// When something happened to which file, and whether it was written or deleted.
+/// Time of an event, its file, and whether it was written or deleted.
 type Event = (u64, u8, bool);
 
-/// What anybody would do who has all the time: keep every event of a group, and look through them.
+/// Reference with unlimited memory: keeps every event of a group and searches them.
 #[derive(Default)]
 struct Model {
     groups: BTreeMap<(u8, u8), Vec<Event>>,
@@ -375,8 +376,8 @@ impl Model {
         there
     }
 
-    /// All four in shards are there, and all of them since the first one was that replaced one of a complete
-    /// four.
+    /// True if all four shards exist, and all were written since the first that replaced one of a complete
+    /// set.
     fn is_complete(&self, kind: u8, step: u8) -> bool {
         let events = self.groups.get(&(kind, step)).map_or(&[][..], Vec::as_slice);
         match kind {
@@ -440,7 +441,7 @@ proptest! {
                     let is_complete = model.is_complete(kind, step);
                     prop_assert_eq!(found.generation, is_complete.then_some(newer), "{} {}", kind, step);
                     prop_assert_eq!(found.files as usize, there.len());
-                    // Of models each is a series of its own.
+                    // Each model is a series of its own.
                     newer += u32::from(is_complete && kind != 1);
                 }
             }
@@ -466,7 +467,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_found_again_is_not_taken_for_written_again() {
+fn repeated_listings_do_not_count_as_rewrites() {
     let mut known = new();
     for (at, key) in DCP.iter().enumerate() {
         known.wrote(10 + at as u64, 1, key, 100);

@@ -1,47 +1,47 @@
-//! Which requests for parts of an object are one read of it.
+//! Grouping of requests for parts of an object into reads of the object.
 //!
-//! A read of an object begins with its first byte, or with its end, where some formats have what is read
-//! first. Who loads in parts side by side asks for both, in whichever order: of one caller, within a moment,
-//! a first byte and an end are of the same read. Always: so many objects that are being read are remembered
-//! at most, and of those that are read whole at once none. What is forgotten counts once more.
+//! A read of an object begins with its first byte, or with its end, where some formats keep the part that is
+//! read first. Parallel downloads request both in any order: requests of one caller for a first byte and for
+//! an end, within a short time, belong to the same read. Always: at most `OPEN_MAX` partly read objects are
+//! remembered, and none that is read with a single request. A forgotten object counts once more.
 
 use crate::block::mixed;
 
-/// Objects that callers are reading in parts: 24 bytes each.
+/// Maximum remembered objects that callers are reading in parts; 24 bytes each.
 const OPEN_MAX: usize = 1 << 12;
-/// A caller who has asked for nothing of an object for so long reads it no more.
+/// Time without a request after which a caller no longer reads an object.
 const MOMENT_US: u64 = 60_000_000;
 
-/// Somebody who reads an object.
+/// A caller that reads an object in parts.
 #[derive(Clone, Copy, Default)]
 struct Open {
-    /// Of caller and object.
+    /// Hash of caller and object.
     id: u64,
     last_us: u64,
-    /// How many first bytes were asked for whose end was not yet; below zero, how many ends whose first byte
-    /// was not.
+    /// Requests for the first byte minus requests for the end.
     ahead: i32,
 }
 
-/// See the module.
+/// Objects that are being read in parts; see the module.
 #[derive(Default)]
 pub(super) struct Begun {
     /// By id; empty until it is needed.
     open: Vec<Open>,
 }
 
-/// What a request asks for.
+/// Part of an object that a request covers.
 pub(super) struct Asked {
-    /// The first byte is among it.
+    /// True if it includes the first byte.
     pub(super) first: bool,
-    /// It is all that is left.
+    /// True if it extends to the end of the object.
     pub(super) last: bool,
-    /// It begins where another one ended.
+    /// True if it begins where another request ended.
     pub(super) goes_on: bool,
 }
 
 impl Begun {
-    /// A caller asks for something of an object, both by hash. Says whether that begins a read.
+    /// Records a request of a caller for a part of an object, both given by hash. Returns true if it begins a
+    /// read.
     pub(super) fn ask(&mut self, now_us: u64, caller: u64, object: u64, asked: &Asked) -> bool {
         if asked.first && asked.last {
             return true;
@@ -55,7 +55,7 @@ impl Begun {
         let before = if is_known { open.ahead } else { 0 };
         let ahead = match asked {
             Asked { first: true, .. } => before.saturating_add(1),
-            // Where it goes on from what came before, somebody has begun it who is not known any more.
+            // The read was begun by a request that is forgotten if the end continues earlier parts.
             Asked { last: true, goes_on, .. } if before > 0 || !goes_on => before.saturating_sub(1),
             _ => before,
         };
@@ -70,7 +70,8 @@ impl Begun {
 mod tests {
     use super::{Asked, Begun, MOMENT_US};
 
-    /// How many reads begin when parts of an object of so many are asked for in this order.
+    /// Returns the number of reads that begin when the parts of an object with `of` parts are requested in
+    /// this order.
     fn begin(begun: &mut Begun, at_us: u64, parts: &[u64], of: u64) -> usize {
         let mut ends = Vec::new();
         let asks = |part: &u64| {
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_one_download_are_one_read_in_whichever_order_they_come() {
+    fn parts_of_one_download_are_one_read_in_any_order() {
         let mut begun = Begun::default();
         let mut parts = [0, 1, 2, 3, 4];
         for seed in 0..200 {
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_a_first_byte_is_a_read_and_so_is_each_first_byte_without_an_end() {
+    fn an_unpaired_end_or_first_byte_is_a_read() {
         let mut begun = Begun::default();
         assert_eq!(begin(&mut begun, 0, &[4], 5), 1, "a footer");
         assert_eq!(begin(&mut begun, 1, &[2], 5), 0, "what it tells of");
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_long_after_is_another_read() {
+    fn a_request_long_after_is_another_read() {
         for (order, reads) in [([0, 4], 2), ([4, 0], 2)] {
             let mut begun = Begun::default();
             let (first, then) = (begin(&mut begun, 0, &order[..1], 5), MOMENT_US + 1);

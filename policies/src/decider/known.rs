@@ -1,4 +1,4 @@
-//! What is known of an object that nobody asks for just now.
+//! Facts about objects at rest, that is, without a current request.
 
 use super::Decider;
 use crate::access::{Access, Caller, Op};
@@ -8,7 +8,7 @@ use crate::language::{
     EffectiveRule, Fact, Facts, FileType, NoFacts, Program, Property, TakenFacts, Word as _,
 };
 
-/// What a decider knows of objects that nobody asks for just now.
+/// Properties that a policy engine knows about objects at rest.
 pub const KNOWN_AT_REST: [Property; 17] = [
     Property::Type,
     Property::CheckpointGeneration,
@@ -29,8 +29,8 @@ pub const KNOWN_AT_REST: [Property; 17] = [
     Property::GpuCount,
 ];
 
-/// Of that, what the rules of `program` ask, and what everybody asks who looks at objects at rest: how long
-/// they were not read, and of which dataset they are.
+/// Returns the properties of these that the rules of `program` use, plus those that every scan of objects at
+/// rest uses: the time since the last read, and the dataset.
 #[must_use]
 pub fn asked_at_rest(program: &Program) -> Vec<Property> {
     let conditions = program.rules().iter().flat_map(|EffectiveRule { rule, .. }| &rule.conditions);
@@ -42,16 +42,16 @@ pub fn asked_at_rest(program: &Program) -> Vec<Property> {
 }
 
 impl Decider {
-    /// What [`Decider::with_facts_of`] tells of these properties, taken along, so that rules are asked while
-    /// others ask the decider.
+    /// Returns the values of these properties as in [`Decider::with_facts_of`], copied so that rules can be
+    /// evaluated while others use the policy engine.
     #[must_use]
     pub fn facts_of(&self, now_us: u64, object: &Unread<'_>, wanted: &[Property]) -> TakenFacts {
         self.with_facts_of(now_us, object, |facts| TakenFacts::of(facts, wanted))
     }
 
-    /// Has `ask` with the facts of an object as those see it who read its dataset last; with nothing but what
-    /// its key tells, when none of its dataset was ever asked for. The number of its block says nothing. What
-    /// somebody else knows is not among them.
+    /// Calls `ask` with the facts about an object as seen by the last reader of its dataset, or with the
+    /// facts from its key alone if the dataset was never read. The block number is ignored. Facts from other
+    /// sources are not included.
     pub fn with_facts_of<T>(&self, now_us: u64, object: &Unread<'_>, ask: impl FnOnce(&dyn Facts) -> T) -> T {
         let Unread { bucket, key, size, .. } = *object;
         let of_key = self.of_key(bucket, key);
@@ -68,15 +68,15 @@ impl Decider {
         ask(&AccessFacts::new(&access, engine, &self.workloads, of_key, program, &NoFacts))
     }
 
-    /// What is kept of an object, of which at most so many blocks are looked for.
+    /// Returns the counts of kept blocks of an object; looks up at most `blocks_max` blocks.
     #[must_use]
     pub fn kept_of(&self, object: &Unread<'_>, blocks_max: u32) -> KeptBlocks {
         self.engine.kept_of(object, blocks_max)
     }
 }
 
-/// What is known of an object of whose dataset nobody has asked for anything: what checkpoints tell of it.
-/// That names are those of a released model is none of it: plugins may know better.
+/// Facts about an object whose dataset was never read: those known from checkpoints. The type "released
+/// model" is not among them, because plugins may know better.
 impl Facts for OfKey<'_> {
     fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
         match property {
@@ -104,7 +104,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn who_read_a_dataset_last_tells_of_its_objects_and_nothing_is_made_up() {
+    fn facts_come_from_the_last_reader_and_nothing_is_invented() {
         let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 10, block_bytes: 8 << 20, seed: 7 };
         let mut decider = Decider::new(options, Arc::new(Program::built_in().unwrap()));
         let mut now_us = 0;
@@ -169,11 +169,11 @@ mod tests {
     }
 
     #[test]
-    fn the_type_of_an_object_is_one_whether_its_dataset_was_asked_for_or_not() {
+    fn the_type_of_an_object_does_not_depend_on_reads_of_its_dataset() {
         let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 10, block_bytes: 8 << 20, seed: 7 };
         let mut decider = Decider::new(options, Arc::new(Program::built_in().unwrap()));
         decider.checkpoints.wrote(1, 1, "out/final/optimizer.pt", 10);
-        // As a server asks: what is known by its key where nobody knows better.
+        // As in a server: the type follows from the key where no other source knows it.
         let file_type = |decider: &Decider, key: &str| {
             let object = Unread { bucket: 1, key, size: 9, number: 0 };
             let told = decider.with_facts_of(9, &object, |facts| {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_in_ranges_is_one_and_what_is_written_was_not_read() {
+    fn a_read_in_ranges_counts_once_and_writes_do_not_count() {
         let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 10, block_bytes: 8 << 20, seed: 7 };
         let mut decider = Decider::new(options, Arc::new(Program::built_in().unwrap()));
         let mut at_us = 0;
@@ -220,12 +220,12 @@ mod tests {
         is(Op::Write, "a/x.tar", 0..100, None);
         is(Op::Read, "a/x.tar", 0..100, Some(1.0));
         is(Op::Delete, "a/x.tar", 0..0, None);
-        // Columns behind a footer are of the read that began with it.
+        // Columns behind a footer belong to the read that began with it.
         is(Op::Read, "a/y.parquet", 20..30, None);
         is(Op::Read, "a/y.parquet", 92..100, Some(1.0));
         is(Op::Read, "a/y.parquet", 40..60, Some(1.0));
         is(Op::Read, "a/y.parquet", 92..100, Some(2.0));
-        // Parts that are loaded side by side come in any order, and are one read from the first byte or the
+        // Parts that are loaded in parallel arrive in any order, and are one read from the first byte or the
         // end on.
         for (parts, begun) in [([0, 3, 1, 2], 0), ([3, 0, 2, 1], 0), ([2, 3, 1, 0], 3), ([1, 0, 3, 2], 1)] {
             let key = format!("b/{parts:?}.bin");

@@ -1,17 +1,15 @@
-//! Plans for workloads of a name: a plan is there before whoever follows it comes, and all that give
-//! themselves the name follow it.
+//! Plans for named workloads: a plan exists before its followers, and all workloads with the name follow it.
 
 use super::Decider;
 use crate::engine::{ReadyPlan, TooManyPlans};
 use crate::workloads::Identity;
 
 impl Decider {
-    /// Takes a plan for [`crate::engine::Who::Families`], in the place of the one that had its number: the
-    /// families of workloads that give themselves this name follow it, those that are known and those that
-    /// come.
+    /// Adds a plan for [`crate::engine::Who::Families`], replacing the plan with the same number: the
+    /// families of present and future workloads with this name follow it.
     ///
     /// # Errors
-    /// When there are too many.
+    /// If there are too many plans.
     pub fn put_plan(&mut self, number: u64, name: &str, ready: ReadyPlan) -> Result<(), TooManyPlans> {
         self.engine.put_ready_plan(ready)?;
         self.plans.retain(|(other, _)| *other != number);
@@ -24,13 +22,13 @@ impl Decider {
         Ok(())
     }
 
-    /// Forgets a plan; says whether there was one.
+    /// Forgets a plan. Returns true if it existed.
     pub fn drop_plan(&mut self, number: u64) -> bool {
         self.plans.retain(|(other, _)| *other != number);
         self.engine.drop_plan(number)
     }
 
-    /// A family says what it is called: it follows the plans for that name.
+    /// Lets a new family follow the plans for its workload's name.
     pub(super) fn give_plans(&mut self, family: u64, identity: &Identity) {
         for (number, name) in &self.plans {
             if identity.name.as_deref() == Some(&**name) {
@@ -65,7 +63,7 @@ mod tests {
         decider.put_plan(number, name, ready).unwrap();
     }
 
-    /// One pass in order by a family that gives itself this name.
+    /// Reads all keys once, in order, as a family with this name.
     fn read(decider: &mut Decider, family: u64, name: Option<&str>, from_us: u64) {
         for n in 0..KEYS {
             let caller = Caller { id: family + 1, family };
@@ -77,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_the_name_follows_come_before_or_behind() {
+    fn workloads_with_the_name_follow_whether_they_come_before_or_after_the_plan() {
         let mut decider = decider();
         read(&mut decider, 10, Some("resnet"), 0);
         put(&mut decider, 1, "resnet");

@@ -1,23 +1,23 @@
-//! Where rules have requests wait for a disk.
+//! Queueing of requests for a disk, as set by rules.
 //!
-//! Always: to be asked changes nothing of what is decided.
+//! Always: the lookup changes no later decision.
 
 use super::Decider;
 use crate::access::Access;
 use crate::engine::Seen;
 use crate::language::{ActionKind, Aspect, Aspects, Facts, Lane, Priority, Wish};
 
-/// Where a rule has a request wait.
+/// Queue position of a request, as set by a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {
-    /// In this lane, or in the one that it is in anyway.
+    /// Lane of the request; `None` if it stays in the lane that it is in.
     pub lane: Option<Lane>,
-    /// How much it matters among those of the lane.
+    /// Priority within the lane.
     pub priority: Priority,
 }
 
 impl Decider {
-    /// What the strongest rule says that acts and ranks requests.
+    /// Returns the rank set by the strongest acting rule that ranks requests.
     #[must_use]
     pub fn rank(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Option<Rank> {
         if !self.program.acts(ActionKind::Prioritize) {

@@ -1,27 +1,26 @@
-//! How far is read ahead: as far as a rule says, or else as was learnt; and of that as much as the phase of
-//! who reads allows.
+//! Read-ahead limits: those set by a rule, or else the learned ones, scaled by the phase of the workload.
 //!
-//! Always: within the bounds that settings give for everybody.
+//! Always: within the bounds that the settings set for all workloads.
 
 use super::Decider;
 use crate::engine::{Ahead, Beyond};
 use crate::language::{Next, Optimization, Phase, Setting, Strategy};
 
-/// What a rule says of reading ahead.
+/// Read-ahead parameters set by a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefetch {
     /// Blocks.
     pub depth: u32,
     /// Bytes.
     pub bytes_max: u64,
-    /// How eagerly.
+    /// Eagerness.
     pub strategy: Strategy,
-    /// What comes next.
+    /// Source of the next objects.
     pub next: Next,
 }
 
 impl Decider {
-    /// How far is read ahead for a family of callers.
+    /// Returns the read-ahead limits for a family of callers.
     #[must_use]
     pub fn reach(&self, family: u64, ruled: Option<Prefetch>) -> Ahead {
         let (program, settings) = (&self.program, self.program.settings());
@@ -46,7 +45,7 @@ impl Decider {
     }
 }
 
-/// More where one workload matters most, less where others are to be spared.
+/// Scales the depth: larger where one workload matters most, smaller where others have to be protected.
 const fn with_effort(depth: u32, optimization: Optimization) -> u32 {
     match optimization {
         Optimization::Basic => depth / 4,
@@ -56,7 +55,7 @@ const fn with_effort(depth: u32, optimization: Optimization) -> u32 {
     }
 }
 
-/// How far into the depth it goes. What was in vain makes it less for each stream in any case.
+/// Returns the part of the depth that a strategy uses. Wasted read-ahead reduces it further for each stream.
 const fn as_eagerly(depth: u32, strategy: Strategy) -> u32 {
     match strategy {
         Strategy::Conservative => depth / 4,
@@ -81,8 +80,8 @@ mod tests {
     }
 
     #[test]
-    fn settings_say_how_far_where_no_rule_does() {
-        // 64 blocks are where learning begins.
+    fn settings_set_the_depth_where_no_rule_does() {
+        // Learning starts at 64 blocks.
         for (settings, blocks) in [
             ("prefetch_depth_max: 256", 64),
             ("prefetch_depth_max: 256, prefetch: balanced", 32),
@@ -92,7 +91,7 @@ mod tests {
             ("prefetch_depth_max: 256, optimization: maximum", 256),
             ("prefetch_depth_max: 100, optimization: maximum", 100),
             ("prefetch_depth_min: 20, optimization: basic, prefetch: conservative", 20),
-            // Who is in no phase is in none of these.
+            // Workloads without a phase are not affected by a phase's setting.
             ("prefetch_depth_max: 256, prefetch.training: conservative", 64),
         ] {
             assert_eq!(decider(settings).reach(1, None).blocks_max, blocks, "{settings}");
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_says_it_within_the_bounds_for_all() {
+    fn a_rule_sets_the_limits_within_the_bounds_for_all() {
         let decider = decider("prefetch_depth_max: 40, prefetch_bytes_max: 1GiB, optimization: basic");
         let reach = |depth, strategy, next| {
             let Ahead { blocks_max, bytes_max, beyond } =

@@ -1,36 +1,36 @@
-//! How often objects were read, of those that were read last: eight bytes each.
+//! Read counts of the most recently read objects, in eight bytes each.
 //!
-//! A hash of an object says in which set of eight it is, and in a set whoever was read last stands first; who
-//! comes anew takes the place of the last one. Always: a count is that of the reads since the object came
-//! into its set, and no object has two places. Two objects may be taken for one, about once in 10^12 pairs of
-//! a set. What a crash loses is counted anew from what is recalled.
+//! The hash of an object selects a set of eight entries. A set is ordered by recency, and a new object
+//! replaces the last entry. Always: a count is that of the reads since the object entered its set, and no
+//! object has two entries. Two objects may share an entry, about once in 10^12 pairs within a set. Counts
+//! lost in a crash are rebuilt from the replayed accesses.
 
-/// Objects of a set.
+/// Objects per set.
 const WAYS: usize = 8;
-/// An entry is a part of the hash, and below that the count in so many bits; 0 is an empty place, as no count
-/// is.
+/// An entry consists of a part of the hash above and the count in the lower `COUNT_BITS` bits; 0 is an empty
+/// entry, because no count is 0.
 const COUNT_BITS: u32 = 24;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 
-/// Sets that are allocated together: 32 KiB, once one of them is needed. Memory that is allocated whole would
-/// be made ready in large pages, in the middle of requests.
+/// Sets that are allocated together: 32 KiB, when one of them is needed. A single large allocation would be
+/// backed by huge pages that are cleared in the middle of requests.
 const SHARD_SETS: usize = 512;
 
-/// See the module.
+/// Read counts; see the module.
 pub(crate) struct Reads {
-    /// Each empty until it is needed.
+    /// Shards of sets, each empty until it is needed.
     shards: Vec<Vec<[u64; WAYS]>>,
     sets: usize,
 }
 
 impl Reads {
-    /// Counts for about so many objects.
+    /// Returns counts for about `objects_max` objects.
     pub(super) fn new(objects_max: usize) -> Self {
         let sets = (objects_max / WAYS).max(1).next_power_of_two();
         Self { shards: vec![Vec::new(); sets.div_ceil(SHARD_SETS)], sets }
     }
 
-    /// An object is read, which has this hash.
+    /// Counts a read of the object with this hash.
     pub(super) fn count(&mut self, id: u64) {
         let (shard, place) = self.place(id);
         let shard = &mut self.shards[shard];
@@ -44,7 +44,7 @@ impl Reads {
         set[0] = id & !COUNT_MAX | (count + 1).min(COUNT_MAX);
     }
 
-    /// An object is written or deleted: what was read is another one.
+    /// Forgets an object that was written or deleted: earlier reads were of another version.
     pub(super) fn forget(&mut self, id: u64) {
         let (shard, place) = self.place(id);
         let Some(set) = self.shards[shard].get_mut(place) else { return };
@@ -54,14 +54,14 @@ impl Reads {
         }
     }
 
-    /// How often an object was read, if that is remembered.
+    /// Returns the read count of an object, if it is remembered.
     pub(crate) fn of(&self, id: u64) -> Option<u64> {
         let (shard, place) = self.place(id);
         let set = self.shards[shard].get(place)?;
         set.iter().find(|entry| is_of(**entry, id)).map(|entry| entry & COUNT_MAX)
     }
 
-    /// Shard and set, by the bits that no entry has.
+    /// Returns shard and set, from the bits that entries do not contain.
     const fn place(&self, id: u64) -> (usize, usize) {
         let set = (id & COUNT_MAX) as usize & (self.sets - 1);
         (set / SHARD_SETS, set % SHARD_SETS)
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_longest_ago_makes_way_and_what_is_written_begins_anew() {
+    fn the_least_recently_read_is_replaced_and_writes_reset_counts() {
         let mut reads = Reads::new(8);
         for n in 0..8 {
             (0..=n).for_each(|_| reads.count(id(n)));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_other_sets_are_not_in_the_way() {
+    fn objects_of_other_sets_do_not_interfere() {
         let mut reads = Reads::new(1 << 10);
         let spread = |n: u64| id(n) & !0xFFF | n;
         (0..128).for_each(|n| reads.count(spread(n)));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_ends_where_there_is_no_room_for_more() {
+    fn counts_saturate_at_the_maximum() {
         let mut reads = Reads::new(1);
         reads.count(id(3));
         reads.shards[0][0][0] = id(3) | super::COUNT_MAX;

@@ -1,4 +1,4 @@
-//! How copies are kept, as rules and settings want it.
+//! Tests: caching of copies as set by rules and settings.
 
 use super::Decider;
 use crate::access::{Access, Caller, Op};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const BLOCK_BYTES: u64 = 1024;
 
-/// A server's mind, and what it has said.
+/// A server's policy engine and the fingerprint of its decisions.
 struct Mind {
     decider: Decider,
     fingerprint: Fingerprint,
@@ -26,7 +26,7 @@ impl Mind {
         Self { decider, fingerprint: Fingerprint::default(), at_us: 0 }
     }
 
-    /// What is to become of an object that is read, and whether it was kept.
+    /// Reads an object. Returns its caching rule and true if it was kept.
     fn read(&mut self, key: &str, rest: &dyn Facts) -> (Keeping, bool) {
         self.at_us += 1000;
         let (at_us, size) = (self.at_us, BLOCK_BYTES);
@@ -46,7 +46,7 @@ fn program(text: &str) -> Program {
     Program::above_built_in(&[PolicyFile::parse("p.yaml", text).unwrap()]).unwrap()
 }
 
-/// Some much more often than others, and a scan now and then.
+/// Returns skewed reads with an occasional scan.
 fn reads() -> impl Iterator<Item = u64> {
     (0..6000_u64).map(|n| {
         let mixed = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
@@ -55,7 +55,7 @@ fn reads() -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn a_dataset_that_a_rule_wants_kept_as_lru_is() {
+fn a_dataset_is_kept_as_lru_by_a_rule() {
     let rule = "
 version: 1
 rules:
@@ -77,7 +77,7 @@ rules:
 }
 
 #[test]
-fn a_rule_that_only_says_so_changes_nothing() {
+fn a_rule_that_only_observes_changes_nothing() {
     let of = |rules: &str| {
         let mut mind = Mind::new(50, rules);
         for number in reads() {
@@ -95,7 +95,7 @@ fn a_rule_that_only_says_so_changes_nothing() {
     assert!(program(&rule("act")).keeps_recent() && !program(&rule("observe")).keeps_recent());
 }
 
-/// Who reads is in a phase.
+/// Facts with a phase for the reader.
 struct In(&'static str);
 
 impl Facts for In {
@@ -105,7 +105,7 @@ impl Facts for In {
 }
 
 #[test]
-fn settings_say_it_where_no_rule_does() {
+fn settings_decide_where_no_rule_does() {
     let rules = "
 version: 1
 settings: {cache.evaluation: lru, cache.tuning: none}
@@ -156,7 +156,7 @@ rules:
 }
 
 #[test]
-fn nobody_is_asked_of_what_is_kept_where_nothing_is_kept_as_lru() {
+fn rules_are_not_evaluated_for_kept_blocks_without_lru() {
     struct Nobody;
     impl Facts for Nobody {
         fn fact(&self, _: Property, _: &str) -> Option<Fact<'_>> {
@@ -169,7 +169,7 @@ fn nobody_is_asked_of_what_is_kept_where_nothing_is_kept_as_lru() {
 }
 
 #[test]
-fn rules_know_how_often_what_is_read_was_read() {
+fn rules_see_the_read_count_of_an_object() {
     let mut mind = Mind::new(
         50,
         "
@@ -188,7 +188,7 @@ rules:
 }
 
 #[test]
-fn a_workload_is_over_when_it_was_silent_as_long_as_the_setting_says() {
+fn a_workload_ends_after_the_idle_time_of_the_setting() {
     let mut mind = Mind::new(8, "version: 1\nsettings: {workload_idle: 1m}\n");
     mind.read("train/0", &NoFacts);
     let is_over = |mind: &Mind, silent_s: u64| {
@@ -201,7 +201,7 @@ fn a_workload_is_over_when_it_was_silent_as_long_as_the_setting_says() {
 }
 
 #[test]
-fn what_a_rule_makes_dear_stays_so_while_it_is_read_from_here() {
+fn the_weight_by_a_rule_holds_while_reads_hit() {
     let mut mind = Mind::new(
         8,
         "
@@ -224,7 +224,7 @@ rules:
 }
 
 #[test]
-fn a_checkpoint_that_came_in_no_order_is_whole_when_time_has_gone_on() {
+fn a_checkpoint_written_in_no_order_is_complete_after_a_quiet_time() {
     let mut mind = Mind::new(64, "version: 1\nrules: []\n");
     let caller = Caller { id: 1, family: 1 };
     for (at_us, key) in [(1, ".metadata"), (2, "__0_0.distcp"), (3, "__1_0.distcp")] {

@@ -1,18 +1,18 @@
-//! Checkpoints, by their prefixes, of which it is to be known when anything of them was read or written last.
+//! Watched checkpoints: prefixes for which the time of the last read or write is recorded.
 //!
-//! Always: in a bucket of which none is watched a key costs a look into a map.
+//! Always: in a bucket without watched prefixes a key costs one map lookup.
 
 use crate::checkpoints::Checkpoints;
 use std::collections::BTreeMap;
 
-/// See the module.
+/// Watched prefixes with their last use; see the module.
 #[derive(Debug, Default)]
 pub struct Watched {
     prefixes: BTreeMap<u64, BTreeMap<Box<str>, Option<u64>>>,
 }
 
 impl Watched {
-    /// From now on these are watched; what is known of those that were before stays known.
+    /// Replaces the set of watched prefixes; the recorded times of those that remain are kept.
     pub fn set<'p>(&mut self, prefixes: impl Iterator<Item = (u64, &'p str)>) {
         let before = std::mem::take(&mut self.prefixes);
         for (bucket, prefix) in prefixes {
@@ -21,13 +21,13 @@ impl Watched {
         }
     }
 
-    /// When something of a prefix was touched last since it is watched, in microseconds.
+    /// Returns the time of the last recorded use of a prefix since it is watched, in microseconds.
     #[must_use]
     pub fn touched(&self, bucket: u64, prefix: &str) -> Option<u64> {
         self.prefixes.get(&bucket)?.get(prefix).copied().flatten()
     }
 
-    /// A key is read, copied or written.
+    /// Records a read, copy or write of a key.
     pub fn touch(&mut self, at_us: u64, bucket: u64, key: &str) {
         let Some(prefixes) = self.prefixes.get_mut(&bucket) else { return };
         for prefix in Checkpoints::prefixes_of(key) {
@@ -43,7 +43,7 @@ mod tests {
     use super::Watched;
 
     #[test]
-    fn another_that_begins_alike_is_not_touched() {
+    fn a_longer_name_with_the_same_beginning_is_not_touched() {
         let mut watched = Watched::default();
         watched.set([(1, "run/model-1"), (1, "run/model-1-step-5"), (1, "run/model-10")].into_iter());
         let touched = |watched: &Watched| {
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_watched_is_known_to_be_touched_and_stays_so() {
+    fn uses_of_watched_prefixes_are_recorded_and_kept() {
         let mut watched = Watched::default();
         watched.touch(1, 1, "a/x");
         watched.set([(1, "a/"), (1, "b/"), (2, "a/")].into_iter());

@@ -1,12 +1,13 @@
-//! Reading ahead: what a stream of reads asks for next and is not kept.
+//! Read-ahead: the blocks that a stream of reads is expected to read next and that are not kept.
 //!
-//! Three things tell it. Who reads on in an object gets its next blocks. Who reads objects in the order of
-//! their numbers gets the next numbers ([`trail`]), which needs nothing to have been read before. Who follows
-//! a plan gets what it says. Nothing else is guessed: shuffled reads without a plan are not read ahead of.
+//! There are three sources. A reader that reads on in an object gets the object's next blocks. A reader that
+//! reads objects in the order of their numbers gets the objects with the next numbers ([`trail`]), even if
+//! they were never read before. A reader that follows a plan gets the plan's next objects. There is no
+//! read-ahead of shuffled reads without a plan.
 //!
-//! How far ahead is learnt from what became of it: more when a read came before its blocks had, less when
-//! blocks were never read, and nothing for a while when too many were not. Always: never more than the caller
-//! allows; every block is said once until something became of it.
+//! The depth is learned from the outcomes: it grows when a read arrives before its blocks, shrinks when
+//! blocks were never read, and read-ahead pauses when too many were unused. Always: no more blocks are
+//! proposed than the caller allows; each block is proposed once until its outcome is reported.
 
 mod trail;
 
@@ -18,67 +19,67 @@ use crate::access::{Access, Op};
 use std::collections::HashMap;
 use trail::{Trail, Wanted};
 
-/// How far it may be read ahead for one stream.
+/// Limits of the read-ahead of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
-    /// Blocks that are under way or wait to be read.
+    /// Maximum blocks in flight or waiting to be read.
     pub blocks_max: u32,
-    /// Bytes, the same.
+    /// Maximum bytes, counted alike.
     pub bytes_max: u64,
-    /// What is read ahead of the objects that come after the one that is read.
+    /// Read-ahead of the objects after the current one.
     pub beyond: Beyond,
 }
 
-/// Which objects come after one.
+/// Source of the objects that follow the current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Beyond {
-    /// Those of a plan that counts, or else those with the next numbers.
+    /// Objects of a plan that is in use, or else those with the next numbers.
     #[default]
     Any,
-    /// Those with the next numbers.
+    /// Objects with the next numbers.
     Numbered,
-    /// Those of a plan that counts.
+    /// Objects of a plan that is in use.
     Planned,
     /// None.
     Nothing,
 }
 
-/// What will be read next.
+/// A run of blocks that is expected to be read next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Next {
-    /// The bucket's id.
+    /// Bucket id.
     pub bucket: u64,
-    /// The key. Of one that was guessed nobody knows whether it is there.
+    /// Object key. A key that was derived by number may not exist.
     pub key: String,
-    /// The first block.
+    /// First block.
     pub first: u32,
-    /// How many. The object may have fewer.
+    /// Number of blocks. The object may have fewer.
     pub blocks: u32,
-    /// For whom it is: what became of it is told by this number.
+    /// Id of the stream, under which the outcome is reported.
     pub stream: u64,
 }
 
-/// What became of blocks that were said to be next. Of each block it has to be told once.
+/// Outcome of proposed blocks, to be reported exactly once per block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// They were there when they were asked for.
+    /// The blocks were present when a client requested them.
     Used,
-    /// They were asked for, and still under way.
+    /// A client requested the blocks while they were still in flight.
     Late,
-    /// They were fetched, and let go before anybody asked for them.
+    /// The blocks were fetched, and evicted before any request for them.
     Wasted,
-    /// They were not fetched: there was no room, they were there, or the object ends before.
+    /// The blocks were not fetched: there was no room, they were present, or the object ends before them.
     Declined,
-    /// There is no such object.
+    /// The object does not exist.
     Absent,
 }
 
-/// Streams that are read ahead of.
+/// Maximum streams with read-ahead.
 const TRAILS_MAX: usize = 1 << 11;
-/// Objects that are looked at for one access: of some all may be kept.
+/// Maximum objects examined per access; some may be kept entirely.
 const LOOKS: usize = 64;
 
-/// What is said of a trail, within limits.
+/// Proposals for one trail, within limits.
 struct Said<'a> {
     trail: &'a mut Trail,
     limits: &'a Ahead,
@@ -90,8 +91,8 @@ struct Said<'a> {
 pub(super) struct Trails(HashMap<u64, Trail, Hashed>);
 
 impl Engine {
-    /// Appends to `next` what the stream of a read will ask for after it and what is not kept, as far as can
-    /// be told; nothing for anything but reads. What became of it is to be told with
+    /// Appends to `next` the blocks that the stream of a read is expected to request next and that are not
+    /// kept. Accesses other than reads append nothing. The outcomes are to be reported with
     /// [`Engine::ahead_outcome`].
     pub fn ahead(&mut self, seen: Seen, access: &Access<'_>, limits: &Ahead, next: &mut Vec<Next>) {
         if access.op != Op::Read {
@@ -101,7 +102,7 @@ impl Engine {
             forget_quarter(&mut self.trails.0, |trail| trail.last_us);
         }
         let block_bytes = self.options.block_bytes;
-        // It is out while others are looked at, and goes back.
+        // The trail is taken out of the map while other state is read, and put back.
         let trail = self.trails.0.remove(&seen.stream);
         let mut trail = trail.unwrap_or_else(|| Trail::new(block_bytes));
         let object = self.names.block_id(access.bucket, access.key, 0);
@@ -116,7 +117,7 @@ impl Engine {
         self.trails.0.insert(seen.stream, trail);
     }
 
-    /// Tells what became of blocks that were said to be next for a stream.
+    /// Records the outcome of blocks that were proposed for a stream.
     pub fn ahead_outcome(&mut self, stream: u64, bucket: u64, key: &str, outcome: Outcome, blocks: u32) {
         let object = self.names.block_id(bucket, key, 0);
         if let Some(trail) = self.trails.0.get_mut(&stream) {
@@ -124,7 +125,7 @@ impl Engine {
         }
     }
 
-    /// The next blocks of the object that is read.
+    /// Proposes the next blocks of the current object.
     fn ahead_within(&self, seen: Seen, access: &Access<'_>, object: u64, said: &mut Said<'_>) {
         let block_bytes = self.options.block_bytes;
         let Some(mut blocks) = said.trail.within(object, block_bytes) else { return };
@@ -134,7 +135,7 @@ impl Engine {
         }
     }
 
-    /// The objects that come after the one that is read.
+    /// Proposes the objects after the current one.
     fn ahead_beyond(&self, seen: Seen, access: &Access<'_>, said: &mut Said<'_>) {
         let beyond = said.limits.beyond;
         let may_be_planned = matches!(beyond, Beyond::Any | Beyond::Planned);
@@ -144,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// The next objects of a plan that counts. Says whether there is one.
+    /// Proposes the next objects of a plan that is in use. Returns true if there is such a plan.
     fn ahead_by_plan(&self, seen: Seen, access: &Access<'_>, said: &mut Said<'_>) -> bool {
         let object = self.names.block_id(access.bucket, access.key, 0);
         let Some(follower) = self.plans.follower(access.caller, object) else { return false };
@@ -158,7 +159,7 @@ impl Engine {
         true
     }
 
-    /// The objects with the next numbers.
+    /// Proposes the objects with the next numbers.
     fn ahead_by_number(&self, seen: Seen, access: &Access<'_>, said: &mut Said<'_>) {
         let name = Numbered::of(access.key);
         for _ in 0..LOOKS {
@@ -170,7 +171,8 @@ impl Engine {
         }
     }
 
-    /// The first blocks of another object. Says whether these are as many as it is read ahead in any object.
+    /// Proposes the first blocks of another object. Returns true if they reach the read-ahead depth within an
+    /// object.
     fn ahead_object(&self, seen: Seen, bucket: u64, key: &str, said: &mut Said<'_>) -> bool {
         let object = self.names.block_id(bucket, key, 0);
         let block_bytes = self.options.block_bytes;
@@ -189,7 +191,7 @@ impl Engine {
         blocks.end >= enough
     }
 
-    /// Says blocks that are not kept, those beside each other as one.
+    /// Proposes the blocks that are not kept, merging adjacent ones.
     fn say(&self, seen: Seen, wanted: &Wanted<'_>, said: &mut Said<'_>) {
         let Wanted { bucket, key, object, blocks } = wanted;
         let mut new = 0;

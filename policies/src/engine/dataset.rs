@@ -1,8 +1,8 @@
-//! A dataset: its jobs, and what of it is kept, in groups of who has read it.
+//! Dataset: its jobs and its kept blocks, grouped by the jobs that have read them.
 //!
-//! All kept blocks that the same jobs have read in their passes are worth the same, so they are one group,
-//! and the search for what to evict is over groups (EPOCH-HAZARD). Always: a kept block that is in no queue
-//! is in the group of those who have read it.
+//! All kept blocks that the same jobs have read in their current passes have the same worth. They form one
+//! group, and the search for a block to evict is over groups (EPOCH-HAZARD). Always: a kept block that is in
+//! no queue is in the group of the jobs that have read it.
 
 use super::job::{FIRST_STAMP, Job, JobRef, Judged, Reading, Role, next_stamp};
 use super::list::{List, Lists};
@@ -14,16 +14,17 @@ use super::table::{Entry, Place, Slot, Table};
 use super::worth::{JobWorth, Moment, Visits, Worth};
 use std::collections::VecDeque;
 
-/// Most jobs whose reads of a dataset are told apart: each has four bits in an entry.
+/// Maximum jobs of a dataset; each takes four bits of an entry.
 pub(super) const JOBS_MAX: usize = 8;
-/// Of the reads so many are irregular in a dataset that is not read in passes; and in one that is, again.
+/// Share of irregular reads above which a dataset is no longer treated as read in passes, and below which it
+/// is again.
 const SKEW_HIGH: f64 = 0.2;
 const SKEW_LOW: f64 = 0.05;
-/// Reads after which callers can be one job.
+/// Minimum reads before callers can be merged into one job.
 const TRIAL_READS: u32 = 64;
-/// Families that are remembered to be no job.
+/// Maximum remembered families that are not one job.
 const APART_MAX: usize = 16;
-/// A pass of less than this share of the one before is none.
+/// A pass shorter than this share of the previous one is not a pass.
 const SHORT_PASS: f64 = 0.5;
 
 /// Blocks that the same jobs have read.
@@ -34,40 +35,38 @@ struct Group {
     bytes: u64,
 }
 
-/// What is known of a dataset.
+/// State of a dataset.
 pub(super) struct Dataset {
-    /// Its number.
+    /// Number of the dataset.
     number: u16,
     pub(super) jobs: Vec<Job>,
-    /// Jobs that there were.
+    /// Number of jobs so far.
     serial: u32,
-    /// By the bits of the jobs that have read it.
+    /// Groups, indexed by the bit set of the jobs that have read their blocks.
     groups: Vec<Group>,
     pub(super) pairs: Pairs,
     pub(super) visits: Visits,
-    /// Blocks that were ever seen and are still remembered.
+    /// Remembered blocks, kept or not.
     pub(super) known: u32,
-    /// How many times each of its reads counts.
+    /// Weight of each read.
     weight: f64,
-    /// Bytes of its groups.
+    /// Bytes in its groups.
     pub(super) grouped_bytes: u64,
-    /// Objects that were written.
+    /// Objects written.
     pub(super) writes: u32,
-    /// When it was asked for last.
+    /// Time of the last access, in microseconds.
     pub(super) last_us: u64,
-    /// How irregular reads are: a moving average of those that do not fit passes.
+    /// Moving average of the share of reads that do not fit passes.
     skew: f64,
-    /// Families whose callers are no ranks of one job.
+    /// Families whose callers are not ranks of one job.
     apart: VecDeque<u64>,
-    /// Whether its blocks belong into the pool.
+    /// True if its blocks belong to the pool.
     pub(super) is_skewed: bool,
-    /// Whether somebody wants them kept by how recently they were read, as of the last one of it that came or
-    /// moved.
+    /// True if a rule requests to keep its blocks by recency, as of the last block that was added or moved.
     pub(super) is_recent: bool,
-    /// Its job has gone on to another: what is kept goes first.
+    /// True if its job has moved on to another dataset: its kept blocks are evicted first.
     is_released: bool,
-    /// What its blocks are worth, and which of its groups is worth least; as of the access at which it was
-    /// looked at.
+    /// Worth of its blocks and its group of lowest worth, as of the access in `looked_at`.
     worth: Worth,
     lowest: Option<(usize, f64)>,
     looked_at: Option<u64>,
@@ -99,8 +98,8 @@ impl Dataset {
         }
     }
 
-    /// The job of a caller of a family: that of all of them, or one of its own; nothing when there is no
-    /// place for it.
+    /// Returns the job of a caller of a family: the family's common job, or one of the caller's own; `None`
+    /// if there is no place for another job.
     pub(super) fn job_of(
         &mut self,
         table: &mut Table,
@@ -119,13 +118,13 @@ impl Dataset {
         job
     }
 
-    /// The place of the job of all callers of a family, if they are one or may be.
+    /// Returns the index of the common job of all callers of a family, if they are or may be one job.
     pub(super) fn together(&self, family: u64) -> Option<usize> {
         let is_it = |job: &Job| job.is_active && job.role != Role::Single && job.family == family;
         self.jobs.iter().position(is_it)
     }
 
-    /// Another job: at a free place, a new one, or that of one that has gone; nothing when all are at work.
+    /// Adds a job in a free place, a new one, or that of an idle job; `None` if all jobs are active.
     fn add_job(
         &mut self,
         table: &mut Table,
@@ -154,13 +153,14 @@ impl Dataset {
         Some(JobRef { place, serial: self.serial })
     }
 
-    /// The place of a job, if it still is.
+    /// Returns the index of a job, if it still exists.
     pub(super) fn place(&self, job: JobRef) -> Option<usize> {
         let found = self.jobs.get(job.place)?;
         (found.is_active && found.serial == job.serial).then_some(job.place)
     }
 
-    /// The job that has been silent longest, if that is longer than it was at work.
+    /// Returns the job that has been silent longest, if it has been silent for longer than it was active or
+    /// is through with the dataset.
     fn gone(&self, now_us: u64) -> Option<usize> {
         let place = (0..self.jobs.len()).min_by_key(|place| self.jobs[*place].last_us)?;
         let job = &self.jobs[place];
@@ -169,7 +169,7 @@ impl Dataset {
         (is_through || now_us - job.last_us > active_us).then_some(place)
     }
 
-    /// A job is over: nothing depends on what it has read.
+    /// Ends a job: no state depends on its reads any more.
     pub(super) fn end_job(&mut self, table: &mut Table, lists: &mut Lists, place: usize) {
         self.clear_bit(table, lists, place);
         self.pairs.end(place);
@@ -179,7 +179,8 @@ impl Dataset {
         self.forget_stamps(table, place);
     }
 
-    /// When stamps have gone round, no block has one from the round before: it would pass for read.
+    /// Clears the stamps of a job when its stamp numbers wrap around, so that no block keeps a stamp of the
+    /// previous cycle and counts as read.
     fn forget_stamps(&self, table: &mut Table, place: usize) {
         if self.jobs[place].stamp == FIRST_STAMP {
             for slot in 0..table.end() {
@@ -191,8 +192,8 @@ impl Dataset {
         }
     }
 
-    /// The bits of the jobs that have read a block in the passes that they are in. What came from another
-    /// dataset nobody has read.
+    /// Returns the bit set of the jobs that have read a block in their current passes. A block that came from
+    /// another dataset has no readers.
     pub(super) fn readers(&self, entry: &Entry) -> usize {
         if entry.dataset() != self.number {
             return 0;
@@ -204,7 +205,7 @@ impl Dataset {
         readers
     }
 
-    /// A caller reads a block, whose job has a place or not.
+    /// Records the read of a block by a caller, whose own job has index `place`, if any.
     pub(super) fn read(
         &mut self,
         table: &mut Table,
@@ -218,7 +219,7 @@ impl Dataset {
         let alone = place.map(|place| self.read_as(table, lists, place, read));
         let together = trial.map(|place| self.read_together(table, lists, place, read));
         let skew = |place: Option<usize>| place.map_or(f64::INFINITY, |place| self.jobs[place].skew);
-        // Whichever is more regular is what they are.
+        // The more regular of the two describes the callers.
         let judged = if skew(trial) < skew(place) { together } else { alone.or(together) };
         if let Some(judged) = judged.flatten() {
             judged.add_to(&mut self.skew);
@@ -233,7 +234,8 @@ impl Dataset {
         }
     }
 
-    /// A caller asks again for what it has asked for a moment ago, whose job has a place or not.
+    /// Records a repeated request for a recently requested block by a caller whose own job has index `place`,
+    /// if any.
     pub(super) fn note_again(&mut self, place: Option<usize>, family: u64, now_us: u64) {
         let together = self.together(family).filter(|together| Some(*together) != place);
         for place in place.into_iter().chain(together) {
@@ -241,8 +243,8 @@ impl Dataset {
         }
     }
 
-    /// Callers of a family that go through the dataset together, again and again, are one job; who do not are
-    /// not.
+    /// Merges the callers of a family into one job if they repeatedly go through the dataset together; marks
+    /// the family as separate if they do not.
     fn judge_together(&mut self, table: &mut Table, lists: &mut Lists, place: usize) {
         let job = &mut self.jobs[place];
         let family = job.family;
@@ -270,7 +272,7 @@ impl Dataset {
         }
     }
 
-    /// All callers of a family read a block, as if they were one job.
+    /// Records the read of a block under the common job of a family.
     fn read_together(
         &mut self,
         table: &mut Table,
@@ -286,21 +288,21 @@ impl Dataset {
         judged
     }
 
-    /// Whether a job has read a block in the pass before the one that it is in. Of the first pass of a round
-    /// that is not known.
+    /// True if a job read the block in the pass before the current one; `None` if unknown, as in the first
+    /// pass of a stamp cycle.
     fn was_read_before(&self, entry: &Entry, place: usize) -> Option<bool> {
         let job = &self.jobs[place];
         let stamp = entry.stamps >> (4 * place) & 15;
         (job.is_proven() && job.stamp != FIRST_STAMP).then(|| stamp == job.stamp - 1)
     }
 
-    /// A job reads a block. Says how that fits, if it can be told yet.
+    /// Records the read of a block by a job. Returns how it fits into passes, if that is known yet.
     fn read_as(&mut self, table: &mut Table, lists: &mut Lists, place: usize, read: Read) -> Option<Judged> {
         let slot = read.slot;
         let readers = self.readers(&table[slot]);
         let is_repeat = readers >> place & 1 == 1;
-        // Ranks leave out something else in each pass, each of them what fills no batch: of a small dataset
-        // that is much.
+        // Ranks skip other blocks in each pass: each rank leaves out the rest that fills no batch, which is a
+        // large share of a small dataset.
         let is_new =
             self.jobs[place].role == Role::Single && self.was_read_before(&table[slot], place) == Some(false);
         let judged = match self.jobs[place].read(Read { is_repeat, ..read }) {
@@ -332,7 +334,7 @@ impl Dataset {
         self.pairs.begin_pass(place);
         let run = self.jobs[place].take_run();
         for Read { slot, .. } in run.reads() {
-            // What was forgotten meanwhile left its number to another.
+            // A slot that was forgotten meanwhile may belong to another block.
             if table[*slot].id != 0 && table[*slot].dataset() == self.number {
                 self.stamp(table, lists, place, *slot);
             }
@@ -344,7 +346,7 @@ impl Dataset {
         is_short.then_some(Judged { is_irregular: true, repeats: run.length() - run.fresh() })
     }
 
-    /// How long passes take, if it is read in passes beyond doubt; nothing otherwise.
+    /// Returns the period of the passes if the dataset is read in passes beyond doubt; 0 otherwise.
     pub(super) fn period_us(&self, now_us: u64) -> f64 {
         if self.is_skewed || self.skew > SKEW_LOW {
             return 0.0;
@@ -353,7 +355,7 @@ impl Dataset {
         sure.map(Job::period_us).fold(0.0, f64::max)
     }
 
-    /// Its job has gone on to another dataset, or has come back.
+    /// Sets whether its job has moved on to another dataset.
     pub(super) fn set_released(&mut self, is_released: bool) {
         if self.is_released != is_released {
             self.is_released = is_released;
@@ -361,7 +363,7 @@ impl Dataset {
         }
     }
 
-    /// The queue that its blocks belong into, if they belong into one.
+    /// Returns the queue of its blocks, if they belong to a queue and not to groups.
     pub(super) fn queue(&self) -> Option<Queue> {
         match (self.is_recent, self.is_skewed) {
             (true, _) => Some(Queue::Recent),
@@ -370,7 +372,7 @@ impl Dataset {
         }
     }
 
-    /// Whether it changes between passes and the pool.
+    /// True if it has to change between passes and the pool.
     pub(super) fn changes_class(&self) -> bool {
         if self.is_skewed {
             self.skew < SKEW_LOW && self.jobs.iter().any(|job| job.is_active && job.is_proven())
@@ -379,7 +381,7 @@ impl Dataset {
         }
     }
 
-    /// Notes that a job has read a block; it changes groups then.
+    /// Records that a job has read a block, which moves the block to another group.
     fn stamp(&mut self, table: &mut Table, lists: &mut Lists, place: usize, slot: Slot) {
         let is_grouped = table[slot].place() == Place::Group;
         if is_grouped {
@@ -397,7 +399,7 @@ impl Dataset {
         }
     }
 
-    /// A kept block comes into its group.
+    /// Adds a kept block to its group.
     pub(super) fn join_group(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
         let bytes = table[slot].bytes();
         let readers = self.readers(&table[slot]);
@@ -413,7 +415,7 @@ impl Dataset {
         }
     }
 
-    /// A kept block leaves its group.
+    /// Removes a kept block from its group.
     pub(super) fn leave_group(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
         let bytes = table[slot].bytes();
         let readers = self.readers(&table[slot]);
@@ -429,12 +431,12 @@ impl Dataset {
         }
     }
 
-    /// Any block of its groups.
+    /// Returns any block of its groups.
     pub(super) fn any_grouped(&self, table: &Table, lists: &Lists) -> Option<Slot> {
         self.groups.iter().find_map(|group| lists.first(table, group.list))
     }
 
-    /// A job begins anew: no block was read by it.
+    /// Starts a job anew: clears its bit in all groups.
     fn clear_bit(&mut self, table: &mut Table, lists: &mut Lists, place: usize) {
         let bit = 1 << place;
         for readers in (0..self.groups.len()).filter(|readers| readers & bit != 0) {
@@ -449,7 +451,7 @@ impl Dataset {
         self.find_lowest();
     }
 
-    /// All of another dataset's blocks come into this one, as if nobody had read them.
+    /// Moves all blocks of another dataset into this one, without readers.
     pub(super) fn take_in(&mut self, table: &mut Table, lists: &mut Lists, other: Self) {
         for group in other.groups {
             let into = &mut self.groups[0];
@@ -464,7 +466,7 @@ impl Dataset {
         self.find_lowest();
     }
 
-    /// Sees to it that what is known of its worth is no older than it may be.
+    /// Refreshes the worth if it is older than `looks_every` accesses.
     pub(super) fn look(&mut self, moment: &Moment) {
         if self.looked_at.is_some_and(|at| moment.access - at < moment.looks_every) {
             return;
@@ -505,7 +507,7 @@ impl Dataset {
         self.lowest = valued.min_by(|(_, one), (_, other)| one.total_cmp(other));
     }
 
-    /// A job follows a plan, or does not any more.
+    /// Sets whether a job follows a plan.
     pub(super) fn set_planned(&mut self, place: usize, is_planned: bool) {
         let job = &mut self.jobs[place];
         if job.is_planned != is_planned {
@@ -514,29 +516,29 @@ impl Dataset {
         }
     }
 
-    /// What those jobs make a block of it worth of whom it is known when they will ask for it.
+    /// Returns the part of a block's worth that comes from jobs with a known time of their next read.
     pub(super) fn expected_of(&self, entry: &Entry) -> f64 {
         (self.worth.of(self.readers(entry)) - self.worth.base) * self.weight
     }
 
-    /// What a block of it is worth.
+    /// Returns the worth of a block.
     pub(super) fn worth_of(&self, entry: &Entry) -> f64 {
         self.worth.of(self.readers(entry)) * self.weight
     }
 
-    /// From now on each read counts so many times. Says whether that is new.
+    /// Sets the weight of each read. Returns true if it changed.
     pub(super) fn set_weight(&mut self, weight: f32) -> bool {
         let is_new = self.weight != f64::from(weight);
         self.weight = weight.into();
         is_new
     }
 
-    /// The least that a block of it is worth that is kept in its groups.
+    /// Returns the lowest worth among blocks in its groups.
     pub(super) fn lowest_worth(&self) -> Option<f64> {
         self.lowest.map(|(_, worth)| worth * self.weight)
     }
 
-    /// Takes the block out that is worth least: the oldest of its group.
+    /// Removes and returns the block of lowest worth: the oldest of its group.
     pub(super) fn take_lowest(&mut self, table: &mut Table, lists: &mut Lists) -> Option<Slot> {
         let (readers, _) = self.lowest?;
         let victim = lists.first(table, self.groups[readers].list)?;
@@ -551,7 +553,7 @@ impl Dataset {
         self.weight
     }
 
-    /// Every grouped block is in the group of its readers.
+    /// Checks that every grouped block is in the group of its readers.
     pub(super) fn check(&self, table: &Table, lists: &Lists) {
         for (readers, group) in self.groups.iter().enumerate() {
             let held = lists.all(table, group.list);

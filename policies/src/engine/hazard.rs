@@ -1,33 +1,34 @@
-//! What room is worth at the end of a queue: how often blocks are asked for that have just gone out of it, or
-//! are about to.
+//! Worth of room at the end of a queue: the rate at which blocks are read that have just left it or are about
+//! to.
 //!
-//! A rate like what a block of a group is worth: so many of them were read, over how many there were for how
-//! long. Half of what was is forgotten as often as all of them have been replaced.
+//! The rate compares to the worth of a block of a group: reads of such blocks, divided by the number of these
+//! blocks times the duration. The sums are halved whenever more than half as many reads as there are blocks,
+//! and at least 16, were counted.
 
-/// Blocks at the end of a queue, on either side of it.
+/// Blocks on one side of the end of a queue.
 #[derive(Default)]
 pub(super) struct Hazard {
     blocks: u32,
-    /// How many of them were read since the tally began, and for how long there were how many of them: blocks
+    /// Reads of these blocks since the tally began, and the integral of their number over time, in blocks
     /// times microseconds.
     reads: f64,
     block_us: f64,
-    /// When it was tallied last; blocks that there were before it was first are nobody's measure.
+    /// Time of the last tally; the first tally starts the integral.
     last_us: Option<u64>,
 }
 
 impl Hazard {
-    /// There is one more.
+    /// Adds a block.
     pub(super) fn join(&mut self) {
         self.blocks += 1;
     }
 
-    /// There is one less.
+    /// Removes a block.
     pub(super) fn leave(&mut self) {
         self.blocks -= 1;
     }
 
-    /// A block is asked for that is one of them, or another.
+    /// Counts a read; `is_one` is true if it is a read of one of these blocks.
     pub(super) fn tally(&mut self, now_us: u64, is_one: bool) {
         if self.reads > f64::from((self.blocks / 2).max(16)) {
             self.reads /= 2.0;
@@ -43,7 +44,7 @@ impl Hazard {
         self.block_us + f64::from(self.blocks) * (now_us - since_us) as f64
     }
 
-    /// What a block more would bring: reads per microsecond.
+    /// Returns the expected gain from room for one more block, in reads per microsecond.
     pub(super) fn worth(&self, now_us: u64) -> f64 {
         let block_us = self.block_us_at(now_us);
         if block_us > 0.0 { self.reads / block_us } else { 0.0 }

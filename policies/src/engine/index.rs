@@ -1,21 +1,21 @@
-//! The index of the table: numbers of entries by hash, with linear probing (Knuth, The Art of Computer
-//! Programming 3, 6.4, algorithm R for deletion).
+//! Index of the table: entry numbers by hash, with linear probing (Knuth, The Art of Computer Programming 3,
+//! 6.4, algorithm R for deletion).
 //!
-//! It is in shards, each of which grows by a quarter when three quarters of it are used, so that memory
-//! follows what is in it and nobody waits long while some of it moves: of a million entries some four
-//! thousand at a time. Bits that numbers do not need hold some of an entry's hash, so that hardly any but the
-//! one that is looked for is looked at, each of which is another wait for memory. Always: every entry is
-//! found from its home on before an empty place.
+//! The index is split into shards, each of which grows by a quarter when three quarters of its cells are in
+//! use. Memory therefore follows the number of entries, and no caller waits long for a move: about four
+//! thousand of a million entries move at a time. The bits that entry numbers do not need hold a part of the
+//! entry's hash. Hardly any other entry is then compared in a search, and each comparison costs a memory
+//! access. Always: every entry is found by a search from its home cell before an empty cell.
 
 use super::table::Slot;
 
-/// A power of two.
+/// Number of shards, a power of two.
 const SHARDS: usize = 256;
-/// Of so many places of a shard three are used at most.
+/// Maximum load of a shard: 3 of 4 cells.
 const LOAD: (usize, usize) = (4, 3);
 const PLACES_MIN: usize = 8;
 
-/// See the module. What the id of an entry is, the caller says.
+/// Hash index; see the module. The caller supplies the id of an entry.
 pub(super) struct Index {
     shards: Box<[Shard]>,
     marks: Marks,
@@ -23,53 +23,54 @@ pub(super) struct Index {
 
 #[derive(Clone, Default)]
 struct Shard {
-    /// The number of an entry and one, and above that its mark; 0 is an empty place.
+    /// Cells: entry number plus one, with hash bits above it; 0 is an empty cell.
     places: Vec<u32>,
     used: usize,
 }
 
-/// How places are made of numbers and hashes.
+/// Layout of a cell: entry number and hash bits.
 #[derive(Clone, Copy)]
 struct Marks {
-    /// Bits of the largest number and one.
+    /// Bits of the largest entry number plus one.
     number_bits: u32,
 }
 
 impl Marks {
-    /// What the place of an entry holds.
+    /// Returns the cell of an entry.
     const fn place(self, id: u64, slot: Slot) -> u32 {
         self.mark(id) | (slot + 1)
     }
 
-    /// The entry of a place, unless it is empty.
+    /// Returns the entry of a cell; `None` if it is empty.
     const fn slot(self, place: u32) -> Option<Slot> {
         (place & !(u32::MAX << self.number_bits)).checked_sub(1)
     }
 
-    /// Bits of an id that tell neither its shard nor much of its home.
+    /// Returns the hash bits of an id for its cell. They depend neither on its shard nor much on its home
+    /// cell.
     const fn mark(self, id: u64) -> u32 {
         ((id >> 8) as u32) << self.number_bits
     }
 
-    /// Whether a place that is not empty may be that of the id with this mark.
+    /// True if a cell that is not empty can be that of the id with these hash bits.
     const fn may_be(self, place: u32, mark: u32) -> bool {
         (place ^ mark) >> self.number_bits == 0
     }
 }
 
 impl Index {
-    /// One for entries of which there are at most so many, fewer than 2³¹.
+    /// Returns an index for at most `entries_max` entries, fewer than 2³¹.
     pub(super) fn new(entries_max: usize) -> Self {
         let number_bits = (usize::BITS - entries_max.leading_zeros()).min(u32::BITS - 1);
         Self { shards: vec![Shard::default(); SHARDS].into(), marks: Marks { number_bits } }
     }
 
-    /// Bytes of memory that it takes now.
+    /// Returns the bytes of memory in use.
     pub(super) fn memory_bytes(&self) -> usize {
         self.shards.iter().map(|shard| size_of::<Shard>() + shard.places.len() * size_of::<u32>()).sum()
     }
 
-    /// The entry of this id.
+    /// Returns the entry of this id.
     pub(super) fn find(&self, id: u64, id_of: impl Fn(Slot) -> u64) -> Option<Slot> {
         let places = &self.shards[shard_of(id)].places;
         if places.is_empty() {
@@ -85,7 +86,7 @@ impl Index {
         }
     }
 
-    /// Adds the entry of an id, which has none.
+    /// Adds the entry of an id that has none.
     pub(super) fn insert(&mut self, id: u64, slot: Slot, id_of: impl Fn(Slot) -> u64) {
         let shard = &mut self.shards[shard_of(id)];
         if shard.used * LOAD.0 >= shard.places.len() * LOAD.1 {
@@ -95,7 +96,7 @@ impl Index {
         shard.put(id, self.marks.place(id, slot));
     }
 
-    /// Forgets the entry of an id.
+    /// Removes the entry of an id.
     pub(super) fn remove(&mut self, id: u64, slot: Slot, id_of: impl Fn(Slot) -> u64) {
         let Shard { places, used } = &mut self.shards[shard_of(id)];
         *used -= 1;
@@ -138,13 +139,13 @@ impl Shard {
     }
 }
 
-/// By the low bits: a home is told by the high ones.
+/// Returns the shard of an id, from its low bits; the home cell depends on the high bits.
 const fn shard_of(id: u64) -> usize {
     id as usize & (SHARDS - 1)
 }
 
-/// Ids are hashes already: the high half of a product spreads them over any length (Lemire, "Fast random
-/// integer generation in an interval", 2019).
+/// Returns the home cell of an id in a shard of `length` cells. Ids are hashes: the high half of the product
+/// spreads them over any length (Lemire, "Fast random integer generation in an interval", 2019).
 const fn home(id: u64, length: usize) -> usize {
     ((id as u128 * length as u128) >> 64) as usize
 }
@@ -153,7 +154,7 @@ const fn after(at: usize, length: usize) -> usize {
     if at + 1 == length { 0 } else { at + 1 }
 }
 
-/// Whether `home` is in the cyclic range behind `hole` up to `at`.
+/// True if `home` is in the cyclic range behind `hole` up to `at`.
 const fn is_between(hole: usize, home: usize, at: usize) -> bool {
     if hole <= at { hole < home && home <= at } else { hole < home || home <= at }
 }
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn its_memory_follows_what_is_in_it() {
+    fn memory_follows_the_number_of_entries() {
         let mut index = Index::new(200_000);
         let empty = index.memory_bytes();
         assert!(empty < 10_000);
@@ -182,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_it_is_found_however_many_bits_are_left_for_marks() {
+    fn entries_are_found_for_any_number_of_hash_bits() {
         for entries_max in [20_000, 1 << 24, (1 << 31) - 1] {
             let mut index = Index::new(entries_max);
-            // The last numbers that there may be.
+            // The largest possible entry numbers.
             let first = (entries_max - 20_000) as Slot;
             (0..20_000).for_each(|n| index.insert(id_of(first + n), first + n, id_of));
             let find = |index: &Index, n: Slot| index.find(id_of(first + n), id_of);
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn few_others_are_looked_at() {
+    fn few_other_entries_are_compared() {
         let (entries, looked) = (1 << 16, Cell::new(0_u32));
         let mut index = Index::new(entries as usize);
         (0..entries).for_each(|slot| index.insert(id_of(slot), slot, id_of));

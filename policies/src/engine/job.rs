@@ -1,58 +1,59 @@
-//! A job: a workload that reads a dataset, pass after pass. How far it is, when it will ask for a block
-//! again.
+//! Job: a workload that reads a dataset pass after pass. Estimates its position in the pass and the time of
+//! its next read of a block.
 //!
-//! A pass is told from what is read twice: one that reads once per epoch reads nothing twice before it has
-//! begun anew. A few repeats are none (retries, stragglers among ranks); a [run](super::run) of them is. What
-//! is estimated is a time, so that jobs of any speed compare; it scales with the traffic and holds no
-//! constant of seconds or bytes.
+//! A pass is recognized by repeated reads: a job that reads each block once per epoch reads no block twice
+//! before the next epoch. A few repeats are not a pass (retries, stragglers among ranks); a [run](super::run)
+//! of repeats is. All estimates are times, so jobs of any speed compare; they scale with the traffic and
+//! contain no constants in seconds or bytes.
 
 use super::ranks::Ranks;
 use super::run::{Read, Run};
 
-/// A new pass is begun by so many repeats at most; by fewer in a small dataset.
+/// Maximum repeats that begin a new pass; fewer suffice in a small dataset.
 const RUN_MAX: u32 = 6;
 const RUN_MIN: u32 = 2;
-/// Of so many blocks in a pass, one repeat more is asked for.
+/// Number of blocks in a pass per additional repeat that is required.
 const BLOCKS_PER_REPEAT: u32 = 32;
-/// Stamps of passes go round from the first on; zero is of no pass.
+/// Stamps of passes are 1 to 15, reused in a cycle; zero is the stamp of no pass.
 pub(super) const FIRST_STAMP: u32 = 1;
 const STAMPS: u32 = 15;
-/// How much the pass before weighs in the estimate of this one's speed.
+/// Weight of the previous pass in the estimate of the current pass's speed.
 const PASS_BEFORE_WEIGHT: f64 = 0.25;
-/// A job that is so many of its intervals late is stalling.
+/// Number of intervals without a read after which a job is stalled.
 const STALL_INTERVALS: f64 = 8.0;
-/// How much the newest pass weighs in what is known of passes.
+/// Weight of the newest pass in the moving averages over passes.
 const NEWEST_WEIGHT: f64 = 0.5;
-/// When the next pass is late by this share of the period, hope that it comes is down to a third, unless
-/// periods vary more.
+/// Lateness of the next pass, as a share of the period, at which the probability that it comes drops to 1/e.
+/// A larger deviation of the periods increases it.
 const OVERDUE_SHARE: f64 = 0.05;
-/// Less hope is none.
+/// Probability below which the next pass counts as overdue.
 const OVERDUE_HOPE: f64 = 0.2;
 
-/// Reads over which it is averaged how regular they are.
+/// Number of reads in the moving average of irregular reads.
 const SKEW_READS: f64 = 64.0;
-/// Passes over fewer blocks prove nothing about others.
+/// Minimum blocks of a pass from which conclusions about other blocks are drawn.
 const SURE_BLOCKS: u32 = 32;
 
-/// What a read was to a job.
+/// Effect of a read on its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// The first in this pass, behind so many repeats that began no new one.
+    /// First read of the block in this pass, after this many repeats that did not begin a new pass.
     Fresh { repeats: u32 },
-    /// One more in this pass.
+    /// Repeated read in this pass.
     Repeat,
-    /// The one that shows that a new pass has begun, of a job that had read so many blocks in the one before.
+    /// Read that completes the evidence of a new pass; the job read this many blocks in the previous one.
     NewPass { blocks: u32 },
 }
 
-/// A job of a dataset: its place among them, and which one it is of those that had that place.
+/// Reference to a job of a dataset: its index, and the serial number that distinguishes successive jobs with
+/// that index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JobRef {
     pub(super) place: usize,
     pub(super) serial: u32,
 }
 
-/// Whether a read fits passes, and how many repeats there were before it, which do not.
+/// Fit of a read into passes, and the number of repeats before it, which do not fit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judged {
     pub(super) is_irregular: bool,
@@ -60,7 +61,7 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// Adds it to a moving average.
+    /// Adds the fit to a moving average.
     pub(super) fn add_to(self, skew: &mut f64) {
         for _ in 0..self.repeats {
             *skew += (1.0 - *skew) / SKEW_READS;
@@ -69,74 +70,75 @@ impl Judged {
     }
 }
 
-/// Whose reads a job is made of.
+/// Callers whose reads make up a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// One caller's.
+    /// A single caller.
     Single,
-    /// Those of all callers of a family, to see whether they go through the dataset together.
+    /// All callers of a family, on trial: they may go through the dataset together.
     Trial,
-    /// Those of all callers of a family, who are ranks of one job.
+    /// All callers of a family, which are ranks of one job.
     Whole,
 }
 
-/// What is known of a job.
+/// State of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) role: Role,
-    /// How irregular its reads are: a moving average of those that do not fit passes.
+    /// Moving average of the share of reads that do not fit passes.
     pub(super) skew: f64,
-    /// Reads that this was averaged over.
+    /// Number of reads in that average.
     pub(super) judged: u32,
-    /// Which one it is of its dataset's.
+    /// Serial number among the jobs of its dataset.
     pub(super) serial: u32,
-    /// Its place among the jobs of its dataset is taken.
+    /// True if its place among the jobs of its dataset is taken.
     pub(super) is_active: bool,
-    /// It follows a plan, which says what its blocks are worth.
+    /// True if it follows a plan, which determines the worth of its blocks.
     pub(super) is_planned: bool,
-    /// Who it is: what its callers have in common.
+    /// Family of its callers.
     pub(super) family: u64,
-    /// What blocks are stamped with that it has read in this pass.
+    /// Stamp of blocks that it has read in this pass.
     pub(super) stamp: u32,
-    /// Blocks that it has read in this pass.
+    /// Blocks read in this pass.
     pub(super) reads: u32,
-    /// Blocks of its last whole pass.
+    /// Blocks of its last completed pass.
     pub(super) blocks: u32,
-    /// Passes that it has been through.
+    /// Completed passes.
     pub(super) passes: u32,
-    /// Those of them that turned out to be none, as its dataset was read in no passes.
+    /// Completed passes that turned out not to be passes, because its dataset was read in no order.
     pub(super) void: u32,
-    /// Blocks that were asked for again at once since the last fresh one: requests that were sent twice, or a
-    /// new pass that begins with what was read last.
+    /// Blocks that were requested again shortly after since the last fresh one: duplicate requests, or a new
+    /// pass that begins with the blocks read last.
     again: u32,
-    /// Since when that is.
+    /// Time of the first of these repeats.
     again_us: u64,
-    /// How many that were when this pass began, and how many the last whole one was with its own.
+    /// Number of these repeats at the start of this pass, and the length of the last completed pass including
+    /// its own.
     skipped: u32,
     length: u32,
-    /// When it came, and when this pass began.
+    /// Time of the first read, and start of the current pass.
     pub(super) came_us: u64,
     started_us: u64,
-    /// When it read last.
+    /// Time of the last read.
     pub(super) last_us: u64,
-    /// From one pass's begin to the next one's, as it was lately, and how much that varies.
+    /// Time between the starts of successive passes, as a moving average, and its mean deviation.
     period_us: f64,
     deviation_us: f64,
-    /// From a pass's begin to its last fresh read.
+    /// Time from the start of a pass to its last fresh read, as a moving average.
     duration_us: f64,
     last_fresh_us: u64,
     run: Run,
-    /// Of a job of all callers of a family: whether they are ranks.
+    /// Rank detection of a job of all callers of a family.
     pub(super) ranks: Ranks,
 }
 
-/// The stamp of the pass behind that of `stamp`.
+/// Returns the stamp of the pass after that of `stamp`.
 pub(super) const fn next_stamp(stamp: u32) -> u32 {
     stamp % STAMPS + 1
 }
 
 impl Job {
-    /// A job of a family whose first pass is stamped so.
+    /// Returns a job of a family whose first pass has this stamp.
     pub(super) fn new(now_us: u64, family: u64, serial: u32, stamp: u32) -> Self {
         Self {
             role: Role::Single,
@@ -167,7 +169,7 @@ impl Job {
         }
     }
 
-    /// It reads a block, which it has read in this pass already, or not.
+    /// Records a read of a block; `read.is_repeat` is true if the job has read it in this pass already.
     pub(super) fn read(&mut self, read: Read) -> Reading {
         self.last_us = read.at_us;
         let repeats = self.run.note(read);
@@ -181,7 +183,8 @@ impl Job {
             return Reading::Repeat;
         }
         self.run.even_out(self.ranks.count(), self.ranks.pause_us(self.last_fresh_us - self.started_us));
-        // What it has read a moment ago it asks for once more now and then; so much of it begins the pass.
+        // Jobs occasionally repeat blocks that they have just read. Only `RUN_MAX` or more such repeats are
+        // taken as the beginning of the pass.
         let is_again = self.again >= RUN_MAX;
         let began_us = self.run.started_us();
         self.begin_pass(if is_again { began_us.min(self.again_us) } else { began_us });
@@ -192,7 +195,7 @@ impl Job {
         (RUN_MIN + self.reads / BLOCKS_PER_REPEAT).min(RUN_MAX)
     }
 
-    /// A pass is over and the next one began then, with the run of repeats.
+    /// Ends a pass and starts the next one at `began_us`, with the run of repeats.
     fn begin_pass(&mut self, began_us: u64) {
         let period_us = (began_us - self.started_us) as f64;
         let duration_us = (self.last_fresh_us.min(began_us) - self.started_us) as f64;
@@ -214,25 +217,25 @@ impl Job {
         self.last_fresh_us = self.last_us;
     }
 
-    /// Counts whether a read fits passes, and the repeats before it, which do not.
+    /// Counts the fit of a read into passes, and the repeats before it, which do not fit.
     pub(super) fn judge(&mut self, judged: Judged) {
         self.judged = self.judged.saturating_add(judged.repeats + 1);
         judged.add_to(&mut self.skew);
     }
 
-    /// The reads that showed that a pass had begun: they belong to it.
+    /// Takes the run of reads that revealed the start of the pass; they belong to this pass.
     pub(super) fn take_run(&mut self) -> Run {
         let run = std::mem::take(&mut self.run);
         self.reads += run.length();
         run
     }
 
-    /// Whether it repeats what it has read, as if it began a pass.
+    /// True if it repeats blocks as at the start of a pass.
     pub(super) const fn is_repeating(&self) -> bool {
         self.run.is_on()
     }
 
-    /// It asks again for a block that it has asked for a moment ago.
+    /// Records a repeated request for a recently requested block.
     pub(super) const fn note_again(&mut self, now_us: u64) {
         if self.again == 0 {
             self.again_us = now_us;
@@ -240,33 +243,34 @@ impl Job {
         self.again += 1;
     }
 
-    /// Passes that are over: also the one that it is in, once that is as long as the last whole one.
+    /// Returns the passes that are over, including the current one once it is as long as the last completed
+    /// one.
     pub(super) fn passes_over(&self) -> u32 {
         self.passes + u32::from(self.is_proven() && self.reads + self.skipped >= self.length)
     }
 
-    /// Whether it is one caller's, of a family.
+    /// True if it is the job of a single caller of this family.
     pub(super) fn is_single_of(&self, family: u64) -> bool {
         self.is_active && self.role == Role::Single && self.family == family
     }
 
-    /// Whether it has been through the dataset and come again.
+    /// True if it has completed a pass and begun another.
     pub(super) const fn is_proven(&self) -> bool {
         self.passes > 0
     }
 
-    /// Whether that is beyond doubt.
+    /// True if that is beyond doubt.
     pub(super) const fn is_sure(&self) -> bool {
         self.passes > 1 && self.blocks >= SURE_BLOCKS
     }
 
-    /// Whether it has been silent for so large a share of the time that it was at work.
+    /// True if it has been silent for longer than this share of the time for which it was active.
     pub(super) fn is_done(&self, now_us: u64, share: f64) -> bool {
         let silent_us = now_us.saturating_sub(self.last_us) as f64;
         self.reads > 1 && silent_us > share * (self.last_us - self.came_us) as f64
     }
 
-    /// The share of the time that it is at a pass.
+    /// Returns the share of the period that a pass takes.
     pub(super) fn pass_share(&self) -> f64 {
         if self.is_proven() {
             return self.duration_us / self.period_us.max(1.0);
@@ -275,28 +279,28 @@ impl Job {
             / ((self.run.started_us() - self.started_us) as f64).max(1.0)
     }
 
-    /// When the pass that it is in began.
+    /// Returns the start of the current pass.
     pub(super) const fn started_us(&self) -> u64 {
         self.started_us
     }
 
-    /// Whether it has begun a second pass, by all appearances.
+    /// True if it appears to have begun a second pass.
     pub(super) const fn has_come_back(&self) -> bool {
         self.is_proven() || self.is_repeating()
     }
 
-    /// From one pass's begin to the next one's.
+    /// Returns the time between the starts of successive passes.
     pub(super) const fn period_us(&self) -> f64 {
         self.period_us
     }
 
-    /// Blocks that it will still ask for in this pass, of a dataset of which so many are known.
+    /// Returns the blocks that it has yet to read in this pass, of a dataset with `known` known blocks.
     pub(super) fn left(&self, known: u32) -> u32 {
         let whole = if self.is_proven() { self.blocks } else { known };
         whole.saturating_sub(self.reads)
     }
 
-    /// Mean time between its reads within a pass.
+    /// Returns the mean time between its reads within a pass.
     fn interval_us(&self, now_us: u64) -> f64 {
         let reads = f64::from(self.reads) + PASS_BEFORE_WEIGHT * f64::from(self.blocks);
         if reads < 1.0 {
@@ -306,7 +310,7 @@ impl Job {
         ((elapsed + PASS_BEFORE_WEIGHT * self.duration_us) / reads).max(1e-3)
     }
 
-    /// How often it is expected to ask for a block.
+    /// Returns the rate at which it is expected to read a block.
     pub(super) fn expects(&self, now_us: u64, known: u32) -> Expected {
         let left = f64::from(self.left(known));
         let interval_us = self.interval_us(now_us);
@@ -324,30 +328,30 @@ impl Job {
         Expected { read, unread, interval_us }
     }
 
-    /// How long until its next pass is expected to begin; less than nothing when it is overdue.
+    /// Returns the time until its next pass is expected to begin; negative if it is overdue.
     fn due_us(&self, now_us: u64) -> f64 {
         self.period_us - (now_us - self.started_us) as f64
     }
 
-    /// How likely it still is that the next pass comes, which is due then.
+    /// Returns the probability that the next pass, due in `due_us`, still comes.
     fn hope(&self, due_us: f64) -> f64 {
         let patience_us = (OVERDUE_SHARE * self.period_us).max(2.0 * self.deviation_us);
         if due_us >= 0.0 || patience_us <= 0.0 { 1.0 } else { (due_us / patience_us).exp() }
     }
 
-    /// Whether its next pass should have begun long ago.
+    /// True if its next pass should have begun long ago.
     pub(super) fn is_overdue(&self, now_us: u64) -> bool {
         self.is_proven() && self.left(0) == 0 && self.hope(self.due_us(now_us)) < OVERDUE_HOPE
     }
 }
 
-/// How often a job is expected to ask for a block: one over the time until then, in microseconds.
+/// Expected read rates of a job: one over the time until the read, in 1/microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected {
-    /// For one that it has read in this pass.
+    /// Rate for a block that it has read in this pass.
     pub(super) read: f64,
-    /// For one that it has not.
+    /// Rate for a block that it has not read in this pass.
     pub(super) unread: f64,
-    /// Time between its reads.
+    /// Time between its reads, in microseconds.
     pub(super) interval_us: f64,
 }

@@ -1,27 +1,27 @@
-//! What somebody else wants to become of blocks: that none is kept, or only of what is read again, or by how
-//! recently it was read, or that they are dearer than their reads make them.
+//! Rules on the caching of blocks: never keep a block, keep it only after several reads, keep it by recency,
+//! or change the weight of its reads.
 //!
-//! What is pinned stays whatever is wanted here. A weight is that of a dataset, as of the last read of it: of
-//! two rules that weigh objects of one dataset differently the later read decides.
+//! Pinned blocks stay regardless. A weight applies to a whole dataset, as of the last read of it: of two
+//! rules that weigh objects of one dataset differently, the later read decides.
 
 use super::table::Place;
 use super::{Advice, Engine, Seen};
 use crate::access::Access;
 
-/// See the module.
+/// Caching rule for a read; see the module.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keeping {
-    /// The engine decides, and a read counts as often as those before.
+    /// The engine decides; the weight of the dataset's reads is left as it is.
     AsBefore,
-    /// The engine decides, and a read counts so many times.
+    /// The engine decides; a read counts with this weight.
     Weighed(f32),
-    /// The same, of blocks that were read so often; at most [`READS_MAX`].
+    /// The same, for blocks that were read this often; at most [`READS_MAX`].
     After(u32, f32),
-    /// Every block is kept, and the one that was read longest ago goes first of those that are kept so. It is
-    /// so until somebody who wants it otherwise reads the block again; what comes of its dataset without
-    /// being read is kept as the last that was.
+    /// Every block is kept, and the least recently read of the blocks kept this way is evicted first. This
+    /// holds until a read of the block under another rule. A block of the dataset that is added without a
+    /// read is kept like the last block that was added or moved.
     Recent,
-    /// None is kept, and one that is goes.
+    /// The block is not kept; if it is, it is evicted.
     Never,
 }
 
@@ -31,11 +31,11 @@ impl Default for Keeping {
     }
 }
 
-/// Reads of a block that is not kept are counted up to this.
+/// Maximum counted reads of a block that is not kept.
 const READS_MAX: u32 = 4;
 
 impl Engine {
-    /// A block of what was observed is read, as [`Engine::read`], and this is to become of it.
+    /// Records a read of a block like [`Engine::read`], under a caching rule.
     pub fn read_as(&mut self, seen: Seen, access: &Access<'_>, block: u32, keeping: Keeping) -> Advice {
         let id = self.names.block_id(access.bucket, access.key, block);
         let slot = self.table.find(id);
@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Whether a block that is not kept was read so often, this time included.
+    /// True if a block that is not kept was read this often, including the current read.
     fn was_read(&self, id: u64, reads: u32) -> bool {
         let before = self.table.find(id).map_or(0, |slot| self.table[slot].frequency());
         before + 1 >= reads.min(READS_MAX)

@@ -1,4 +1,4 @@
-//! What the engine knows of an object that nobody asks for just now. Looking changes nothing.
+//! Lookups of objects without a current access. They change no state.
 
 use super::names::OTHERS;
 use super::streams::Streams;
@@ -6,35 +6,35 @@ use super::table::Place;
 use super::{DatasetId, DatasetName, Engine, Seen, Unread};
 use crate::access::Caller;
 
-/// Blocks of an object.
+/// Counts of an object's blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptBlocks {
-    /// Those that were looked for.
+    /// Blocks that were looked up.
     pub blocks: u32,
-    /// Those of them that are kept.
+    /// Blocks of these that are kept.
     pub kept: u32,
-    /// Those of these that are pinned.
+    /// Kept blocks that are pinned.
     pub pinned: u32,
-    /// Those of these that are kept because a plan says when they are asked for.
+    /// Kept blocks that are kept because of a plan.
     pub planned: u32,
 }
 
 impl Engine {
-    /// The dataset that a key belongs to, if any of it was ever asked for and that is not forgotten.
+    /// Returns the dataset of a key, if the key belongs to a known dataset.
     #[must_use]
     pub fn find_dataset(&self, bucket: u64, key: &str) -> Option<DatasetId> {
         self.names.find(bucket, key).map(|number| self.names.id(number))
     }
 
-    /// What a dataset is called; nothing, when it is not told from others any more.
+    /// Returns the name of a dataset; `None` if it is no longer distinguished from others.
     #[must_use]
     pub fn dataset_name(&self, id: DatasetId) -> Option<&DatasetName> {
         let number = self.names.now(id).filter(|number| *number != OTHERS);
         number.map(|number| self.names.name(number))
     }
 
-    /// A dataset as a family sees it, by the first of its callers who is known to read it; otherwise as all
-    /// of them together do.
+    /// Returns an access context for a dataset as seen by a family: that of the first of its callers that is
+    /// known to read the dataset, or else that of the family's common job.
     pub(crate) fn unseen(
         &self,
         now_us: u64,
@@ -47,7 +47,7 @@ impl Engine {
         Seen { now_us, dataset, stream: stream.unwrap_or_default(), family, goes_on: true }
     }
 
-    /// What is kept of an object, of which at most so many blocks are looked for.
+    /// Returns the counts of an object's blocks; looks up at most `blocks_max` blocks.
     pub(crate) fn kept_of(&self, object: &Unread<'_>, blocks_max: u32) -> KeptBlocks {
         let blocks = object.size.div_ceil(self.options.block_bytes).min(blocks_max.into()) as u32;
         let mut found = KeptBlocks { blocks, ..KeptBlocks::default() };

@@ -1,14 +1,14 @@
-//! Lists of entries that are linked in both ways, each entry in one list at most.
+//! Doubly linked lists of table entries; each entry is in at most one list.
 //!
-//! A list is a ring with a sentinel, so that an entry leaves without knowing which list it is in, and a list
-//! joins another in constant time, however long it is.
+//! A list is a ring with a sentinel. An entry can be removed without knowing its list, and two lists of any
+//! length are joined in constant time.
 
 use super::table::{Slot, Table};
 
-/// Sentinels have numbers from here on.
+/// Numbers from here on are sentinels.
 const SENTINELS: Slot = 1 << 31;
 
-/// The neighbours of an entry.
+/// Neighbours of an entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Link {
     before: Slot,
@@ -16,7 +16,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// The place of an entry that is in no list but in a heap.
+    /// Returns the heap position of an entry that is in a heap and in no list.
     pub(super) fn place(self) -> usize {
         self.before as usize
     }
@@ -26,7 +26,7 @@ impl Link {
     }
 }
 
-/// The number of a list.
+/// Number of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct List(Slot);
 
@@ -38,7 +38,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// A new list, empty.
+    /// Returns a new, empty list.
     pub(super) fn make(&mut self) -> List {
         let number = self.free.pop().unwrap_or_else(|| {
             self.sentinels.push(Link::default());
@@ -49,7 +49,7 @@ impl Lists {
         List(list)
     }
 
-    /// Gives back an empty list.
+    /// Frees an empty list.
     pub(super) fn end(&mut self, list: List) {
         debug_assert!(self.sentinels[(list.0 & !SENTINELS) as usize].after == list.0);
         self.free.push(list.0 & !SENTINELS);
@@ -71,27 +71,27 @@ impl Lists {
         self.link_mut(table, list.0).before = slot;
     }
 
-    /// Takes an entry out of the list that it is in.
+    /// Removes an entry from its list.
     pub(super) fn remove(&mut self, table: &mut Table, slot: Slot) {
         let Link { before, after } = table[slot].link;
         self.link_mut(table, before).after = after;
         self.link_mut(table, after).before = before;
     }
 
-    /// The entry that came first.
+    /// Returns the first entry, which was added first.
     pub(super) fn first(&self, table: &Table, list: List) -> Option<Slot> {
         let first = self.link(table, list.0).after;
         (first < SENTINELS).then_some(first)
     }
 
-    /// All entries of a list.
+    /// Returns all entries of a list.
     #[cfg(test)]
     pub(super) fn all(&self, table: &Table, list: List) -> Vec<Slot> {
         let next = |slot: &Slot| Some(table[*slot].link.after).filter(|next| *next < SENTINELS);
         std::iter::successors(self.first(table, list), next).collect()
     }
 
-    /// Appends all of `other` to `list`; `other` is empty then.
+    /// Appends all entries of `other` to `list`; `other` is empty afterwards.
     pub(super) fn join(&mut self, table: &mut Table, list: List, other: List) {
         let Link { before: last, after: first } = self.link(table, other.0);
         if first == other.0 {
@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_are_queues_that_can_be_left_and_joined(steps in vec((0..20_u32, 0..3_usize, 0..3_usize), 1..200)) {
+        fn lists_behave_as_queues_with_removal_and_concatenation(steps in vec((0..20_u32, 0..3_usize, 0..3_usize), 1..200)) {
             let (mut table, mut lists) = (Table::new(32), Lists::default());
             for id in 0..20 {
                 table.insert(id + 1, 0, 1);

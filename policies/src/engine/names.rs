@@ -1,14 +1,12 @@
-//! Which dataset a key belongs to, as far as its name tells: keys of one folder whose names differ in numbers
-//! only are one.
+//! Datasets by key name: keys in one folder whose names differ only in numbers belong to one dataset.
 //!
 //! `train/n01440764/n01440764_10026.JPEG` belongs to folder `train/n01440764/` and pattern `n#_#.JPEG`. A
-//! folder with more such children than anybody would call datasets of their own becomes one dataset with all
-//! that is below it. Who reads what says more; that is for [`super::streams`], which unites what is read
-//! mingled.
+//! folder with too many children to be separate datasets becomes one dataset with everything below it. The
+//! order of reads contains more information; [`super::streams`] detects datasets that are read as one.
 //!
-//! Always: a key has one dataset at a time, and which it was before is found from its number
-//! ([`Names::root`]). Nothing here grows without end: numbers are given back ([`numbers`]), and of where keys
-//! belong so much is remembered at most ([`bounds`]).
+//! Always: a key has one dataset at a time, and a dataset's former numbers lead to the current one
+//! ([`Names::root`]). All memory is bounded: numbers are reused ([`numbers`]), and the number of remembered
+//! folders and patterns is limited ([`bounds`]).
 
 mod bounds;
 mod numbers;
@@ -22,62 +20,62 @@ pub use numbers::DatasetId;
 use std::collections::{HashMap, VecDeque};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// More children of a folder are no datasets of their own.
+/// Maximum children of a folder that are separate datasets.
 const CHILDREN_MAX: u32 = 64;
-/// So many hexadecimal digits in a row are a number, if one of them is a decimal one.
+/// Minimum length of a run of hexadecimal digits that counts as a number, if it contains a decimal digit.
 const HEX_DIGITS_MIN: usize = 8;
-/// Longer patterns are cut.
+/// Maximum length of a pattern; longer ones are cut.
 const PATTERN_BYTES_MAX: usize = 1024;
 
-/// The dataset of all that finds no number.
+/// The dataset of all keys for which no number is left.
 pub(super) const OTHERS: u16 = 0;
 
-/// What the names of a dataset have in common.
+/// Common part of the names in a dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatasetName {
-    /// The bucket's id.
+    /// Bucket id.
     pub bucket: u64,
-    /// What all keys begin with: a folder with its slash, or nothing.
+    /// Common prefix of all keys: a folder with its trailing slash, or empty.
     pub folder: String,
-    /// What their names are like; nothing for all that is below the folder.
+    /// Pattern of the names; empty for everything below the folder.
     pub pattern: String,
 }
 
-/// What is known of a folder.
+/// State of a folder.
 #[derive(Clone, Copy, Default)]
 struct Folder {
-    /// Patterns of names that were found in it.
+    /// Number of name patterns found in it.
     patterns: u32,
-    /// Folders that were found in it.
+    /// Number of folders found in it.
     folders: u32,
-    /// What all of its files belong to, when they have too many patterns.
+    /// Dataset of all its files, if they have too many patterns.
     flat: Option<u16>,
-    /// What all that is below it belongs to, when it has too many folders or its parent is so.
+    /// Dataset of everything below it, if it has too many folders or its parent has such a dataset.
     within: Option<u16>,
 }
 
-/// What keys of a folder and a pattern belong to.
+/// Dataset of the keys with one folder and pattern.
 #[derive(Clone, Copy)]
 struct Place {
     folder: u64,
     number: u16,
 }
 
-/// The datasets by name.
+/// Datasets by name.
 pub(super) struct Names {
     seed: u64,
-    /// Numbers that there are at most.
+    /// Maximum number of dataset numbers.
     numbers_max: usize,
     ids: Vec<DatasetId>,
-    /// Those that were given back, in the order in which they are given again.
+    /// Freed numbers, in the order in which they are reused.
     free: VecDeque<u16>,
     names: Vec<DatasetName>,
-    /// Each dataset's own number, or that of the one it became part of.
+    /// By dataset: its own number, or that of the dataset it became part of.
     within: Vec<u16>,
     united: Vec<(u16, u16)>,
-    /// By dataset: a hash of its name with every number in it replaced.
+    /// By dataset: hash of its name with every number replaced.
     shapes: Vec<u64>,
-    /// Where all of a shape belong that are below a folder, once some were united.
+    /// By shape: a folder, and the dataset of all keys of this shape below it, once some were united.
     wholes: HashMap<u64, (String, u16), Hashed>,
     /// By hash of bucket, folder and pattern.
     places: HashMap<u64, Place, Hashed>,
@@ -102,12 +100,12 @@ impl Names {
         }
     }
 
-    /// The id of a block.
+    /// Returns the id of a block.
     pub(super) fn block_id(&self, bucket: u64, key: &str, block: u32) -> u64 {
         block_id(self.seed, bucket, key, block.into())
     }
 
-    /// The number of a key's dataset.
+    /// Returns the number of a key's dataset, which is created if needed.
     pub(super) fn dataset(&mut self, bucket: u64, key: &str) -> u16 {
         let (folder, name) = split(key);
         let id = self.folder_id(bucket, folder);
@@ -118,7 +116,7 @@ impl Names {
         }
     }
 
-    /// The number of a key's dataset, if there is one already.
+    /// Returns the number of a key's dataset, if it exists.
     pub(super) fn find(&self, bucket: u64, key: &str) -> Option<u16> {
         let (folder, name) = split(key);
         let id = self.folder_id(bucket, folder);
@@ -137,7 +135,7 @@ impl Names {
         whole.or_else(of_pattern).map(|dataset| self.root(dataset))
     }
 
-    /// The dataset that a number stands for by now.
+    /// Returns the current number of the dataset that had this number.
     pub(super) fn root(&self, dataset: u16) -> u16 {
         let mut dataset = dataset;
         while self.within[dataset as usize] != dataset {
@@ -146,7 +144,7 @@ impl Names {
         dataset
     }
 
-    /// What a dataset is called, but for numbers.
+    /// Returns the hash of a dataset's name without numbers.
     pub(super) fn shape(&self, dataset: u16) -> u64 {
         match self.shapes[dataset as usize] {
             0 => mixed(self.id(dataset).bits().rotate_left(16)),
@@ -154,14 +152,14 @@ impl Names {
         }
     }
 
-    /// Whether two datasets are called alike, but for numbers.
+    /// True if the names of two datasets are alike but for numbers.
     pub(super) fn are_alike(&self, one: u16, other: u16) -> bool {
         let shape = self.shapes[one as usize];
         shape != 0 && shape == self.shapes[other as usize]
     }
 
-    /// From now on two datasets that are called alike are one, and so is whatever is called so below the
-    /// folder of both.
+    /// Unites two datasets with alike names; later keys of the same shape below their common folder belong to
+    /// the united dataset as well.
     pub(super) fn join(&mut self, whole: u16, part: u16) {
         self.within[part as usize] = whole;
         self.united.push((whole, part));
@@ -173,12 +171,12 @@ impl Names {
         }
     }
 
-    /// Datasets that became part of another since this was asked: the whole, and a part.
+    /// Removes and returns one pair (whole, part) of datasets that were united since the last call.
     pub(super) fn pop_united(&mut self) -> Option<(u16, u16)> {
         self.united.pop()
     }
 
-    /// What a dataset is called.
+    /// Returns the name of a dataset.
     pub(super) fn name(&self, dataset: u16) -> &DatasetName {
         &self.names[self.root(dataset) as usize]
     }
@@ -207,7 +205,8 @@ impl Names {
         Some((parent, self.folder_id(bucket, parent)))
     }
 
-    /// A folder has one folder more. When it has too many it is one dataset: that. A whole bucket never is.
+    /// Counts another subfolder. If the folder has too many, it becomes one dataset, which is returned; never
+    /// for a whole bucket.
     fn add_folder(&mut self, bucket: u64, folder: &str, id: u64) -> Option<u16> {
         let known = self.folders.entry(id).or_default();
         known.folders += 1;
@@ -221,7 +220,8 @@ impl Names {
         Some(whole)
     }
 
-    /// A folder's files have one pattern more. When they have too many they are one dataset: that.
+    /// Counts another pattern among a folder's files. If there are too many, the files become one dataset,
+    /// which is returned.
     fn add_pattern(&mut self, bucket: u64, folder: &str, id: u64) -> Option<u16> {
         let known = self.folders.entry(id).or_default();
         known.patterns += 1;
@@ -234,8 +234,8 @@ impl Names {
         Some(whole)
     }
 
-    /// Makes one dataset of all that are part of it. Those that are one already stay what they are, so that
-    /// who reads them goes on where he is; only the name is a wider one.
+    /// Unites all datasets that are part of `name`. If there is just one, it keeps its number and gets the
+    /// wider name, so its readers continue where they are.
     fn unite(&mut self, name: DatasetName, is_part: impl Fn(&DatasetName) -> bool) -> u16 {
         let parts: Vec<u16> = self.roots().filter(|number| is_part(&self.names[*number as usize])).collect();
         if let [whole] = parts[..] {
@@ -259,7 +259,7 @@ impl Names {
         self.folder_id(bucket, &format!("{}{pattern}", shape_of(folder))).max(1)
     }
 
-    /// What all of a shape belong to that are below a folder which this one is below, if some were united.
+    /// Returns the united dataset of all keys of a shape below an ancestor of this folder, if there is one.
     fn of_shape(&self, shape: u64, folder: &str) -> Option<u16> {
         let (above, whole) = self.wholes.get(&shape)?;
         folder.starts_with(above).then(|| self.root(*whole))
@@ -282,13 +282,13 @@ impl Names {
     }
 }
 
-/// Bytes of the folders that both begin with.
+/// Returns the length of the common leading folders, in bytes.
 fn common_folder(one: &str, other: &str) -> usize {
     let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
     one.as_bytes()[..same].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)
 }
 
-/// A file's name with every number in it replaced by `#`.
+/// Returns a file name with every number replaced by `#`.
 fn pattern_of(name: &str) -> String {
     let bytes = name.as_bytes();
     let mut pattern = Vec::with_capacity(bytes.len().min(PATTERN_BYTES_MAX));
@@ -308,8 +308,8 @@ fn pattern_of(name: &str) -> String {
     String::from_utf8_lossy(&pattern).into_owned()
 }
 
-/// A folder's name with every number in it replaced by `#`: also names that are hexadecimal digits and
-/// nothing else.
+/// Returns a folder name with every number replaced by `#`, including path components that consist only of
+/// hexadecimal digits.
 fn shape_of(folder: &str) -> String {
     let is_hex = |part: &str| part.len() >= 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts = folder.split('/').map(|part| if is_hex(part) { "#".to_owned() } else { pattern_of(part) });

@@ -1,78 +1,83 @@
-//! In which order a dataset is read: told from a few dozen requests, whoever of a job's ranks and workers
-//! sends them.
+//! Detection of the order in which a dataset is read, from a few dozen requests of any of a job's ranks and
+//! workers.
 //!
-//! Three questions are asked of each request. Does it go on where one of the last ones ended (the next number
-//! of the same name, or the next bytes of the same object)? Is its key behind the one that was asked for a
-//! while ago? And if it goes elsewhere, is that the next group (shard, class, day)? Sequential reads say yes
-//! to the second, shuffled ones by chance, and who reads shards in another order each time goes on within
-//! them only. Of a small dataset much has been asked for lately, so that a request goes on by chance: how
-//! often that would be is taken off. Bounded: a ring of what may come next and one of keys.
+//! Each request is examined for three properties. First, whether it continues where one of the last requests
+//! ended (the next number of the same name, or the next bytes of the same object). Second, whether its key is
+//! greater than that of a request a while ago. Third, if it jumps, whether it jumps to the next group (shard,
+//! class, day). Sequential reads have the second property, shuffled reads have it by chance, and reads that
+//! shuffle shards continue only within a shard. In a small dataset many requests continue by chance, because
+//! much was requested recently; the expected number of these is subtracted. Bounded: one ring of expected
+//! continuations and one of keys.
 
 use crate::key::name_at;
 use std::collections::VecDeque;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What may come next, of so many of the last requests: as many workers may read in turns.
+/// Recent requests that are remembered with their expected continuations; up to this many workers may read in
+/// turns.
 const NEXT_MAX: usize = 64;
-/// Among so many of the last ones it is looked for, as by chance all is among all of a small dataset: few
-/// workers go on where one of few ended.
+/// Numbers of recent requests among which a continuation is searched. A small number matters in a small
+/// dataset, where every request continues one of many by chance: few workers continue one of few requests.
 const NEAR: [usize; 4] = [1, 4, 16, NEXT_MAX];
 const FEW: usize = 1;
 const ALL: usize = NEAR.len() - 1;
-/// Keys are compared with one from a while ago, so that workers who overtake each other do not matter: one in
-/// so many is kept for that, and so many of them; at first fewer.
+/// Keys are compared with a key from a while ago, so that workers may overtake each other. One key in
+/// `KEY_EVERY` is remembered, `KEYS_MAX` in all; comparison starts with `KEYS_MIN`.
 const KEY_EVERY: u32 = 4;
 const KEYS_MAX: usize = 8;
 const KEYS_MIN: usize = 4;
-/// Requests before which nothing is said.
+/// Minimum requests before an order is reported.
 const REQUESTS_MIN: u32 = 12;
-/// Counts are halved when they have reached this, so that an order may change.
+/// Counts are halved when this many requests are counted, so that the order may change.
 const REQUESTS_MAX: u32 = 4096;
-/// Shares from which on an answer counts.
+/// Share of requests with a greater key from which reads count as sequential.
 const AHEAD_SHARE: f64 = 0.9;
-/// Many workers overtake each other; it is more than by chance all the same.
+/// Lower share that suffices for many workers that overtake each other: still more than by chance.
 const MOSTLY_AHEAD_SHARE: f64 = 0.72;
 const ON_SHARE: f64 = 0.36;
-/// And of those that do not go on by chance as many have to.
+/// Share of the requests that do not continue by chance that has to continue as well.
 const ON_SHARE_OF_REST: f64 = 0.25;
 const GAP_SHARE: f64 = 0.3;
-/// With fewer it counts whether jumps are to the next group: a few shards are in order by chance.
+/// Minimum comparisons and jumps for a reliable result; with fewer, jumps also have to lead to the next
+/// group, because a few shards can be in order by chance.
 const COMPARED_SURE: u32 = 32;
 const JUMPS_SURE: u32 = 4;
-/// Of a small dataset what was asked for a while ago is of the pass before, and tells nothing: after so many
-/// passes it is told by how often requests do not go on.
+/// Minimum passes from which a small dataset's order is judged by the number of jumps: in it, a key from a
+/// while ago is of the previous pass and carries no information.
 const PASSES_MIN: f64 = 1.8;
-/// When objects take so many requests each, they are groups.
+/// Minimum requests per object from which objects count as groups.
 const REQUESTS_PER_GROUP: u32 = 3;
 
-/// The order of reads.
+/// Order of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// That of the keys.
+    /// Order of the keys.
     Sequential,
-    /// None.
+    /// No order.
     Shuffled,
-    /// Groups of keys, or large objects, in no order, and in order within them.
+    /// Groups of keys, or large objects, in no order, and in order within each.
     ShardShuffled,
-    /// Chosen ranges of objects.
+    /// Selected byte ranges of objects.
     Ranged,
 }
 
-/// What is remembered of a job's requests for a dataset.
+/// State of the detection for a job's requests to a dataset.
 pub(super) struct OrderFinder {
-    /// Where requests would go on: hashes of what and where.
+    /// Expected continuations of recent requests: hashes of name and position.
     next: [u64; NEXT_MAX],
     next_at: usize,
-    /// What requests began with, a bit each by hash: how much there is, as far as that is little.
+    /// Bit set of hashes of request positions, to estimate the number of positions while it is small.
     places: u128,
-    /// Keys from a while ago, the oldest first.
+    /// Keys from a while ago, oldest first.
     keys: VecDeque<String>,
-    /// The groups that follow those that were begun last, and at which request those were turned to last.
+    /// Groups that follow the recently begun ones, each with the request at which its predecessor was last
+    /// read.
     groups: [(u64, u32); NEXT_MAX],
     groups_at: usize,
     last_group: u64,
     requests: u32,
-    /// Requests that went on where one of the last so many ended, and how many those were in all.
+    /// Requests that continued one of the last requests, per number in `NEAR`, and the requests that these
+    /// were compared with.
     on: [u32; NEAR.len()],
     before: [u32; NEAR.len()],
     ahead: u32,
@@ -80,7 +85,7 @@ pub(super) struct OrderFinder {
     gaps: u32,
     jumps: u32,
     next_groups: u32,
-    /// Requests for the begin of an object, and those of them that went on.
+    /// Requests for the start of an object, and those of them that continued.
     starts: u32,
     starts_on: u32,
 }
@@ -108,7 +113,8 @@ impl OrderFinder {
         }
     }
 
-    /// Bytes of an object are read, of so many. Says whether that begins or goes on where something else did.
+    /// Records a read of bytes of an object of `size` bytes. Returns true if it starts at the beginning or
+    /// continues where another read ended.
     pub(super) fn note(&mut self, key: &str, range: &std::ops::Range<u64>, size: u64) -> bool {
         self.requests += 1;
         if self.requests == REQUESTS_MAX {
@@ -131,10 +137,10 @@ impl OrderFinder {
         !is_gap
     }
 
-    /// Something is asked for. Says whether that goes on where one of the last requests ended.
+    /// Records a request position. Returns true if it continues where one of the last requests ended.
     fn note_place(&mut self, here: u64) -> bool {
         self.places |= 1 << (here >> 57);
-        // The newest first: in a small dataset a place may be there twice.
+        // Newest first: in a small dataset a position may occur twice.
         let mut ages = (0..NEXT_MAX).map(|age| self.next[(self.next_at + NEXT_MAX - age) % NEXT_MAX]);
         let age = if self.next.contains(&here) { ages.position(|next| next == here) } else { None };
         let there = self.requests as usize - 1;
@@ -166,7 +172,7 @@ impl OrderFinder {
 
     fn compare(&mut self, key: &str) {
         if self.keys.len() >= KEYS_MIN {
-            // By turns with the older half of them: one alone may be among the first by chance.
+            // Alternates among the older half: a single key could be one of the first by chance.
             let before = &self.keys[self.requests as usize % (self.keys.len() / 2)];
             *(if key > before.as_str() { &mut self.ahead } else { &mut self.behind }) += 1;
         }
@@ -190,15 +196,15 @@ impl OrderFinder {
         }
         if self.groups != [(0, 0); NEXT_MAX] {
             self.jumps += 1;
-            // Among all that were begun before it is for every second one by chance.
+            // Among all groups begun before, the next group would be found for every second one by chance.
             self.next_groups += u32::from(self.groups[self.groups_at].0 == group);
         }
         self.groups_at = (self.groups_at + 1) % NEXT_MAX;
         self.groups[self.groups_at] = (name.group_place(1), self.requests);
     }
 
-    /// Whether the group before the one that begins with `next` is being read, by one of several that read in
-    /// turns; what was read a pass ago is not.
+    /// True if the group before the one that begins with `next` is being read in turns by another worker; a
+    /// read in an earlier pass does not count.
     fn is_open(&mut self, next: u64) -> bool {
         let since = self.requests.saturating_sub(NEXT_MAX as u32);
         let Some(open) = self.groups.iter_mut().find(|(begun, at)| *begun == next && *at >= since) else {
@@ -208,33 +214,34 @@ impl OrderFinder {
         true
     }
 
-    /// About how many places there are, as far as they are few: linear counting, as of callers and keys.
+    /// Returns the approximate number of positions while it is small, by linear counting.
     fn places(&self) -> f64 {
         let free = f64::from(self.places.count_zeros().max(1));
         (128.0 * (128.0 / free).ln()).max(1.0)
     }
 
-    /// Whether no more requests than one for each pass over all there is, and one more, did not go on.
+    /// True if at most one request per pass over all positions, plus one, did not continue.
     fn comes_round(&self) -> bool {
         let passes = f64::from(self.requests) / self.places();
         let breaks = self.requests - self.on[FEW];
         passes >= PASSES_MIN && f64::from(breaks) <= passes + 1.0
     }
 
-    /// The share that is more than by chance, of what goes on where one of the last so many requests ended.
+    /// Returns the share of continued requests, among the last `NEAR[near]`, above which they are more than
+    /// by chance.
     fn more_than_chance(&self, near: usize) -> f64 {
         let chance = f64::from(self.before[near]) / f64::from(self.requests) / self.places();
         let chance = chance.min(1.0);
         chance + (1.0 - chance) * ON_SHARE_OF_REST
     }
 
-    /// Whether more requests go on where others ended than do by chance.
+    /// True if more requests continue than by chance.
     fn is_on(&self) -> bool {
         let share = |near: usize| f64::from(self.on[near]) / f64::from(self.requests);
         (0..NEAR.len()).any(|near| share(near) >= ON_SHARE.max(self.more_than_chance(near)))
     }
 
-    /// The order, as soon as it can be told.
+    /// Returns the order, once it is known.
     pub(super) fn order(&self) -> Option<Order> {
         if self.requests < REQUESTS_MIN {
             return None;
@@ -246,7 +253,7 @@ impl OrderFinder {
         let compared = self.ahead + self.behind;
         let ahead = share(self.ahead, compared);
         let on = share(self.on[ALL], self.requests);
-        // Of objects that take many requests each, one is a group.
+        // If objects take many requests each, an object is a group.
         let by_range = self.starts * REQUESTS_PER_GROUP < self.requests;
         let (jumps, next, wanted) = if by_range {
             (self.starts.saturating_sub(1), self.starts_on, self.more_than_chance(ALL).max(0.5))
@@ -268,10 +275,10 @@ impl OrderFinder {
     }
 }
 
-/// A key, cut at the number in its name that counts, and at the one in its folder.
+/// A key, split at the relevant number in its name and at the number in its folder.
 pub(super) struct Numbered<'a> {
     key: &'a str,
-    /// Where the number is.
+    /// Position of the number.
     at: std::ops::Range<usize>,
     folder: usize,
 }
@@ -282,26 +289,26 @@ impl<'a> Numbered<'a> {
         let stem = key[folder..].rfind('.').filter(|dot| *dot > 0).map_or(key.len(), |dot| folder + dot);
         let mut at = last_number(&key[..stem], folder);
         let before = last_number(&key[..at.start], folder);
-        // `part-00003-of-00128`: the first counts.
+        // In `part-00003-of-00128` the first number is the relevant one.
         if !before.is_empty() && key[before.end..at.start].contains("of") {
             at = before;
         }
         Self { key, at, folder }
     }
 
-    /// The number that counts.
+    /// Returns the relevant number.
     pub(super) fn number(&self) -> Option<u64> {
         self.key[self.at.clone()].parse().ok()
     }
 
-    /// A hash of the name without it: of all that differ in it only.
+    /// Returns a hash of the name without the number, shared by names that differ only in it.
     pub(super) fn row(&self) -> u64 {
         xxh3_64(&self.key.as_bytes()[..self.at.start])
             ^ xxh3_64(&self.key.as_bytes()[self.at.end..]).rotate_left(1)
     }
 
-    /// The same name with another number, of as many digits if it has leading zeros; nothing when that has
-    /// more.
+    /// Returns the same name with another number, with as many digits if it has leading zeros; `None` if the
+    /// number needs more digits.
     pub(super) fn with(&self, number: u64) -> Option<String> {
         let (before, digits, after) =
             (&self.key[..self.at.start], &self.key[self.at.clone()], &self.key[self.at.end..]);
@@ -309,7 +316,7 @@ impl<'a> Numbered<'a> {
         (other.len() == digits.len() || !digits.starts_with('0')).then(|| format!("{before}{other}{after}"))
     }
 
-    /// How many there are, where the name says so: `part-00003-of-00128`.
+    /// Returns the total number if the name contains it, as in `part-00003-of-00128`.
     pub(super) fn total(&self) -> Option<u64> {
         let rest = self.key[self.at.end..].trim_start_matches(['-', '_', '.']);
         let digits = rest.strip_prefix("of")?.trim_start_matches(['-', '_', '.']);
@@ -317,7 +324,7 @@ impl<'a> Numbered<'a> {
         digits[..end].parse().ok()
     }
 
-    /// A hash of the name with `more` added to its number.
+    /// Returns a hash of the name with `more` added to its number.
     fn place(&self, more: u64) -> u64 {
         let number: u64 = self.key[self.at.clone()].parse().unwrap_or(0);
         let rest =
@@ -325,7 +332,7 @@ impl<'a> Numbered<'a> {
         hashed(rest, number.wrapping_add(more))
     }
 
-    /// The same of what it is in: its folder, or a number before the one that counts. Nothing where there is
+    /// Returns the same for its group: its folder, or a number before the relevant one. Returns 0 if there is
     /// no such number.
     fn group_place(&self, more: u64) -> u64 {
         let before = last_number(&self.key[..self.at.start], self.folder);
@@ -337,7 +344,7 @@ impl<'a> Numbered<'a> {
     }
 }
 
-/// The last run of decimal digits behind `from`.
+/// Returns the last run of decimal digits from `from` on.
 fn last_number(text: &str, from: usize) -> std::ops::Range<usize> {
     let bytes = text.as_bytes();
     let Some(last) = (from..bytes.len()).rev().find(|at| bytes[*at].is_ascii_digit()) else {

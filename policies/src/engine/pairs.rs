@@ -1,23 +1,24 @@
-//! How the jobs of a dataset go together, two by two: who follows whom.
+//! Pairs of jobs of a dataset: detection of jobs that follow others.
 //!
-//! A follower reads what its leader has read a while ago, in the same order.
+//! A follower reads the blocks that its leader has read some time before, in the same order.
 
 use super::dataset::JOBS_MAX;
 use super::job::{Job, Role};
 
-/// A job that follows another one reads what that has read before it so often, of so many reads.
+/// Minimum reads, and minimum share of them that the leader had read before, from which a job counts as a
+/// follower.
 const FOLLOW_READS: u32 = 32;
 const FOLLOW_SHARE: f64 = 0.9;
-/// That says something only where chance would bring this much less.
+/// Maximum expected share by chance for a read to carry information.
 const FOLLOW_CHANCE: f64 = 0.5;
-/// One job and another.
+/// A pair of jobs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
-    /// Blocks that both have read in the passes that they are in.
+    /// Blocks that both have read in their current passes.
     both: u32,
-    /// Of the follower's reads that said something, as a moving average: those that the leader had before it.
+    /// Share of the follower's informative reads that the leader had read before, as a moving average.
     share: f64,
-    /// Reads that said something.
+    /// Informative reads.
     reads: u32,
 }
 
@@ -28,8 +29,8 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// A job reads a block for the first time in its pass, of a dataset of which `known` blocks are;
-    /// `readers` have read it before.
+    /// Counts the first read of a block in the follower's pass, in a dataset with `known` known blocks;
+    /// `readers` is the bit set of the jobs that read the block before.
     pub(super) fn count(&mut self, jobs: &[Job], known: u32, follower: usize, readers: usize) {
         for leader in (0..jobs.len()).filter(|leader| *leader != follower && leads(&jobs[*leader])) {
             let (led, follows) = (&jobs[leader], &jobs[follower]);
@@ -49,7 +50,7 @@ impl Pairs {
         }
     }
 
-    /// A job begins a pass.
+    /// Records that a job begins a pass.
     pub(super) fn begin_pass(&mut self, place: usize) {
         for other in 0..JOBS_MAX {
             self.pairs[place][other].both = 0;
@@ -57,7 +58,7 @@ impl Pairs {
         }
     }
 
-    /// A job is over.
+    /// Records that a job has ended.
     pub(super) fn end(&mut self, place: usize) {
         for other in 0..JOBS_MAX {
             self.pairs[place][other] = Pair::default();
@@ -65,7 +66,7 @@ impl Pairs {
         }
     }
 
-    /// The job that another follows most closely, and how many blocks it is ahead.
+    /// Returns the leader that a job follows most closely, and the number of blocks by which it is ahead.
     pub(super) fn leader(&self, jobs: &[Job], follower: usize) -> Option<(usize, u32)> {
         let mut nearest: Option<(usize, u32)> = None;
         for (leader, led) in jobs.iter().enumerate() {

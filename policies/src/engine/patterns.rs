@@ -1,22 +1,21 @@
-//! What a job does with a dataset, in one word: from the order of its reads, its passes, and what else its
-//! family does.
+//! Access pattern of a job on a dataset, from the order of its reads, its passes, and the other reads of its
+//! family.
 
 use super::job::Job;
 use super::order::Order;
 use super::{Engine, Seen};
 
-/// A job that has been silent for this share of the time it was at work, having read nothing twice, has read
-/// once.
+/// Share of its active time after which a silent job without repeated reads counts as a single pass.
 const SILENT_SHARE: f64 = 0.1;
-/// A pass over a validation set takes less than this share of the time between two.
+/// Maximum share of the time between two passes that a pass over a validation set takes.
 const PASS_SHARE: f64 = 0.5;
-/// And the set is smaller than this share of what is read between them.
+/// Maximum size of a validation set as a share of the data that is read in between.
 const SET_SHARE: f64 = 0.6;
 
-/// What a job does with a dataset.
+/// Access pattern of a job on a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pattern {
-    /// Reads it in this order, again and again as far as one can tell.
+    /// Reads it in this order, repeatedly as far as is known.
     Epochs(Order),
     /// Read it once.
     OnePass,
@@ -24,14 +23,14 @@ pub enum Pattern {
     Skewed,
     /// Writes checkpoints, or reads them back.
     Checkpoint,
-    /// Reads it now and then while it is trained with another.
+    /// Reads it from time to time while another dataset is used for training.
     Validation,
 }
 
 impl Engine {
-    /// What the job of an access does, as far as it can be told at that moment. What was written here and was
-    /// not read again and again since is taken for checkpoints: who knows better asks for the [pattern of the
-    /// reads](Self::pattern_of_reads).
+    /// Returns the pattern of the job of an access, if it is known at that time. Data that was written here
+    /// and was not read repeatedly since is taken for checkpoints; a caller that knows better uses the
+    /// [pattern of the reads](Self::pattern_of_reads).
     #[must_use]
     pub fn pattern(&self, seen: Seen, now_us: u64) -> Option<Pattern> {
         let dataset = self.datasets.get(&self.number(seen))?;
@@ -41,7 +40,7 @@ impl Engine {
         self.pattern_of_reads(seen, now_us)
     }
 
-    /// The same by reads alone, whoever wrote what is read.
+    /// Returns the pattern from reads alone, regardless of writes.
     #[must_use]
     pub fn pattern_of_reads(&self, seen: Seen, now_us: u64) -> Option<Pattern> {
         let number = self.number(seen);
@@ -62,7 +61,7 @@ impl Engine {
         self.streams.order(seen.family, self.names.shape(number)).map(Pattern::Epochs)
     }
 
-    /// Whether a job's family reads another dataset, a larger one, between the passes of this one.
+    /// True if a job's family reads another, larger dataset between the passes of this one.
     fn trains_with_more(&self, number: u16, job: &Job) -> bool {
         let others = self.datasets.iter().filter(|(other, _)| **other != number);
         let mut jobs =

@@ -1,14 +1,14 @@
-//! Plans that clients gave: who follows one tells when blocks will be asked for, so that what they are worth
-//! need not be guessed.
+//! Access plans of clients: the time of the next read of a block follows from the plan and need not be
+//! estimated.
 //!
-//! A block of a plan that is kept is in no group and no queue but in one heap, by when it is expected next:
-//! the least of what all jobs that follow a plan say of it. Who asks last gives way first (Belady), by the
-//! same currency as everything else: one over the time until then.
+//! A kept block of a plan is in no group and no queue but in a heap, ordered by the earliest expected read by
+//! any job that follows a plan. The block with the latest read is evicted first (Belady); its worth is
+//! comparable to all others: one over the time until the read.
 //!
-//! Always: a plan counts only while its job does what it says ([`follower`]); a block that no plan speaks for
-//! goes back to the group of those who have read it, as if there had never been a plan. Nothing is done at
-//! once for all blocks: with each read of a plan a few of them are looked at. A planned key takes about 34
-//! bytes and its name, of which plans that name the same keys share 18; a kept block of a plan 24 more than
+//! Always: a plan counts only while its job reads as it predicts ([`follower`]); a block that no plan
+//! mentions any more returns to the group of its readers, as if there had been no plan. No step processes all
+//! blocks: each planned read examines a few. A planned key takes about 34 bytes plus its name; plans that
+//! name the same keys share 18 of these bytes and the names. A kept block of a plan takes 24 bytes more than
 //! another.
 
 mod follower;
@@ -26,28 +26,28 @@ use heap::Heap;
 use named::Named;
 use thiserror::Error;
 
-/// Plans at a time.
+/// Maximum number of plans.
 pub const PLANS_MAX: usize = 64;
-/// Different lists of keys that they may name: a block is looked for in each.
+/// Maximum number of distinct lists of keys; a block is looked up in each.
 pub const LISTS_MAX: usize = 16;
-/// Kept blocks of which it is looked again when they will be asked for, with each read of a plan.
+/// Kept blocks whose expected read is updated per planned read.
 const LOOKS: usize = 2;
 
-/// Who follows a plan.
+/// Readers that follow a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
-    /// One caller.
+    /// A single caller.
     Caller(u64),
     /// All callers of a family.
     Family(u64),
-    /// All callers of the families that are named to it ([`super::Engine::add_family`]): nobody at first.
+    /// All callers of the families that were added ([`super::Engine::add_family`]); none at first.
     Families,
 }
 
-/// Families that may follow one plan; of more, those that came last.
+/// Maximum families that may follow one plan; beyond it the oldest is dropped.
 const FAMILIES_MAX: usize = 64;
 
-/// A plan as the engine takes it at once. Making it takes time for each of its keys, and no engine.
+/// A plan in the form that the engine accepts quickly. Building it takes time per key and needs no engine.
 pub struct ReadyPlan {
     follower: Follower,
     plan: Plan,
@@ -55,7 +55,8 @@ pub struct ReadyPlan {
 }
 
 impl ReadyPlan {
-    /// The plan of that number of who will read what in a bucket; `seed` is that of the engine's blocks.
+    /// Returns plan number `number` for the reads of `who` in a bucket; `seed` is the seed of the engine's
+    /// block ids.
     #[must_use]
     pub fn new(seed: u64, number: u64, who: Who, bucket: u64, plan: Plan) -> Self {
         let named = Named::new(seed, bucket, std::sync::Arc::clone(&plan.keys));
@@ -63,28 +64,28 @@ impl ReadyPlan {
     }
 }
 
-/// There is no room for another plan.
+/// The limit of plans is reached.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("there are {PLANS_MAX} plans, or {LISTS_MAX} different lists of keys in them, already: drop one")]
 pub struct TooManyPlans;
 
-/// How a plan is followed.
+/// Progress of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
-    /// Whether the client does what it said, so that it counts.
+    /// True if the client reads as predicted, so that the plan counts.
     pub is_trusted: bool,
-    /// The epoch that it is in.
+    /// Current epoch.
     pub epoch: u32,
-    /// Keys of that epoch that it is through with.
+    /// Keys of the epoch that have been read or skipped.
     pub read: u32,
-    /// Keys of that epoch.
+    /// Keys of the epoch.
     pub keys: u32,
 }
 
-/// All plans, and what is kept by them.
+/// All plans, and the blocks that are kept because of them.
 #[derive(Default)]
 pub(super) struct Plans {
-    /// By number; those that are free have no plan that uses them.
+    /// Key lists by number; a free one is used by no plan.
     lists: Vec<Named>,
     followers: Vec<Follower>,
     pub(super) heap: Heap,
@@ -92,8 +93,8 @@ pub(super) struct Plans {
 }
 
 impl Plans {
-    /// Takes a plan, in the place of the one that had its number. Where its keys are those of another, they
-    /// share them.
+    /// Adds a plan, replacing the plan with the same number. It shares the list of another plan with the same
+    /// keys.
     pub(super) fn put(&mut self, ready: ReadyPlan, seed: u64) -> Result<(), TooManyPlans> {
         let ReadyPlan { mut follower, plan, named } = ready;
         let Follower { number, who, .. } = follower;
@@ -117,7 +118,7 @@ impl Plans {
             Some((list, shared)) => {
                 follower = Follower::new(number, who, list, &shared);
                 self.drop_plan(number);
-                // It may have been the only one of that list.
+                // The replaced plan may have been the only one with that list.
                 if !self.lists[list].is(named.bucket, shared.keys()) {
                     self.lists[list] = Named::new(seed, named.bucket, std::sync::Arc::clone(&shared.keys));
                 }
@@ -136,7 +137,7 @@ impl Plans {
         Ok(())
     }
 
-    /// From now on a family follows a plan, too.
+    /// Lets another family follow a plan.
     pub(super) fn add_family(&mut self, number: u64, family: u64) {
         let follower = self.followers.iter_mut().find(|follower| follower.number == number);
         let Some(follower) = follower.filter(|follower| !follower.families.contains(&family)) else { return };
@@ -146,7 +147,7 @@ impl Plans {
         follower.families.push(family);
     }
 
-    /// Forgets a plan; says whether there was one.
+    /// Forgets a plan. Returns true if it existed.
     pub(super) fn drop_plan(&mut self, number: u64) -> bool {
         let before = self.followers.len();
         self.followers.retain(|follower| follower.number != number);
@@ -158,17 +159,18 @@ impl Plans {
         before != self.followers.len()
     }
 
-    /// Whether there is nothing to do.
+    /// True if there are no plans and no planned blocks.
     pub(super) fn is_idle(&self) -> bool {
         self.followers.is_empty() && self.heap.is_empty()
     }
 
-    /// How a plan is followed.
+    /// Returns the progress of a plan.
     pub(super) fn followed(&self, number: u64) -> Option<Followed> {
         self.followers.iter().find(|follower| follower.number == number).map(Follower::followed)
     }
 
-    /// A caller reads of an object. Says whether that is as one of its plans says, which counts.
+    /// Records that a caller reads an object. Returns true if a plan that counts predicts the caller's reads
+    /// of it.
     pub(super) fn read(&mut self, caller: Caller, object: u64, now_us: u64) -> bool {
         let Self { lists, followers, .. } = self;
         let mut is_planned = false;
@@ -181,7 +183,8 @@ impl Plans {
         is_planned
     }
 
-    /// When an object is expected to be asked for by those who follow a plan; nothing when none speaks of it.
+    /// Returns the earliest expected read of an object by followers of trusted plans; `None` if no plan
+    /// contains it.
     pub(super) fn due_us(&mut self, object: u64, now_us: u64) -> Option<u64> {
         let Self { lists, followers, .. } = self;
         let mut due: Option<u64> = None;
@@ -196,40 +199,40 @@ impl Plans {
         due
     }
 
-    /// Who reads an object by a plan that counts.
+    /// Returns the trusted plan by which a caller reads an object.
     pub(super) fn follower(&self, caller: Caller, object: u64) -> Option<&Follower> {
         let mut its =
             self.followers.iter().filter(|follower| follower.is_of(caller) && follower.is_trusted());
         its.find(|follower| self.lists[follower.list].find(object).is_some())
     }
 
-    /// The objects that are to be looked for now whose blocks were kept before their plan was trusted: which
-    /// list, which keys.
+    /// Returns the next list and keys whose blocks are to be adopted, because they were kept before their
+    /// plan was trusted.
     pub(super) fn take_unadopted(&mut self, caller: Caller) -> Option<(usize, std::ops::Range<u32>)> {
         let Self { lists, followers, .. } = self;
         let follower = followers.iter_mut().find(|follower| follower.is_of(caller) && follower.adopts())?;
         Some((follower.list, follower.take_to_adopt(lists[follower.list].keys.len())))
     }
 
-    /// A key of a list: bucket and name.
+    /// Returns bucket and name of a key in a list.
     pub(super) fn key(&self, list: usize, key: u32) -> Option<(u64, &str)> {
         let list = self.lists.get(list)?;
         Some((list.bucket, list.keys.get(key)?))
     }
 
-    /// Keeps a block, which is in no list.
+    /// Keeps a block that is in no list.
     pub(super) fn join(&mut self, table: &mut Table, slot: Slot, object: u64, due_us: u64) {
         table[slot].set_place(Place::Planned);
         self.heap.push(table, slot, object, due_us);
     }
 
-    /// A kept block is no longer kept here.
+    /// Removes a kept block.
     pub(super) fn leave(&mut self, table: &mut Table, slot: Slot) {
         self.heap.remove(table, slot);
         table[slot].set_place(Place::Away);
     }
 
-    /// Looks again when a few blocks will be asked for; answers one that no plan speaks for any more.
+    /// Updates the expected reads of a few blocks. Returns one that no plan contains any more.
     pub(super) fn look_again(&mut self, table: &mut Table, now_us: u64) -> Option<Slot> {
         for _ in 0..LOOKS.min(self.heap.len()) {
             self.hand = if self.hand + 1 < self.heap.len() { self.hand + 1 } else { 0 };
@@ -242,8 +245,8 @@ impl Plans {
         None
     }
 
-    /// What is asked for last of all that is kept; its due is as of now. Nothing for a block of which no plan
-    /// speaks any more.
+    /// Returns the kept block with the latest expected read, and that time as of now; `None` instead of the
+    /// time for a block that no plan contains any more.
     pub(super) fn last(&mut self, table: &mut Table, now_us: u64) -> Option<(Slot, Option<u64>)> {
         for _ in 0..LAST_LOOKS {
             let (slot, object, known_us) = self.heap.top()?;
@@ -257,13 +260,13 @@ impl Plans {
     }
 }
 
-/// So often the last one is looked for anew, when that turned out to be earlier than it was known.
+/// Maximum searches for the last block when its expected read turns out to be earlier than recorded.
 const LAST_LOOKS: usize = 4;
 
-/// What a block is worth that is expected then.
+/// Returns the worth of a block with this expected read.
 pub(super) fn worth(due_us: u64, now_us: u64) -> f64 {
     if due_us == NEVER { 0.0 } else { ((due_us.saturating_sub(now_us) + 1) as f64).recip() }
 }
 
-/// A block is not asked for again, as far as plans go.
+/// Expected read of a block that no plan reads again.
 pub(super) const NEVER: u64 = u64::MAX;

@@ -1,8 +1,8 @@
-//! What the engine makes of plans: it follows who follows them, and lets what they say of a block stand
-//! before what it guesses.
+//! Use of plans in the engine: it tracks their followers and prefers the plan's prediction for a block to its
+//! own estimate.
 //!
-//! Jobs without a plan on the same dataset are guessed as ever: a block is worth the most that plans or
-//! guesses make it.
+//! Jobs without a plan on the same dataset are estimated as usual: the worth of a block is the maximum of
+//! both.
 
 use super::job::JobRef;
 use super::planned::{self, Followed, ReadyPlan, TooManyPlans, Who};
@@ -12,50 +12,49 @@ use super::{Advice, Engine, Seen};
 use crate::access::{Access, Op};
 use crate::plan::Plan;
 
-/// An object, by the id of its first block, and when plans expect it.
+/// An object, by the id of its first block, and its expected read according to plans.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due {
     object: u64,
     at_us: u64,
 }
 
-/// Blocks that are given back to groups for one that is evicted, at most.
+/// Maximum blocks returned to groups per eviction.
 const GIVEN_BACK: usize = 8;
 
 impl Engine {
-    /// Takes a plan of who will read what in a bucket, in the place of the one that had its number. Takes
-    /// time and memory for each of its keys, about 34 bytes; it counts once its job has done for a while what
-    /// it says.
+    /// Adds a plan of the reads of `who` in a bucket, replacing the plan with the same number. Takes time and
+    /// about 34 bytes of memory per key. The plan counts once its job has read as predicted for a while.
     ///
     /// # Errors
-    /// When there are too many.
+    /// If there are too many plans.
     pub fn put_plan(&mut self, number: u64, who: Who, bucket: u64, plan: Plan) -> Result<(), TooManyPlans> {
         self.put_ready_plan(ReadyPlan::new(self.options.seed, number, who, bucket, plan))
     }
 
-    /// As [`Engine::put_plan`], and quick: but for a plan whose keys are those of another in its bucket, that
-    /// is looked at key by key here.
+    /// Adds a prepared plan like [`Engine::put_plan`], but quickly, unless its keys are those of another plan
+    /// in its bucket: these are compared key by key.
     ///
     /// # Errors
-    /// When there are too many.
+    /// If there are too many plans.
     pub fn put_ready_plan(&mut self, ready: ReadyPlan) -> Result<(), TooManyPlans> {
         self.plans.put(ready, self.options.seed)?;
         self.set_no_job_planned();
         Ok(())
     }
 
-    /// From now on all callers of a family follow a plan that is for [`Who::Families`].
+    /// Lets all callers of a family follow a plan for [`Who::Families`].
     pub fn add_family(&mut self, number: u64, family: u64) {
         self.plans.add_family(number, family);
     }
 
-    /// Forgets a plan; says whether there was one.
+    /// Forgets a plan. Returns true if it existed.
     pub fn drop_plan(&mut self, number: u64) -> bool {
         self.set_no_job_planned();
         self.plans.drop_plan(number)
     }
 
-    /// Whose plan it was is guessed again; others say with their next read that they have one.
+    /// Marks all jobs as unplanned; jobs with other plans are marked again at their next read.
     fn set_no_job_planned(&mut self) {
         for dataset in self.datasets.values_mut() {
             for place in 0..dataset.jobs.len() {
@@ -64,13 +63,13 @@ impl Engine {
         }
     }
 
-    /// How a plan is followed.
+    /// Returns the progress of a plan.
     #[must_use]
     pub fn plan(&self, number: u64) -> Option<Followed> {
         self.plans.followed(number)
     }
 
-    /// Notes what an access means for plans.
+    /// Records an access with the plans.
     pub(super) fn follow_plans(&mut self, access: &Access<'_>, number: u16, job: Option<JobRef>) {
         if access.op == Op::Read {
             let object = self.names.block_id(access.bucket, access.key, 0);
@@ -85,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// Blocks that were kept before their plan was trusted come to it, a few keys at a time.
+    /// Moves blocks that were kept before their plan was trusted to the plan's heap, a few keys at a time.
     fn give_job(&mut self, access: &Access<'_>) {
         let Some((list, keys)) = self.plans.take_unadopted(access.caller) else { return };
         for key in keys {
@@ -99,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// When plans expect an object, if any does.
+    /// Returns the expected read of an object according to plans, if any.
     pub(super) fn due(&mut self, now_us: u64, bucket: u64, key: &str) -> Option<Due> {
         if self.plans.is_idle() {
             return None;
@@ -108,7 +107,7 @@ impl Engine {
         self.plans.due_us(object, now_us).map(|at_us| Due { object, at_us })
     }
 
-    /// A kept block of which plans speak is kept by them.
+    /// Moves a kept block that a plan contains to the plan's heap.
     pub(super) fn keep_by_plan(&mut self, slot: Slot, due: Option<Due>) {
         let place = self.table[slot].place();
         let Some(due) = due.filter(|_| place.is_kept() && place != Place::Pinned) else { return };
@@ -116,14 +115,14 @@ impl Engine {
         self.plans.join(&mut self.table, slot, due.object, due.at_us);
     }
 
-    /// A kept block of which no plan speaks any more, or that is worth more to others, goes back to the group
-    /// of who has read it.
+    /// Returns a kept block that no plan contains any more, or that is worth more to other jobs, to the group
+    /// of its readers.
     fn give_back(&mut self, slot: Slot) {
         self.plans.leave(&mut self.table, slot);
         self.keep_as_its_like(slot);
     }
 
-    /// Decides on a block that is not kept by what plans say of it; nothing when others make it worth more.
+    /// Decides about a block that is not kept by its plan; `None` if other jobs make it worth more.
     pub(super) fn admit_by_plan(&mut self, seen: Seen, slot: Slot, due: Due) -> Option<Advice> {
         let worth = planned::worth(due.at_us, seen.now_us);
         if self.expected_of(slot, seen.now_us) > worth {
@@ -142,7 +141,7 @@ impl Engine {
         Some(Advice::Keep)
     }
 
-    /// What jobs without a plan make a block worth.
+    /// Returns the worth of a block to jobs without a plan.
     fn expected_of(&mut self, slot: Slot, now_us: u64) -> f64 {
         let moment = self.moment(now_us);
         let number = self.names.root(self.table[slot].dataset());
@@ -151,7 +150,7 @@ impl Engine {
         dataset.expected_of(&self.table[slot])
     }
 
-    /// What plans ask for last of all that they keep.
+    /// Returns the planned block of lowest worth: the one with the latest expected read.
     pub(super) fn least_planned(&mut self, now_us: u64) -> Option<(Least, f64)> {
         for _ in 0..GIVEN_BACK {
             let (slot, due_us) = self.plans.last(&mut self.table, now_us)?;

@@ -1,20 +1,20 @@
-//! The pool: what is read again and again in no order, kept as S3-FIFO keeps it.
+//! Pool: blocks that are read repeatedly in no order, kept by S3-FIFO.
 //!
-//! Yang et al., "FIFO Queues are All You Need for Cache Eviction" (SOSP 2023): newcomers pass through a small
-//! queue of a tenth of the bytes; who was read more than once there, or comes back while it is remembered,
-//! goes to the main queue, where each read gives it one more round. The pool's room is what datasets that are
-//! read in passes leave it, and it tells what more room would bring it.
+//! Yang et al., "FIFO Queues are All You Need for Cache Eviction" (SOSP 2023): new blocks pass through a
+//! small queue with a tenth of the bytes. A block that is read more than once there, or is read again while
+//! it is remembered, moves to the main queue, where each read gives it one more round. The pool gets the room
+//! that datasets read in passes leave, and it reports the gain from more room.
 
 use super::hazard::Hazard;
 use super::list::{List, Lists};
 use super::table::{Place, Slot, Table};
 
-/// The small queue's share of the pool.
+/// Share of the small queue in the pool, in percent.
 const SMALL_PERCENT: u64 = 10;
-/// Reads in the small queue above which a block goes on.
+/// Number of reads in the small queue above which a block moves to the main queue.
 const READS_TO_STAY: u32 = 1;
 
-/// The queues.
+/// S3-FIFO queues.
 pub(super) struct Pool {
     small: List,
     main: List,
@@ -22,8 +22,8 @@ pub(super) struct Pool {
     small_bytes: u64,
     main_bytes: u64,
     ghost_bytes: u64,
-    /// Blocks that nobody has read since they came into the small queue, or since they left it: what more or
-    /// less room is about.
+    /// Blocks without a read since they entered the small queue or left it: those affected by more or less
+    /// room.
     unread: Hazard,
 }
 
@@ -34,12 +34,12 @@ impl Pool {
         Self { small, main, ghost, small_bytes: 0, main_bytes: 0, ghost_bytes: 0, unread }
     }
 
-    /// Bytes that it keeps.
+    /// Returns the bytes of kept blocks.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.small_bytes + self.main_bytes
     }
 
-    /// A block that it keeps is read.
+    /// Records a read of a kept block.
     pub(super) fn read(&mut self, table: &mut Table, slot: Slot, now_us: u64) {
         if is_unread(table, slot) {
             self.unread.tally(now_us, true);
@@ -49,17 +49,18 @@ impl Pool {
         table[slot].set_frequency(frequency);
     }
 
-    /// A block that it does not keep is asked for.
+    /// Records a read of a block that is not kept.
     pub(super) fn miss(&mut self, table: &Table, slot: Slot, now_us: u64) {
         self.unread.tally(now_us, is_unread(table, slot));
     }
 
-    /// What a block more would bring: reads per microsecond, as blocks were read that had just come or gone.
+    /// Returns the gain from room for one more block, in reads per microsecond, from the reads of blocks that
+    /// just entered or left.
     pub(super) fn worth(&self, now_us: u64) -> f64 {
         self.unread.worth(now_us)
     }
 
-    /// Keeps a block, for which there is room.
+    /// Keeps a block for which there is room.
     pub(super) fn admit(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
         let was_remembered = table[slot].place() == Place::Ghost;
         if was_remembered {
@@ -68,8 +69,8 @@ impl Pool {
         self.join(table, lists, slot, if was_remembered { Place::Main } else { Place::Small });
     }
 
-    /// Lets go of one block; nothing when it keeps none. It remembers as many as it keeps, and so many bytes
-    /// of them at least.
+    /// Evicts one block; `None` if none is kept. The pool remembers as many evicted bytes as the main queue
+    /// may hold, and at least `remembered_bytes_min`.
     pub(super) fn evict(
         &mut self,
         table: &mut Table,
@@ -119,12 +120,12 @@ impl Pool {
         table[slot].set_place(Place::Away);
     }
 
-    /// Takes a block in from elsewhere, which was kept there.
+    /// Adopts a block that is kept elsewhere.
     pub(super) fn take_in(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
         self.join(table, lists, slot, Place::Main);
     }
 
-    /// A block leaves the queue that it is in.
+    /// Removes a block from its queue.
     pub(super) fn leave(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
         if is_unread(table, slot) {
             self.unread.leave();
@@ -164,7 +165,7 @@ impl Pool {
     }
 }
 
-/// Whether a block has come or gone and nobody has read it since.
+/// True if a block entered or left and was not read since.
 fn is_unread(table: &Table, slot: Slot) -> bool {
     match table[slot].place() {
         Place::Ghost => true,

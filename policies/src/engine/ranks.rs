@@ -1,78 +1,79 @@
-//! Whether callers of a family are ranks of one job, or jobs of their own.
+//! Detection of ranks: whether the callers of a family are ranks of one job or independent jobs.
 //!
-//! Ranks deal a dataset out: what one of them has read in a pass no other one reads in it. Jobs of their own
-//! know nothing of each other: each reads what others have read already as often as chance would have it,
-//! which is the share of the dataset that they have read. So repeats are counted beside what chance would
-//! bring, as in the birthday problem: of a dataset of n blocks a few times √n reads tell. And ranks begin an
-//! epoch together: of callers who follow one another in one order, all but the first come back to what was
-//! read, and that one reads what nobody has. So each of them has to be back, by most of what it reads.
-//! Bounded: callers beyond [`RANKS_MAX`] are not told apart.
+//! Ranks share a dataset: a block that one of them has read in a pass is read by no other in the same pass.
+//! Independent jobs read blocks that others have read with the probability of chance, which is the share of
+//! the dataset that the others have read. The repeats are therefore compared with the number expected by
+//! chance, as in the birthday problem: in a dataset of n blocks, a small multiple of √n reads suffices. Ranks
+//! also begin an epoch together. Of callers that follow one another in one order, all but the first return to
+//! blocks that were read before, while the first reads blocks that no other caller has read. Each caller
+//! therefore has to have returned, in most of its reads. Bounded: callers beyond [`RANKS_MAX`] are not
+//! distinguished.
 
 use super::names::Hashed;
 use super::run::Read;
 use std::collections::HashMap;
 
-/// Repeats that chance has to bring, or that there have to be, before anything is said.
+/// Minimum repeats, expected by chance or counted, before a verdict.
 const REPEATS_MIN: f64 = 8.0;
-/// Of what chance would bring, ranks have so many at most: what comes out even and who is late; jobs of their
-/// own have so many at least.
+/// Ranks have at most `RANKS_SHARE` of the repeats expected by chance (evened-out passes and stragglers);
+/// independent jobs have at least `APART_SHARE`.
 const RANKS_SHARE: f64 = 0.25;
 const APART_SHARE: f64 = 0.5;
-/// Callers that are told apart.
+/// Maximum callers that are distinguished.
 const RANKS_MAX: usize = 1024;
-/// With more ranks no more objects are waited for until a pass has begun.
+/// Maximum number of ranks whose evening-out objects are waited for before a pass counts as begun.
 const EVEN_MAX: u32 = 32;
-/// Ranks pause when nothing is begun for so many times as long as it takes within a pass.
+/// Ranks pause when no object is begun for this many times the usual interval within a pass.
 const PAUSE_INTERVALS: f64 = 4.0;
 
-/// What it looks like.
+/// Result of the detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// They are ranks of one job.
+    /// The callers are ranks of one job.
     Ranks,
-    /// They are not.
+    /// The callers are independent jobs.
     Apart,
-    /// Who knows.
+    /// Not known yet.
     Unknown,
 }
 
-/// What a caller has done in a pass.
+/// Reads of one caller in a pass.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     /// Objects that it has begun.
     objects: u32,
-    /// Those of them that were read in the pass before.
+    /// Objects among these that were read in the previous pass.
     again: u32,
 }
 
 impl Share {
-    /// Whether it has begun the pass anew: one object may be a request that was sent twice.
+    /// True if it has begun the pass anew; a single object may be a duplicate request.
     const fn is_back(self) -> bool {
         self.again > 1 && self.again * 2 > self.objects
     }
 }
 
-/// See the module.
+/// Rank detection; see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranks {
     shares: HashMap<u64, Share, Hashed>,
-    /// Objects that all of them have begun in this pass.
+    /// Objects begun by all callers in this pass.
     objects: u32,
-    /// How many of them are back, and how many there were in the pass before.
+    /// Callers that have returned, and callers in the previous pass.
     back: usize,
     before: usize,
-    /// Over all reads the sum of what others had read: so many repeats would be by chance in a dataset of one
-    /// block.
+    /// Sum over all reads of the blocks that others had read: the number of repeats expected by chance in a
+    /// dataset of one block.
     others: f64,
-    /// The same of the reads since a run of repeats began, which are of another pass if that is one.
+    /// The same for reads since a run of repeats began; they belong to another pass if the run is a pass.
     others_in_run: f64,
     /// Repeats that began no pass.
     repeats: u32,
 }
 
 impl Ranks {
-    /// One of them reads a block, in a pass of which all have read so many; it was read in the pass before,
-    /// or not; and there is a run of repeats, or not.
+    /// Records a read by a caller, in a pass with `reads` blocks read by all callers so far. `is_again` is
+    /// true if the block was read in the previous pass, `is_in_run` during a run of repeats.
     pub(super) fn note(&mut self, read: &Read, is_again: bool, reads: u32, is_in_run: bool) {
         let share = self.deal(read, is_again);
         let others = 1.0 - f64::from(share.objects) / f64::from(self.objects.max(1));
@@ -95,12 +96,12 @@ impl Ranks {
         *share
     }
 
-    /// There were repeats that began no pass.
+    /// Counts repeats that began no pass.
     pub(super) const fn note_repeats(&mut self, repeats: u32) {
         self.repeats = self.repeats.saturating_add(repeats);
     }
 
-    /// A pass has begun, with these reads.
+    /// Starts a pass that begins with these reads.
     pub(super) fn begin_pass(&mut self, reads: &[Read]) {
         self.before = self.shares.len();
         self.shares.clear();
@@ -110,17 +111,18 @@ impl Ranks {
         }
     }
 
-    /// How many callers have read in this pass, as far as they are waited for.
+    /// Returns the number of callers in this pass, up to the maximum that is waited for.
     pub(super) fn count(&self) -> u32 {
         (self.shares.len() as u32).min(EVEN_MAX)
     }
 
-    /// How long nothing is begun when they pause, in a pass that has taken so long.
+    /// Returns the time without a begun object that counts as a pause, in a pass that has taken `pass_us` so
+    /// far.
     pub(super) fn pause_us(&self, pass_us: u64) -> f64 {
         PAUSE_INTERVALS * pass_us as f64 / f64::from(self.objects.max(1))
     }
 
-    /// What they are, where `known` blocks of the dataset are known.
+    /// Returns the verdict for a dataset with `known` known blocks.
     pub(super) fn verdict(&self, known: u32) -> Verdict {
         let expected = self.others / f64::from(known.max(1));
         let repeats = f64::from(self.repeats);

@@ -1,18 +1,18 @@
-//! What somebody wants kept by how recently it was read: LRU. Every block that comes is kept, and the one
-//! goes first that was read longest ago.
+//! Queue of blocks that a rule keeps by recency (LRU): every such block is kept, and the least recently read
+//! one is evicted first.
 //!
-//! One queue for all such blocks, of whichever dataset. It is cut in two, so that it can be told what room is
-//! worth here: of what was read longest ago a tenth, and what has gone of late, are the blocks that more or
-//! less room is about. What was read in between costs nothing to keep track of.
+//! One queue holds these blocks of all datasets. It is divided so that the worth of room can be measured: the
+//! tenth of the bytes read longest ago, and the recently evicted blocks, are those affected by more or less
+//! room. Blocks in between are not tracked.
 
 use super::hazard::Hazard;
 use super::list::{List, Lists};
 use super::table::{Place, Slot, Table};
 
-/// The share of its bytes, read longest ago, that less room would be about.
+/// Share of its bytes, read longest ago, that counts as older, in percent.
 const OLDER_PERCENT: u64 = 10;
 
-/// The queue: all of `older` was read before all of `newer`.
+/// LRU queue: every block in `older` was read before every block in `newer`.
 pub(super) struct Recent {
     newer: List,
     older: List,
@@ -20,7 +20,7 @@ pub(super) struct Recent {
     newer_bytes: u64,
     older_bytes: u64,
     past_bytes: u64,
-    /// Of the older ones, and those that have gone.
+    /// Reads of the older and of the evicted blocks.
     end: Hazard,
 }
 
@@ -31,31 +31,31 @@ impl Recent {
         Self { newer, older, past, newer_bytes: 0, older_bytes: 0, past_bytes: 0, end }
     }
 
-    /// Bytes that it keeps.
+    /// Returns the bytes of kept blocks.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.newer_bytes + self.older_bytes
     }
 
-    /// What a block more would bring: reads per microsecond.
+    /// Returns the gain from room for one more block, in reads per microsecond.
     pub(super) fn worth(&self, now_us: u64) -> f64 {
         self.end.worth(now_us)
     }
 
-    /// A block that it keeps is read.
+    /// Records a read of a kept block.
     pub(super) fn read(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot, now_us: u64) {
         self.end.tally(now_us, table[slot].place() == Place::Older);
         self.admit(table, lists, slot);
     }
 
-    /// A block that it does not keep is asked for.
+    /// Records a read of a block that is not kept.
     pub(super) fn miss(&mut self, table: &Table, slot: Slot, now_us: u64) {
         self.end.tally(now_us, table[slot].place() == Place::Past);
     }
 
-    /// Keeps a block, for which there is room, as the one that was read last.
+    /// Keeps a block for which there is room, as the most recently read one.
     pub(super) fn admit(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
         self.take_in(table, lists, slot);
-        // Only now that it was tallied until when there were how many.
+        // Only after the tally above, which needs the previous number of older blocks.
         while self.older_bytes < self.kept_bytes() * OLDER_PERCENT / 100 {
             let Some(oldest) = lists.first(table, self.newer) else { return };
             self.leave(table, lists, oldest);
@@ -63,14 +63,14 @@ impl Recent {
         }
     }
 
-    /// The same of a block from elsewhere, which was kept there.
+    /// Does the same for a block that is kept elsewhere.
     pub(super) fn take_in(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
         self.leave(table, lists, slot);
         self.join(table, lists, slot, Place::Recent);
     }
 
-    /// Lets go of the block that was read longest ago; nothing when it keeps none. It remembers so many bytes
-    /// of what has gone.
+    /// Evicts the least recently read block; `None` if none is kept. Remembers at most `past_bytes_max` bytes
+    /// of evicted blocks.
     pub(super) fn evict(
         &mut self,
         table: &mut Table,
@@ -87,7 +87,7 @@ impl Recent {
         Some(slot)
     }
 
-    /// A block leaves where it is, if that is here: it is away then.
+    /// Removes a block from this queue, if it is in it; its state is then not kept.
     pub(super) fn leave(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
         let bytes = table[slot].bytes();
         match table[slot].place() {
@@ -131,7 +131,7 @@ impl Recent {
 
 #[cfg(test)]
 impl Recent {
-    /// Every block is where it says that it is, and the sums are theirs.
+    /// Checks that every block has the state of its part and that the sums of bytes are right.
     pub(super) fn check(&self, table: &Table, lists: &Lists) {
         let parts = [
             (self.newer, Place::Recent, self.newer_bytes),

@@ -1,35 +1,37 @@
-//! A run of repeats: when a job reads what it has read in this pass already, it may have begun a new one.
+//! Run of repeats: when a job reads blocks that it has already read in this pass, it may have begun a new
+//! pass.
 //!
-//! Within a pass few reads are repeats (retries, stragglers); in a new one most are, though not all where a
-//! sampler leaves out what fills no batch. When one became the other is found as by a cumulative sum (Page,
-//! Continuous inspection schemes, 1954): a repeat adds to a score, a first read takes less from it, it is
-//! never below nothing, and the new pass began where it left that last. Ranks that got one object too few end
-//! their pass with a repeat each, to come out even, which says nothing of a new one. Bounded: of a long run
-//! the first reads are remembered.
+//! Within a pass few reads are repeats (retries, stragglers); in a new pass most are, though not all where a
+//! sampler leaves out the rest that fills no batch. The change is detected by a cumulative sum (Page,
+//! "Continuous inspection schemes", 1954): a repeat adds to a score, a first read subtracts less from it, the
+//! score is never negative, and the new pass began where it last left zero. Ranks with one object too few end
+//! their pass with one repeat each, to even out; such repeats do not begin a pass. Bounded: the first reads
+//! of a long run are remembered.
 
 use super::table::Slot;
 
-/// What a first read takes from what a repeat adds: a run goes on where more than a third of the reads are
-/// repeats. A pass that leaves out a batch of each rank of a small dataset repeats three fifths; independent
-/// readers of one dataset come to a third slowly, and have left many repeats behind by then.
+/// Amount that a first read subtracts, relative to the 1 that a repeat adds: a run continues while more than
+/// a third of the reads are repeats. A pass that leaves out one batch per rank of a small dataset has three
+/// fifths of repeats; independent readers of one dataset approach a third slowly and have many repeats behind
+/// them by then.
 const FRESH_COST: f64 = 0.5;
-/// Reads of a run that are remembered.
+/// Maximum remembered reads of a run.
 const READS_MAX: usize = 32;
 
-/// A read of a block that counts.
+/// A counted read of a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     pub(super) at_us: u64,
     pub(super) slot: Slot,
-    /// The stream that it is of.
+    /// Stream of the read.
     pub(super) caller: u64,
-    /// Whether it is the first that counts of its object.
+    /// True if it is the first counted read of its object.
     pub(super) begins: bool,
-    /// Whether its job has read that block in this pass.
+    /// True if its job has already read the block in this pass.
     pub(super) is_repeat: bool,
 }
 
-/// See the module.
+/// Run of repeats; see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     reads: Vec<Read>,
@@ -37,22 +39,22 @@ pub(super) struct Run {
     started_us: u64,
     repeats: u32,
     fresh: u32,
-    /// Objects that were begun again.
+    /// Number of objects begun again.
     objects: u32,
 }
 
 impl Run {
-    /// Whether there is one.
+    /// True if there is a run.
     pub(super) const fn is_on(&self) -> bool {
         self.repeats > 0
     }
 
-    /// When it began, or the last one.
+    /// Returns the start of the current or last run.
     pub(super) const fn started_us(&self) -> u64 {
         self.started_us
     }
 
-    /// Reads of it, and those of them that are no repeats.
+    /// Returns the number of reads in the run, repeats and first reads.
     pub(super) const fn length(&self) -> u32 {
         self.repeats + self.fresh
     }
@@ -61,12 +63,12 @@ impl Run {
         self.fresh
     }
 
-    /// The first reads of it.
+    /// Returns the first reads of the run.
     pub(super) fn reads(&self) -> &[Read] {
         &self.reads
     }
 
-    /// A read. Says how many repeats there were, if that ends a run that was none.
+    /// Records a read. If it ends a run that was no pass, returns its number of repeats; 0 otherwise.
     pub(super) fn note(&mut self, read: Read) -> u32 {
         if read.is_repeat {
             self.repeat(read);
@@ -101,14 +103,14 @@ impl Run {
         (self.score, self.repeats, self.fresh, self.objects) = (0.0, 0, 0, 0);
     }
 
-    /// Whether a pass has begun, where so many repeats are asked for, of a job of so many ranks: to come out
-    /// even they repeat an object less at most.
+    /// True if a pass has begun, given the required number of repeats and the number of ranks: to even out,
+    /// ranks repeat fewer objects in total than there are ranks.
     pub(super) fn is_pass(&self, repeats: u32, ranks: u32) -> bool {
         self.score >= f64::from(repeats) && self.objects >= ranks
     }
 
-    /// Takes out what so many ranks have read to come out even: that is before a pause, when they validate or
-    /// wait for each other.
+    /// Removes the reads by which `ranks` ranks evened out: those before a pause, in which the ranks validate
+    /// or wait for each other.
     pub(super) fn even_out(&mut self, ranks: u32, pause_us: f64) {
         let (mut objects, mut first) = (0, 0);
         for (at, pair) in self.reads.windows(2).enumerate() {
@@ -136,7 +138,7 @@ mod tests {
         Read { at_us: at * 1000, slot: at as u32, caller: at % 4, begins: true, is_repeat }
     }
 
-    /// A run of these reads, one in a millisecond.
+    /// Returns a run of these reads, one per millisecond.
     fn run(repeats: impl IntoIterator<Item = bool>) -> Run {
         let mut run = Run::default();
         for (at, is_repeat) in repeats.into_iter().enumerate() {
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn few_repeats_are_no_pass_and_are_counted() {
+    fn few_repeats_are_not_a_pass_and_are_counted() {
         let mut run = Run::default();
         let mut strays = 0;
         for at in 0..400 {
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_to_come_out_even_begins_no_pass() {
+    fn repeats_that_even_out_ranks_begin_no_pass() {
         let mut run = run([true, true, true]);
         assert!(!run.is_pass(2, 4), "each of three ranks may have read one again");
         for at in 90..95 {

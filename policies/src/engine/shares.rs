@@ -1,4 +1,4 @@
-//! Who gives way to whom: the search for what is worth least, and what becomes of it.
+//! Division of the capacity: the search for the block of lowest worth, and its eviction.
 
 use super::dataset::Dataset;
 use super::plans::Due;
@@ -6,48 +6,49 @@ use super::table::{Place, Slot};
 use super::worth::Moment;
 use super::{Advice, Engine, Seen, Unread};
 
-/// A block has to be worth so much more than the one that makes way: moving bytes is not free, and estimates
-/// are rough.
+/// Minimum factor by which a block must be worth more than the one it replaces: moving bytes is not free, and
+/// estimates are rough.
 pub(super) const GAIN_MIN: f64 = 1.0 + 1e-9;
-/// A queue may keep one in so many bytes in any case, or nobody would see what is read again.
+/// Divisor of the capacity that gives the minimum bytes of a queue; without these its repeated reads could
+/// not be observed.
 const QUEUE_SHARE_MIN: u64 = 100;
-/// And remembers one in so many bytes of what it has let go of: how dear more room is shows in what little
-/// there is of it.
+/// Divisor of the capacity that gives the evicted bytes a queue remembers; their reads show the gain from
+/// more room.
 const REMEMBERED_SHARE: u64 = 10;
 
-/// What blocks are worth is looked at once in so many accesses for each of so many blocks: a pass is long
-/// then.
+/// The worth of blocks is computed again after this many accesses: one per `BLOCKS_PER_LOOK` blocks or
+/// `DATASETS_PER_LOOK` datasets, whichever is more, within the maximum. More blocks mean longer passes.
 const BLOCKS_PER_LOOK: u64 = 1024;
 const DATASETS_PER_LOOK: u64 = 16;
 const LOOKS_EVERY_MAX: u64 = 64;
 
-/// The dataset that holds what is worth least, as of an access, until that is worth more than what another
-/// holds.
+/// The dataset with the block of lowest worth as of an access, valid until its worth exceeds that of another
+/// dataset.
 pub(super) struct LeastKnown {
     dataset: u16,
     next_worth: f64,
     access: u64,
 }
 
-/// A queue, which takes in whatever comes, and is worth as a whole what its end is.
+/// A queue that accepts every block and whose worth as a whole is that of its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Queue {
-    /// What is read in no order.
+    /// Blocks that are read in no order.
     Pool,
-    /// What is kept by how recently it was read.
+    /// Blocks that are kept by recency.
     Recent,
 }
 
-/// Who makes way.
+/// Source of the next block to evict.
 pub(super) enum Least {
     Queue(Queue),
     Group(u16),
-    /// A block that plans speak of.
+    /// A block of a plan.
     Planned(Slot),
 }
 
 impl Engine {
-    /// Decides on a block that is not kept.
+    /// Decides about a block that is not kept.
     pub(super) fn admit(&mut self, seen: Seen, slot: Slot, due: Option<Due>, is_recent: bool) -> Advice {
         let bytes = self.table[slot].bytes();
         if bytes > self.options.capacity_bytes {
@@ -88,8 +89,8 @@ impl Engine {
         Advice::Keep
     }
 
-    /// A kept block is read. It moves if it is to be kept otherwise than it was, unless it is pinned or plans
-    /// speak of it.
+    /// Records a read of a kept block. The block moves if its rule has changed, unless it is pinned or
+    /// planned.
     pub(super) fn read_kept(&mut self, now_us: u64, slot: Slot, is_recent: bool) {
         let Self { table, lists, datasets, pool, recent, names, .. } = self;
         let was_recent = match table[slot].place() {
@@ -110,7 +111,7 @@ impl Engine {
         }
     }
 
-    /// A kept block that is nowhere comes where others of its dataset are.
+    /// Keeps a block that is in no queue or group where the other blocks of its dataset are.
     pub(super) fn keep_as_its_like(&mut self, slot: Slot) {
         let Self { table, lists, datasets, pool, recent, names, .. } = self;
         let dataset = datasets.get_mut(&names.root(table[slot].dataset()));
@@ -121,15 +122,14 @@ impl Engine {
         }
     }
 
-    /// From now on kept blocks may take so many bytes. What is beyond that is evicted, but for what is
-    /// pinned.
+    /// Sets the capacity. Blocks beyond it are evicted, except pinned ones.
     pub fn set_capacity(&mut self, at_us: u64, capacity_bytes: u64) {
         self.options.capacity_bytes = capacity_bytes;
         while self.kept_bytes > capacity_bytes && self.evict_any(at_us) {}
     }
 
-    /// A block is kept from now on whatever else wants the room, unless more than so many bytes would be:
-    /// others make way for it.
+    /// Pins a block: it is kept regardless of other blocks, which make room for it, unless the pinned bytes
+    /// would exceed `pinned_bytes_max`.
     pub fn pin(&mut self, at_us: u64, block: &Unread<'_>, pinned_bytes_max: u64) -> Advice {
         let Some((slot, _)) = self.entry_of(block) else { return Advice::Bypass };
         let (place, bytes) = (self.table[slot].place(), self.table[slot].bytes());
@@ -154,7 +154,7 @@ impl Engine {
         if place.is_kept() { Advice::Kept } else { Advice::Keep }
     }
 
-    /// A block that is pinned may be evicted again, as its like.
+    /// Unpins a block, which is kept like others of its dataset from then on.
     pub fn unpin(&mut self, id: u64) {
         let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].place() == Place::Pinned) else {
             return;
@@ -164,7 +164,7 @@ impl Engine {
         self.keep_as_its_like(slot);
     }
 
-    /// Evicts what is worth less than a block until there is room for it.
+    /// Evicts blocks of lower worth until there is room for a block. Returns false if there are too few.
     fn make_room(&mut self, seen: Seen, slot: Slot, bytes: u64) -> bool {
         if self.kept_bytes + bytes <= self.options.capacity_bytes {
             return true;
@@ -182,7 +182,7 @@ impl Engine {
         true
     }
 
-    /// Makes room for a block of a queue: of the queue's own, unless something else is worth less.
+    /// Makes room for a block of a queue: evicts from the queue itself unless another block is worth less.
     fn make_room_in(&mut self, queue: Queue, seen: Seen, bytes: u64) -> bool {
         let worth = self.worth_in(queue, seen.now_us);
         while self.kept_bytes + bytes > self.options.capacity_bytes {
@@ -200,12 +200,12 @@ impl Engine {
         true
     }
 
-    /// What is worth least of all that is kept.
+    /// Returns the lowest worth of all kept blocks, and its source.
     pub(super) fn least(&mut self, now_us: u64) -> Option<(Least, f64)> {
         self.least_beside(None, now_us)
     }
 
-    /// The same of all but a queue. Of another no less is left than it may keep in any case.
+    /// Returns the same for all but one queue. Other queues keep their minimum.
     fn least_beside(&mut self, but: Option<Queue>, now_us: u64) -> Option<(Least, f64)> {
         let mut least = self.least_expected(now_us);
         for queue in [Queue::Pool, Queue::Recent] {
@@ -235,7 +235,7 @@ impl Engine {
         }
     }
 
-    /// What is worth least of all that is in groups or planned.
+    /// Returns the lowest worth of the blocks in groups and in the planned heap.
     fn least_expected(&mut self, now_us: u64) -> Option<(Least, f64)> {
         let planned = self.least_planned(now_us);
         let group = self.least_group(now_us);
@@ -246,8 +246,8 @@ impl Engine {
         }
     }
 
-    /// The dataset whose groups hold what is worth least. Which one that is, is looked for again when another
-    /// may have become it.
+    /// Returns the dataset whose groups contain the block of lowest worth. The search is repeated when
+    /// another dataset may have become the lowest.
     fn least_group(&mut self, now_us: u64) -> Option<(Least, f64)> {
         let moment = self.moment(now_us);
         if let Some(known) = &self.least_known
@@ -283,15 +283,15 @@ impl Engine {
         Moment { now_us, access: self.accesses, looks_every, tempo_us: self.tempo_us }
     }
 
-    /// Evicts what is worth least, and if need be the last that a queue has. Says whether there was something
-    /// to evict.
+    /// Evicts the block of lowest worth, or if necessary the last one of a queue. Returns true if there was
+    /// one.
     fn evict_any(&mut self, now_us: u64) -> bool {
         let least = self.least(now_us).map(|(least, _)| least);
         let queues = [Queue::Pool, Queue::Recent].map(Least::Queue);
         least.into_iter().chain(queues).any(|least| self.evict(least))
     }
 
-    /// Says whether there was something to evict.
+    /// Evicts one block. Returns true if there was one.
     pub(super) fn evict(&mut self, least: Least) -> bool {
         let Self { table, lists, datasets, pool, recent, plans, options, .. } = self;
         let remembered_bytes = options.capacity_bytes / REMEMBERED_SHARE;
@@ -313,7 +313,7 @@ impl Engine {
         victim.is_some()
     }
 
-    /// A dataset goes over to the pool, or from it, with all that is kept of it.
+    /// Moves a dataset with all its kept blocks to the pool, or out of it.
     pub(super) fn change_class(&mut self, number: u16) {
         let Self { table, lists, datasets, pool, names, .. } = self;
         let Some(dataset) = datasets.get_mut(&number) else { return };

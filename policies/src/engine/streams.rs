@@ -1,8 +1,8 @@
-//! Streams: who reads which dataset, and where in its blocks.
+//! Streams: the reads of one dataset by one caller.
 //!
-//! A stream is a caller and a dataset. It tells reads that count (the first bytes of a block, or an object's
-//! last where a caller begins with a footer) from those that go on within a block, and a request that is sent
-//! again from a block that is read again. Bounded: the streams that have been silent longest are forgotten.
+//! A stream distinguishes counted reads (the first bytes of a block, or an object's last bytes where a caller
+//! begins with a footer) from reads that continue within a block, and a request that is sent again from a
+//! block that is read again. Bounded: the streams that have been silent longest are forgotten.
 
 use super::job::JobRef;
 use super::names::{DatasetId, Hashed, mixed};
@@ -12,41 +12,42 @@ use crate::access::{Access, Caller};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Streams that are told apart.
+/// Maximum streams.
 const STREAMS_MAX: usize = 1 << 14;
-/// Families and datasets of which the order is looked for.
+/// Maximum pairs of family and dataset with order detection.
 const ORDERS_MAX: usize = 1 << 11;
-/// Blocks that a stream has read last, among which a repeat is no new pass.
+/// Recently read blocks per stream, among which a repeat does not begin a pass.
 const RECENT_MAX: usize = 64;
-/// A caller that begins with footers reads the first byte of so many blocks at most for each.
+/// A caller begins with footers if it reads at most this many first bytes of blocks per footer.
 const FIRSTS_PER_FOOTER: u32 = 8;
-/// So many reads for each of them: in a small dataset blocks come again soon.
+/// Reads in a pass per remembered block: in a small dataset blocks are read again soon.
 const READS_PER_RECENT: u32 = 4;
 
-/// What a read of a block is to a stream.
+/// Effect of a read of a block on its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touch {
-    /// It begins the block; and the object, or is all of it that counts.
+    /// First read of the block; `begins` is true if it begins the object or is the object's only counted
+    /// read.
     First { begins: bool },
-    /// It goes on in it.
+    /// Read that continues within the block.
     Within,
-    /// It repeats what was just asked for.
+    /// Repeat of a recent request.
     Again,
 }
 
-/// A stream.
+/// State of a stream.
 struct Stream {
     family: u64,
-    /// The job that it is of, in its dataset.
+    /// Job of the stream, in its dataset.
     job: Option<JobRef>,
     last_us: u64,
-    /// Reads that contained the first byte of a block, and the last one of an object without that.
+    /// Reads with the first byte of a block, and reads with the last byte of an object but not the first.
     firsts: u32,
     lasts: u32,
     recent: [Slot; RECENT_MAX],
     recent_at: usize,
     recent_length: usize,
-    /// The dataset that its caller read most of before this one.
+    /// Dataset that was the newest of its family when this stream began.
     before: Option<DatasetId>,
 }
 
@@ -54,16 +55,16 @@ struct Stream {
 #[derive(Default)]
 pub(super) struct Streams {
     streams: HashMap<u64, Stream, Hashed>,
-    /// The dataset that each family of callers began last.
+    /// Dataset that each family began most recently.
     newest: HashMap<u64, DatasetId, Hashed>,
-    /// The dataset that each caller read last.
+    /// Dataset that each caller read last.
     last: HashMap<u64, DatasetId, Hashed>,
-    /// By family and dataset: in which order it is read.
+    /// Order detection by family and dataset shape.
     orders: HashMap<u64, OrderFinder, Hashed>,
 }
 
 impl Streams {
-    /// A caller reads a dataset; the one that it read before, if that is another.
+    /// Records that a caller reads a dataset. Returns the dataset that it read before, if that is another.
     pub(super) fn switch(&mut self, caller: Caller, dataset: DatasetId) -> Option<DatasetId> {
         if self.last.len() >= STREAMS_MAX {
             self.last.clear();
@@ -71,8 +72,8 @@ impl Streams {
         self.last.insert(mixed(caller.id), dataset).filter(|last| *last != dataset)
     }
 
-    /// Bytes of an object are read, of what is called like `shape`. Says whether that begins or goes on where
-    /// something else did.
+    /// Records a read in a dataset of shape `shape`. Returns true if it starts at the beginning of an object
+    /// or continues where another read ended.
     pub(super) fn note_order(&mut self, access: &Access<'_>, shape: u64) -> bool {
         let id = mixed(access.caller.family ^ shape);
         if self.orders.len() >= ORDERS_MAX && !self.orders.contains_key(&id) {
@@ -82,27 +83,27 @@ impl Streams {
         finder.note(access.key, &access.range, access.size)
     }
 
-    /// In which order a family reads what is called like `shape`.
+    /// Returns the order in which a family reads datasets of shape `shape`.
     pub(super) fn order(&self, family: u64, shape: u64) -> Option<Order> {
         self.orders.get(&mixed(family ^ shape))?.order()
     }
 
-    /// A caller's job in a dataset.
+    /// Returns a caller's job in a dataset.
     pub(super) fn job_of(&self, caller: Caller, dataset: DatasetId) -> Option<JobRef> {
         self.job(id_of(caller, dataset))
     }
 
-    /// The job of a stream.
+    /// Returns the job of a stream.
     pub(super) fn job(&self, id: u64) -> Option<JobRef> {
         self.streams.get(&id)?.job
     }
 
-    /// The stream in which a caller reads a dataset, if it does.
+    /// Returns the id of a caller's stream for a dataset.
     pub(super) fn id(caller: Caller, dataset: DatasetId) -> u64 {
         id_of(caller, dataset)
     }
 
-    /// The stream of an access.
+    /// Records an access. Returns the id of its stream.
     pub(super) fn note(&mut self, access: &Access<'_>, dataset: DatasetId) -> u64 {
         let id = id_of(access.caller, dataset);
         if self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&id) {
@@ -128,14 +129,14 @@ impl Streams {
         id
     }
 
-    /// A stream is of this job.
+    /// Sets the job of a stream.
     pub(super) fn set_job(&mut self, id: u64, job: Option<JobRef>) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.job = job;
         }
     }
 
-    /// A block is read, which are these bytes of its object; and the place of the job that does it.
+    /// Records a read of a block, which is this byte range of its object. Returns its effect on the stream.
     pub(super) fn touch(
         &mut self,
         id: u64,
@@ -161,7 +162,8 @@ impl Streams {
         })
     }
 
-    /// A stream has read a block for the first time in a pass, in which its job has read so many.
+    /// Remembers a block that a stream has read for the first time in a pass, in which its job has read
+    /// `reads` blocks.
     pub(super) fn remember(&mut self, id: u64, slot: Slot, reads: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let length = (1 + reads / READS_PER_RECENT).min(RECENT_MAX as u32) as usize;
@@ -170,14 +172,14 @@ impl Streams {
         stream.recent_length = stream.recent_length.max(stream.recent_at + 1).min(length);
     }
 
-    /// What the callers of a stream began before it.
+    /// Returns the dataset that the stream's family began before this one, and the family.
     pub(super) fn before(&self, id: u64) -> Option<(DatasetId, u64)> {
         let stream = self.streams.get(&id)?;
         Some((stream.before?, stream.family))
     }
 }
 
-/// Forgets the quarter of all that has been silent longest.
+/// Forgets the quarter of the entries that has been silent longest.
 pub(super) fn forget_quarter<V>(all: &mut HashMap<u64, V, Hashed>, last_us: impl Fn(&V) -> u64) {
     let mut times: Vec<u64> = all.values().map(&last_us).collect();
     let quarter = times.len() / 4;

@@ -1,32 +1,31 @@
-//! Every block the engine remembers, in 24 bytes and a place in an [index](super::index): what it is, who has
-//! read it, and the list that it is in.
+//! Table of all blocks that the engine remembers, with 24 bytes per block plus a cell in an
+//! [index](super::index): dataset, size, readers, state and list links.
 //!
 //! Always: the index finds each entry by its id and nothing else; an entry is in at most one list; the table
-//! never holds more than it was made for. Entries keep their numbers for as long as they live, so lists link
-//! them by number.
+//! never exceeds its maximum. Entries keep their numbers as long as they exist, so lists link them by number.
 
 use super::index::Index;
 use super::list::Link;
 
-/// The number of an entry.
+/// Number of an entry.
 pub(super) type Slot = u32;
 /// No entry.
 pub(super) const NONE: Slot = u32::MAX;
-/// Bytes of a block are counted in units of so many, rounded up.
+/// Unit in which the bytes of a block are counted, rounded up.
 const UNIT_BYTES: u64 = 512;
-/// Most units of a block: 8 MiB.
+/// Maximum units of a block: 8 MiB.
 const UNITS_MAX: u64 = 1 << 14;
-/// Most datasets: their numbers are 12 bits of an entry.
+/// Maximum datasets: their numbers take 12 bits of an entry.
 pub(super) const DATASETS_MAX: usize = 1 << 12;
 
-/// Where the bytes of a block are, as far as the engine decides it.
+/// State of a block: whether it is kept, and in which structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Not kept, and in no list.
     Away,
     /// Not kept, but remembered by the pool.
     Ghost,
-    /// Kept, in the pool's queue of newcomers.
+    /// Kept, in the pool's queue of new blocks.
     Small,
     /// Kept, in the pool's main queue.
     Main,
@@ -34,13 +33,13 @@ pub(super) enum Place {
     Group,
     /// Kept, and not to be evicted.
     Pinned,
-    /// Kept, in the heap of what plans speak of.
+    /// Kept, in the heap of planned blocks.
     Planned,
-    /// Kept, in the queue of what was read recently.
+    /// Kept, in the LRU queue.
     Recent,
-    /// Kept, at the end of that queue.
+    /// Kept, at the end of the LRU queue.
     Older,
-    /// Not kept, but remembered by that queue.
+    /// Not kept, but remembered by the LRU queue.
     Past,
 }
 
@@ -58,22 +57,22 @@ impl Place {
         Self::Past,
     ];
 
-    /// Whether its bytes are kept.
+    /// True if the block is kept.
     pub(super) const fn is_kept(self) -> bool {
         !matches!(self, Self::Away | Self::Ghost | Self::Past)
     }
 }
 
-/// What is known of a block.
+/// State of a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// What it is found by.
+    /// Block id.
     pub(super) id: u64,
-    /// Its neighbours in the list that it is in.
+    /// Neighbours in its list.
     pub(super) link: Link,
-    /// By job of its dataset, four bits each: the pass in which the job has read it last.
+    /// By job of its dataset, four bits each: stamp of the last pass in which the job read the block.
     pub(super) stamps: u32,
-    /// Dataset (12 bits), units less one (14), place (4), frequency (2).
+    /// Dataset (12 bits), units minus one (14), state (4), frequency (2).
     tag: u32,
 }
 
@@ -98,7 +97,7 @@ impl Entry {
         self.tag = self.tag & !mask | value << at & mask;
     }
 
-    /// The dataset that it belongs to.
+    /// Returns its dataset.
     pub(super) fn dataset(&self) -> u16 {
         self.field(DATASET, 12) as u16
     }
@@ -107,7 +106,7 @@ impl Entry {
         self.set_field(DATASET, 12, u32::from(dataset));
     }
 
-    /// Bytes that it takes.
+    /// Returns its bytes.
     pub(super) fn bytes(&self) -> u64 {
         (u64::from(self.field(UNITS, 14)) + 1) * UNIT_BYTES
     }
@@ -120,7 +119,7 @@ impl Entry {
         self.set_field(PLACE, 4, place as u32);
     }
 
-    /// How often it was read since it came into the pool, up to three times.
+    /// Returns the number of reads since it entered the pool, at most 3.
     pub(super) fn frequency(&self) -> u32 {
         self.field(FREQUENCY, 2)
     }
@@ -136,28 +135,28 @@ pub(super) struct Table {
     index: Index,
     free: Vec<Slot>,
     entries_max: usize,
-    /// Where the search for one that may be forgotten goes on.
+    /// Position at which the search for an entry to forget continues.
     hand: usize,
 }
 
 impl Table {
-    /// A table of at most so many entries; memory is used as it fills.
+    /// Returns a table of at most `entries_max` entries; memory grows as it fills.
     pub(super) fn new(entries_max: usize) -> Self {
         let entries_max = entries_max.clamp(16, NONE as usize / 2);
         Self { entries: Vec::new(), index: Index::new(entries_max), free: Vec::new(), entries_max, hand: 0 }
     }
 
-    /// How many there are.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// The number behind the last one that was given.
+    /// Returns the number after the last one that was assigned.
     pub(super) fn end(&self) -> Slot {
         self.entries.len() as Slot
     }
 
-    /// Bytes of memory that it takes now.
+    /// Returns the bytes of memory in use.
     pub(super) fn memory_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.index.memory_bytes() + self.free.capacity() * 4
     }
@@ -170,7 +169,7 @@ impl Table {
         self.index.find(id, |slot| self.entries[slot as usize].id)
     }
 
-    /// Adds one that is not there. The table is not full.
+    /// Adds an entry with a new id. The table must not be full.
     pub(super) fn insert(&mut self, id: u64, dataset: u16, bytes: u64) -> Slot {
         debug_assert!(self.find(id).is_none() && !self.is_full());
         let entry = Entry::new(id, dataset, bytes);
@@ -188,7 +187,7 @@ impl Table {
         slot
     }
 
-    /// Forgets an entry, which is in no list.
+    /// Removes an entry that is in no list.
     pub(super) fn remove(&mut self, slot: Slot) {
         let id = self.entries[slot as usize].id;
         self.index.remove(id, slot, |slot| self.entries[slot as usize].id);
@@ -196,7 +195,7 @@ impl Table {
         self.free.push(slot);
     }
 
-    /// The next few entries for which the caller looks for one to forget: round and round.
+    /// Advances the hand, which cycles through the table. Returns the entry there, if any.
     pub(super) fn next_of_round(&mut self) -> Option<Slot> {
         if self.entries.is_empty() {
             return None;
@@ -228,10 +227,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_map_holds(steps in vec((1..60_u64, 0..3_u8), 1..400)) {
+        fn table_behaves_as_a_map(steps in vec((1..60_u64, 0..3_u8), 1..400)) {
             let (mut table, mut map) = (Table::new(40), HashMap::new());
             for (id, step) in steps {
-                // One shard and few homes, so that probes are long and wrap.
+                // One shard and few home cells, so that probe sequences are long and wrap around.
                 let id = id << 58 | id << 8;
                 match (table.find(id), step) {
                     (Some(slot), 0) => {
@@ -252,7 +251,7 @@ mod tests {
         }
 
         #[test]
-        fn fields_of_an_entry_do_not_touch_each_other(dataset in 0..4096_u16, bytes in 1..=8_u64 << 20, frequency in 0..4_u32) {
+        fn fields_of_an_entry_are_independent(dataset in 0..4096_u16, bytes in 1..=8_u64 << 20, frequency in 0..4_u32) {
             let mut table = Table::new(16);
             let slot = table.insert(9, dataset, bytes);
             for place in Place::ALL {
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_and_its_place_in_the_index_take_less_than_32_bytes() {
+    fn an_entry_and_its_index_cell_take_at_most_32_bytes() {
         let mut table = Table::new(1 << 20);
         for at in 1..=1_u64 << 20 {
             table.insert(at.wrapping_mul(0x9e37_79b9_7f4a_7c15), 7, 1);

@@ -1,4 +1,5 @@
-//! The engine on generated workloads, beside references; and its books on any accesses.
+//! Tests: the engine on generated workloads, compared with references, and its invariants under arbitrary
+//! accesses.
 
 mod books;
 mod cost;

@@ -1,50 +1,50 @@
-//! What a kept block is worth: how often it is expected to be asked for, per microsecond.
+//! Worth of a kept block: its expected reads per microsecond.
 //!
-//! The sum over jobs of one over the time until each asks for it next. A rate compares blocks of any dataset
-//! and of any size: it is bytes that are served per byte that is kept. Nobody knows who comes for the first
-//! time; what nobody has come back for is worth as much as if it were read again, with little hope, after as
-//! long as passes take here.
+//! The worth is the sum over jobs of one over the time until the next read by each. As a rate it compares
+//! blocks of any dataset and size: bytes served per byte kept. Jobs that have not come yet are unknown. A
+//! dataset that no job has read again gets the worth of a read, with low probability, after the usual period
+//! of passes.
 
 use super::dataset::JOBS_MAX;
 use super::job::Expected;
 
-/// How likely it is that somebody comes back who has not yet.
+/// Probability that a dataset without repeated reads is read again.
 const UNPROVEN_HOPE: f64 = 0.1;
-/// How passes are assumed to take while none is known: a day.
+/// Assumed period of passes while none is known: a day.
 const TEMPO_US: f64 = 86_400e6;
-/// How much the newest interval between visits weighs.
+/// Weight of the newest interval in the moving average between arrivals.
 const NEWEST_WEIGHT: f64 = 0.25;
 
-/// When it is asked what blocks are worth.
+/// Inputs for the computation of worth.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) now_us: u64,
-    /// Accesses until then.
+    /// Number of accesses so far.
     pub(super) access: u64,
-    /// What was found out holds for so many accesses.
+    /// Number of accesses for which a computed worth stays valid.
     pub(super) looks_every: u64,
-    /// How long passes take here.
+    /// Longest period of passes, in microseconds.
     pub(super) tempo_us: f64,
 }
 
-/// What a job makes blocks of a dataset worth.
+/// Worth of a dataset's blocks to one job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobWorth {
     pub(super) expected: Expected,
-    /// The job that it follows, and what a block is worth that this one has read.
+    /// The job that it follows, and the worth of a block that the leader has read.
     pub(super) following: Option<(usize, f64)>,
 }
 
-/// What blocks of a dataset are worth at a moment.
+/// Worth of a dataset's blocks at one time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Worth {
     pub(super) jobs: [Option<JobWorth>; JOBS_MAX],
-    /// Whoever has read them.
+    /// Worth that does not depend on the readers.
     pub(super) base: f64,
 }
 
 impl Worth {
-    /// What a block is worth that these have read.
+    /// Returns the worth of a block with this bit set of readers.
     pub(super) fn of(&self, readers: usize) -> f64 {
         let mut sum = self.base;
         for (place, job) in self.jobs.iter().enumerate() {
@@ -59,13 +59,13 @@ impl Worth {
     }
 }
 
-/// What a block is worth of a dataset that nobody has come back to, which was read last so long ago.
+/// Returns the worth of a block in a dataset without repeated reads, whose last read was `silent_us` ago.
 pub(super) fn unproven(silent_us: u64, tempo_us: f64) -> f64 {
     let tempo_us = if tempo_us > 0.0 { tempo_us } else { TEMPO_US };
     UNPROVEN_HOPE / (tempo_us + silent_us as f64)
 }
 
-/// How often somebody new comes.
+/// Arrivals of new jobs at a dataset.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Visits {
     count: u32,
@@ -85,7 +85,8 @@ impl Visits {
         self.last_us = now_us;
     }
 
-    /// What that makes every block worth. The longer nobody has come, the longer it will be.
+    /// Returns the worth of every block from expected new jobs. The estimated interval grows while no job
+    /// arrives.
     fn worth_at(&self, now_us: u64) -> f64 {
         let silent_us = (now_us - self.last_us) as f64;
         self.interval_us.max(silent_us).max(1.0).recip()

@@ -1,4 +1,4 @@
-//! Every word that a rule may ask for is said of some access.
+//! Tests that every property and word of the language is produced for some access.
 
 use crate::access::{Access, Caller, Op};
 use crate::block::mixed;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 const BLOCK: u64 = 8 << 20;
 
-/// Properties that are told, and of those that are words which.
+/// The properties that were produced and, for those of kind word, the words.
 pub(crate) type Told = BTreeMap<Property, BTreeSet<Box<str>>>;
 
-/// What decides, the time, and what was told.
+/// The policy engine, the clock, and the facts produced so far.
 struct Bench {
     decider: Decider,
     at_us: u64,
@@ -36,7 +36,7 @@ impl Bench {
         }
     }
 
-    /// Something is asked for a millisecond later. Says in which pattern that is.
+    /// Makes a request one millisecond later and returns its access pattern.
     fn note(&mut self, op: Op, key: &str, size: u64, range: Range<u64>) -> String {
         self.at_us += 1000;
         let caller = Caller { id: 2, family: 1 };
@@ -60,12 +60,12 @@ impl Bench {
         self.note(Op::Read, key, 1000, 0..1000)
     }
 
-    /// Reads objects of a dataset of so many, and says what the last one was.
+    /// Reads the objects with these numbers of a dataset and returns the pattern of the last read.
     fn reads(&mut self, numbers: impl Iterator<Item = u64>) -> String {
         numbers.map(|n| self.read(&format!("set/{n:05}.bin"))).last().unwrap()
     }
 
-    /// In which pattern an object is read, as seen much later.
+    /// Returns the access pattern of an object, as evaluated much later.
     fn at_rest(&mut self, key: &str) -> String {
         let object = Unread { bucket: 1, key, size: 1000, number: 0 };
         let (decider, told) = (&self.decider, &mut self.told);
@@ -73,7 +73,7 @@ impl Bench {
     }
 }
 
-/// Notes all that is told, and says the pattern.
+/// Records all facts and returns the access pattern.
 fn collect(facts: &dyn Facts, told: &mut Told) -> String {
     for row in PROPERTIES {
         let Some(value) = facts.fact(row.property, "").and_then(|fact| fact.to_value()) else { continue };
@@ -88,19 +88,19 @@ fn collect(facts: &dyn Facts, told: &mut Told) -> String {
     }
 }
 
-/// Numbers below `below` that look like chance.
+/// Returns pseudo-random numbers below `below`.
 fn chances(below: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |n: u64| mixed((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) % below)
 }
 
-/// All numbers below `count` in an order that looks like chance, another one for each `seed`.
+/// Returns all numbers below `count` in a pseudo-random order, a different one for each `seed`.
 fn shuffled(count: u64, seed: u64) -> Vec<u64> {
     let mut all: Vec<u64> = (0..count).collect();
     all.sort_by_key(|n| mixed((n + 1 + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     all
 }
 
-/// What is said of a dataset that is read in this pattern.
+/// Returns the reported pattern of a dataset that is read in the pattern `read_so`.
 fn said(bench: &mut Bench, read_so: AccessPattern) -> String {
     match read_so {
         AccessPattern::Unknown => bench.reads(0..1),
@@ -151,8 +151,8 @@ fn said(bench: &mut Bench, read_so: AccessPattern) -> String {
     }
 }
 
-/// All that is told to rules, of what is read in each pattern and of files of each kind, and what a server
-/// tells besides.
+/// Returns all facts that rules can receive: for reads in each pattern, for files of each kind, and from a
+/// server.
 pub(crate) fn told() -> Told {
     let mut all = Told::new();
     for one in AccessPattern::ALL {
@@ -168,7 +168,8 @@ pub(crate) fn told() -> Told {
             all.entry(property).or_default().extend(words);
         }
     }
-    // That each phase is told, tests of workloads say; of what a server knows those of the gateway do.
+    // Tests of the workloads check that each phase occurs. Tests of the gateway check the facts that only a
+    // server knows.
     all.entry(Property::Phase).or_default().extend(Phase::WORDS.iter().map(|word| Box::from(*word)));
     let system =
         PROPERTIES.iter().filter(|row| row.of == ConditionType::SystemContext).map(|row| row.property);
@@ -179,7 +180,7 @@ pub(crate) fn told() -> Told {
     all
 }
 
-/// Files of each kind.
+/// Files of each type.
 const KINDS: [&str; 12] = [
     "run/step-1/__0_0.distcp",
     "run/step-1/.metadata",
@@ -196,14 +197,14 @@ const KINDS: [&str; 12] = [
 ];
 
 #[test]
-fn each_pattern_is_told_of_what_is_read_so() {
+fn each_access_pattern_is_detected() {
     for one in AccessPattern::ALL {
         assert_eq!(said(&mut Bench::new(), *one), one.name());
     }
 }
 
 #[test]
-fn shards_are_in_order_within_even_when_each_is_read_with_one_request() {
+fn shards_read_with_one_request_are_in_order_within() {
     let mut bench = Bench::new();
     let shards = (0..3).flat_map(|epoch| shuffled(200, epoch));
     let said = shards.map(|shard| bench.read(&format!("set/{shard:05}.tar"))).last().unwrap();
@@ -211,7 +212,7 @@ fn shards_are_in_order_within_even_when_each_is_read_with_one_request() {
 }
 
 #[test]
-fn nothing_is_in_the_language_that_is_never_told() {
+fn every_property_and_word_is_produced() {
     let told = told();
     for row in PROPERTIES {
         let words = told.get(&row.property).unwrap_or_else(|| panic!("{} is never told", row.word));
@@ -222,7 +223,7 @@ fn nothing_is_in_the_language_that_is_never_told() {
     }
 }
 
-/// The frameworks that an object is of, as somebody is told who looks much later.
+/// Returns the frameworks of an object, as evaluated much later.
 fn frameworks_of(bench: &Bench, key: &str) -> Vec<String> {
     let object = Unread { bucket: 1, key, size: 1000, number: 0 };
     bench.decider.with_facts_of(10 * bench.at_us, &object, |facts| {
@@ -234,7 +235,7 @@ fn frameworks_of(bench: &Bench, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn frameworks_are_those_of_the_program_in_force_whatever_was_said_under_the_last_one() {
+fn frameworks_follow_a_change_of_the_program() {
     let without = "version: 1\nframeworks: {huggingface: {enabled: false}, mosaicml: {enabled: false}}";
     let without = [PolicyFile::parse("p.yaml", without).unwrap()];
     let without = Arc::new(Program::above_built_in(&without).unwrap());

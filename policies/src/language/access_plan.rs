@@ -1,5 +1,5 @@
-//! The document in which a client tells what it will read: a bucket, keys or a prefix, and how a sampler
-//! orders them.
+//! Access plan documents, in which a client announces its future reads: a bucket, keys or a prefix, and the
+//! sampler that orders them.
 
 use super::diagnostic::{Diagnostics, Findings};
 use super::limits::PLAN_TEXT_BYTES_MAX;
@@ -8,23 +8,23 @@ use super::tree::{Bounds, parse_within};
 use crate::plan::{EPOCHS_MAX, KEYS_MAX, RANKS_MAX, Reading, Sampler, WrongPlan};
 use mlgw_common::limits::{BUCKET_NAME_LEN_MAX, KEY_LEN_MAX};
 
-/// Which keys a plan is about.
+/// Keys of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlannedKeys {
-    /// These, in this order.
+    /// These keys, in this order.
     Listed(Vec<Box<str>>),
-    /// All that begin so, in the order of a listing: whoever takes the plan lists them.
+    /// All keys with this prefix, in the order of a listing, which the receiver of the plan makes.
     Prefix(Box<str>),
 }
 
-/// What a document says.
+/// A parsed access plan document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanDocument {
-    /// The bucket's name.
+    /// Name of the bucket.
     pub bucket: Box<str>,
-    /// Its keys.
+    /// Keys of the plan.
     pub keys: PlannedKeys,
-    /// How they are read.
+    /// Order in which the keys are read.
     pub reading: Reading,
 }
 
@@ -43,10 +43,10 @@ const FIELDS: &[&str] = &[
 ];
 
 impl PlanDocument {
-    /// Reads YAML or JSON; `file` is the name that messages give it.
+    /// Parses YAML or JSON; messages call the file `file`.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All errors of the file.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
         let mut findings = Findings::new(file);
         let bounds = Bounds { text_bytes: PLAN_TEXT_BYTES_MAX, nodes: KEYS_MAX + 4 * FIELDS.len() };
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_their_order() {
+    fn keys_keep_the_order_of_the_list() {
         let document =
             PlanDocument::parse("p", r#"{"version": 1, "bucket": "data", "keys": ["b", "a", "b"]}"#).unwrap();
         let keys = PlannedKeys::Listed(["b", "a", "b"].map(Into::into).to_vec());
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_and_a_sampler() {
+    fn prefix_and_sampler_are_parsed() {
         let text = "version: 1\nbucket: data\nprefix: train/\nsampler: torch_distributed\nseed: 18446744073709551615\n\
             epochs: 90\nfirst_epoch: 3\nranks: 8\nrank: 7\ndrop_last: true\n";
         let document = PlanDocument::parse("p", text).unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_are_reported_with_their_position() {
         let begin = "version: 1\nbucket: data\n";
         for (text, message) in [
             ("bucket: data\nprefix: x", "plan.yaml:1:1: the field version is missing"),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn more_keys_than_may_be_are_refused_where_the_list_is() {
+    fn too_many_keys_are_reported_at_the_list() {
         let keys = "a,".repeat(KEYS_MAX + 1);
         let found = wrong(&format!("version: 1\nbucket: data\nkeys: [{keys}]"));
         assert!(

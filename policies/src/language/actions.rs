@@ -1,74 +1,74 @@
-//! The table of what rules may do: actions, and the parameters that each takes.
+//! Tables of the actions of rules and of the parameters of each action.
 
 use super::value::{Kind, Value};
 use super::words::{CachePolicy, Lane, Priority, Strategy, Word, words};
 
 words! {
-    /// What a rule does.
+    /// Kind of an action.
     ActionKind {
-        /// Keep a clean copy of what is read, or with `keep: false` keep none.
+        /// Keeps a clean copy of what is read; with `keep: false` keeps none.
         Cache = "cache",
-        /// Keep a copy once it is read often enough, and pass scans by.
+        /// Keeps a clean copy after enough reads; scans leave no copies.
         IntelligentCache = "intelligent_cache",
-        /// Read ahead.
+        /// Reads ahead.
         Prefetch = "prefetch",
-        /// Pass bytes through in chunks as they come.
+        /// Passes bytes through in chunks.
         Stream = "stream",
-        /// Let workers that read the same bytes at the same time share one read.
+        /// Shares one read among workers that read the same bytes at the same time.
         Coordinate = "coordinate",
-        /// Compress what is written to segments, where it pays.
+        /// Compresses samples in segments, where it saves space.
         Compress = "compress",
-        /// Give requests a lane and a rank.
+        /// Assigns requests to a lane and a rank.
         Prioritize = "prioritize",
-        /// Bring the truth up.
+        /// Moves the authoritative copy to a faster tier.
         Promote = "promote",
-        /// Keep it where it is, whatever else wants the room.
+        /// Keeps the object in its tier, whatever else needs the space.
         Pin = "pin",
-        /// Let go of a pin that a rule has set.
+        /// Removes a pin that a rule has set.
         Unpin = "unpin",
-        /// Move the truth down.
+        /// Moves the authoritative copy to a slower tier.
         Spill = "spill",
-        /// Drop clean copies.
+        /// Evicts clean copies.
         Evict = "evict",
-        /// Keep some checkpoints of many; unpin and demote the others.
+        /// Keeps some of many checkpoints; unpins and demotes the others.
         Retain = "retain",
     }
 }
 
 words! {
-    /// What an answer is about: a stronger rule's takes the place of a weaker one's.
+    /// Aspect of an object that an action decides. For each aspect the strongest matching rule decides.
     Aspect {
-        /// Whether a clean copy is kept, and how dear it is.
+        /// Keeping of a clean copy, and its priority.
         Copy = "copy",
-        /// When clean copies are dropped.
+        /// Eviction of clean copies.
         Eviction = "eviction",
-        /// In which tier the truth should be.
+        /// Tier of the authoritative copy.
         Tier = "tier",
-        /// Whether it is pinned.
+        /// Pinning.
         Pin = "pin",
-        /// Who goes first.
+        /// Order of requests.
         Lane = "lane",
-        /// How it is encoded.
+        /// Encoding in segments.
         Compression = "compression",
-        /// How far is read ahead.
+        /// Read-ahead depth.
         Prefetch = "prefetch",
-        /// How it passes through.
+        /// Passing through of bytes.
         Stream = "stream",
-        /// Who shares reads.
+        /// Sharing of reads.
         Coordination = "coordination",
-        /// Which checkpoints stay.
+        /// Retention of checkpoints.
         Retention = "retention",
     }
 }
 
-/// Some aspects.
+/// A set of aspects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Aspects(u16);
 
 const _: () = assert!(Aspect::ALL.len() <= u16::BITS as usize);
 
 impl Aspects {
-    /// These.
+    /// Returns the set of `these` aspects.
     #[must_use]
     pub const fn of(these: &[Aspect]) -> Self {
         let (mut bits, mut at) = (0, 0);
@@ -79,56 +79,56 @@ impl Aspects {
         Self(bits)
     }
 
-    /// Whether one is among them.
+    /// True if the set contains `aspect`.
     #[must_use]
     pub const fn has(self, aspect: Aspect) -> bool {
         self.0 & 1 << aspect as u16 != 0
     }
 
-    /// Whether one of them is one of the others.
+    /// True if the sets have an aspect in common.
     #[must_use]
     pub const fn meets(self, others: Self) -> bool {
         self.0 & others.0 != 0
     }
 }
 
-/// Another word of an action, and the action.
+/// Alternative words of actions.
 pub(super) const ALIASES: &[(&str, ActionKind)] = &[("chunked_streaming", ActionKind::Stream)];
 
-/// A word that is known, and refused until there is a cluster to do it.
+/// A reserved word, which is refused until clusters are supported.
 pub(super) const REPLICATE: &str = "replicate";
 
-/// Parameters that had no effect and are gone, each with its action: in files that were applied before they
-/// may stand, with any value.
+/// Removed parameters, which had no effect, each with its action. In stored policies they are accepted with
+/// any value.
 const RETIRED: &[(ActionKind, &str)] = &[(ActionKind::IntelligentCache, "bypass_one_pass")];
 
-/// What a target may be.
+/// Forms of a target, for messages.
 pub(super) const TARGETS: &[&str] = &["object", "dataset", "checkpoint_group", "prefix:PREFIX"];
 
-/// A row of the table of parameters.
+/// A row of a parameter table.
 #[derive(Debug)]
 pub struct ParameterRow {
-    /// Which parameter.
+    /// The parameter.
     pub parameter: Parameter,
-    /// What its values are.
+    /// Kind of its values.
     pub kind: Kind,
-    /// The value that it has when none is given, in text form; none when it then has none.
+    /// Default in text form; none if the parameter then has no value.
     pub default: Option<&'static str>,
-    /// The smallest and the largest value, in text form.
+    /// Smallest and largest value, in text form.
     pub range: Option<(&'static str, &'static str)>,
-    /// What it means.
+    /// Description.
     pub doc: &'static str,
 }
 
 impl ParameterRow {
-    /// The default, read.
+    /// Returns the parsed default.
     #[must_use]
     pub fn default_value(&self) -> Option<Value> {
         self.kind.read_text(self.default?)
     }
 }
 
-/// The range of a row in base units; every range of a table reads as its kind.
+/// Converts a range to base units; none if there is no range. The ranges of all tables can be parsed.
 pub(super) fn sizes_of(kind: Kind, range: Option<(&str, &str)>) -> Option<(f64, f64)> {
     let size = |text| kind.read_text(text).and_then(|value| value.size());
     range.and_then(|(low, high)| Some((size(low)?, size(high)?)))
@@ -137,55 +137,55 @@ pub(super) fn sizes_of(kind: Kind, range: Option<(&str, &str)>) -> Option<(f64, 
 words! {
     /// A parameter of an action.
     Parameter {
-        /// Whether something is kept.
+        /// True if copies are kept.
         Keep = "keep",
-        /// What decides which copies stay.
+        /// Cache policy of the copies.
         Policy = "policy",
-        /// How much it matters.
+        /// Importance of the copy, or rank of the request.
         Priority = "priority",
-        /// How many reads are needed.
+        /// Minimum number of reads.
         MinReads = "min_reads",
-        /// How many are read ahead.
+        /// Blocks, shards or keys of read-ahead.
         Depth = "depth",
-        /// How many bytes at most.
+        /// Limit in bytes.
         Bytes = "bytes",
-        /// How eagerly.
+        /// Read-ahead strategy.
         Strategy = "strategy",
-        /// What comes next.
+        /// Source of the next bytes to read ahead.
         Next = "next",
         /// Bytes of a chunk.
         Chunk = "chunk",
-        /// How many chunks ahead of the reader.
+        /// Chunks ahead of the reader.
         Ahead = "ahead",
-        /// How long to wait for others.
+        /// Time to wait for other readers.
         Window = "window",
-        /// The method.
+        /// Compression method.
         Codec = "codec",
-        /// The effort.
+        /// Compression level.
         Level = "level",
-        /// What it has to gain.
+        /// Minimum compression ratio.
         MinRatio = "min_ratio",
-        /// Which lane.
+        /// Lane of the request.
         Lane = "lane",
-        /// Where to.
+        /// Target tier.
         To = "to",
-        /// How long.
+        /// Time span of a pin.
         For = "for",
-        /// How long after the last read.
+        /// Minimum time since the last read.
         After = "after",
-        /// How many of the newest.
+        /// Number of the newest checkpoints to keep.
         KeepLast = "keep_last",
-        /// How many of the best.
+        /// Number of the best checkpoints to keep.
         KeepBest = "keep_best",
-        /// Where the measure of a checkpoint stands.
+        /// User metadata with the measure of a checkpoint.
         BestBy = "best_by",
-        /// Which end of the measure is good.
+        /// Direction in which the measure is better.
         BestIs = "best_is",
-        /// One of how many.
+        /// Interval of the checkpoints to keep.
         KeepEvery = "keep_every",
-        /// Whether others are deleted.
+        /// True if the other checkpoints are deleted.
         Delete = "delete",
-        /// How long a deletion can be called off.
+        /// Time during which a deletion can be cancelled.
         Grace = "grace",
     }
 }
@@ -205,100 +205,100 @@ macro_rules! rows {
 }
 
 const CACHE: &[ParameterRow] = rows! {
-    /// Whether a copy is kept; `false` keeps none and drops the one that is there when room is needed.
+    /// `true` keeps a copy; `false` keeps none, and drops an existing one when space is needed.
     Keep: Kind::Flag, default "true";
-    /// What decides which copies stay: with `lru` all are made and the least recently read go first, whatever
-    /// their priority; `none` is as `keep: false`, `learned` as `training-aware`. Without it the setting
-    /// `cache` says it.
+    /// Cache policy: with `lru` every read is copied and the least recently read copy is evicted first,
+    /// whatever its priority; `none` equals `keep: false`, and `learned` equals `training-aware`. By default
+    /// the setting `cache` applies.
     Policy: Kind::Word(CachePolicy::WORDS);
-    /// How dear the copy is when room is needed.
+    /// Priority of the copy when space is needed.
     Priority: Kind::Word(Priority::WORDS), default "normal";
 };
 const INTELLIGENT_CACHE: &[ParameterRow] = rows! {
-    /// Reads from which on a copy is kept.
+    /// Number of reads from which on a copy is kept.
     MinReads: Kind::Count, default "2", from "1" to "1000";
-    /// How dear the copy is when room is needed.
+    /// Priority of the copy when space is needed.
     Priority: Kind::Word(Priority::WORDS), default "normal";
 };
 const PREFETCH: &[ParameterRow] = rows! {
-    /// How many blocks, shards or keys are read ahead.
+    /// Number of blocks, shards or keys to read ahead.
     Depth: Kind::Count, default "8", from "1" to "1024";
-    /// Bytes that are read ahead at most.
+    /// Maximum bytes of read-ahead.
     Bytes: Kind::Bytes, default "256MiB", from "64KiB" to "1TiB";
-    /// How eagerly.
+    /// Read-ahead strategy.
     Strategy: Kind::Word(Strategy::WORDS), default "adaptive";
-    /// What comes after the next blocks of the object: nothing, the shards with the next numbers, what an
-    /// access plan asks for, or what fits best.
+    /// Source after the next blocks of the object: none (`blocks`), the shards with the next numbers, the
+    /// keys of an access plan, or the best fit (`auto`).
     Next: Kind::Word(&["auto", "blocks", "shards", "planned"]), default "auto";
 };
 const STREAM: &[ParameterRow] = rows! {
     /// Bytes of a chunk.
     Chunk: Kind::Bytes, default "8MiB", from "64KiB" to "256MiB";
-    /// Chunks that are fetched ahead of the reader.
+    /// Number of chunks fetched ahead of the reader.
     Ahead: Kind::Count, default "2", from "0" to "64";
-    /// Whether copies of the chunks are kept.
+    /// `true` keeps copies of the chunks.
     Keep: Kind::Flag, default "false";
 };
 const COORDINATE: &[ParameterRow] = rows! {
-    /// How long bytes are held for workers that have not come to them yet.
+    /// Time for which bytes are held for workers that have not read them yet.
     Window: Kind::Duration, default "30s", from "0s" to "1h";
-    /// Bytes that are held for all workers at most: with more no others are.
+    /// Maximum bytes held for all workers together; further bytes are not held.
     Bytes: Kind::Bytes, default "1GiB", from "1MiB" to "1TiB";
 };
 const COMPRESS: &[ParameterRow] = rows! {
-    /// The method.
+    /// Compression method.
     Codec: Kind::Word(&["zstd"]), default "zstd";
-    /// The effort: more takes longer and gains less.
+    /// Compression level: a higher level takes longer and compresses better.
     Level: Kind::Count, default "3", from "1" to "19";
-    /// How many times smaller a sample has to become, or it is stored as it is.
+    /// Minimum compression ratio of a sample; otherwise the object is stored uncompressed.
     MinRatio: Kind::Number, default "1.2", from "1" to "100";
 };
 const PRIORITIZE: &[ParameterRow] = rows! {
-    /// The lane; without one it stays as the workload says.
+    /// Lane; by default that of the workload.
     Lane: Kind::Word(Lane::WORDS);
-    /// The rank within it.
+    /// Rank within the lane.
     Priority: Kind::Word(Priority::WORDS), default "normal";
 };
 const PROMOTE: &[ParameterRow] = rows! {
-    /// How far up.
+    /// Target tier.
     To: Kind::Word(&["hot", "memory"]), default "hot";
 };
 const PIN: &[ParameterRow] = rows! {
-    /// How long, from when the rule matched first; without it as long as it matches.
+    /// Time span from the first match of the rule; by default as long as the rule matches.
     For: Kind::Duration, from "1s" to "3650d";
-    /// Bytes that this rule may pin at most; the newest are let go of first.
+    /// Maximum bytes that the rule pins; the newest are unpinned first.
     Bytes: Kind::Bytes, from "1B" to "1024TiB";
 };
 const SPILL: &[ParameterRow] = rows! {
-    /// How far down.
+    /// Target tier.
     To: Kind::Word(&["cold", "upstream"]), default "cold";
-    /// How long after the last read.
+    /// Minimum time since the last read.
     After: Kind::Duration, default "0s", from "0s" to "3650d";
 };
 const EVICT: &[ParameterRow] = rows! {
-    /// How long after the last read.
+    /// Minimum time since the last read.
     After: Kind::Duration, default "0s", from "0s" to "3650d";
 };
 const RETAIN: &[ParameterRow] = rows! {
-    /// How many of the newest complete checkpoints stay.
+    /// Number of the newest complete checkpoints to keep.
     KeepLast: Kind::Count, default "3", from "1" to "10000";
-    /// How many of the best stay besides. 0: the best one by each measure that names carry, as in
+    /// Number of the best checkpoints to keep besides. 0: the best one by each measure in the names, as in
     /// `val_loss=0.25`.
     KeepBest: Kind::Count, default "0", from "0" to "10000";
     /// The user metadata of a checkpoint that holds its measure.
     BestBy: Kind::Text, default "metric";
-    /// Whether a low or a high measure is good.
+    /// Direction in which the measure is better.
     BestIs: Kind::Word(&["lowest", "highest"]), default "lowest";
-    /// One of so many stays besides, the first of them first; 0: none does.
+    /// Interval of checkpoints to keep besides, beginning with the first; 0 for none.
     KeepEvery: Kind::Count, default "0", from "0" to "1000000";
-    /// Whether the others are deleted, not only unpinned and demoted.
+    /// `true` deletes the others; `false` unpins and demotes them.
     Delete: Kind::Flag, default "false";
-    /// How long a deletion waits, and can be called off.
+    /// Time during which a deletion can be cancelled.
     Grace: Kind::Duration, default "1d", from "0s" to "3650d";
 };
 
 impl ActionKind {
-    /// Its parameters.
+    /// Returns the table of its parameters.
     #[must_use]
     pub fn rows(self) -> &'static [ParameterRow] {
         match self {
@@ -318,7 +318,8 @@ impl ActionKind {
         }
     }
 
-    /// Whether it does anything with objects of our own buckets, or else with those of bound ones.
+    /// True if the action has an effect on objects of the server's own buckets (`is_own`), or of
+    /// remote-backed buckets (otherwise).
     #[must_use]
     pub const fn is_done_in(self, is_own: bool) -> bool {
         match self {
@@ -333,12 +334,12 @@ impl ActionKind {
         }
     }
 
-    /// Parameters that it had once.
+    /// Returns the removed parameters of the action.
     pub(super) fn retired(self) -> impl Iterator<Item = &'static str> {
         RETIRED.iter().filter(move |(action, _)| *action == self).map(|(_, parameter)| *parameter)
     }
 
-    /// What it answers.
+    /// Returns the aspect that the action decides.
     #[must_use]
     pub fn aspect(self) -> Aspect {
         match self {
@@ -355,8 +356,8 @@ impl ActionKind {
         }
     }
 
-    /// Whether a built-in rule only says it: what moves bytes down or rewrites them is for a person to ask
-    /// for.
+    /// True if a built-in rule only reports the action. Actions that move bytes down or rewrite them must be
+    /// requested by a person.
     #[must_use]
     pub fn is_for_a_person(self) -> bool {
         matches!(self, Self::Spill | Self::Evict | Self::Retain | Self::Compress)
@@ -369,7 +370,7 @@ mod tests {
     use crate::language::words::Word;
 
     #[test]
-    fn defaults_are_values_of_their_kind_within_their_range() {
+    fn defaults_are_of_their_kind_and_within_their_range() {
         for row in ActionKind::ALL.iter().flat_map(|action| action.rows()) {
             let value = row.default_value();
             assert_eq!(value.is_some(), row.default.is_some(), "{}", row.parameter);
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_stands_once_in_an_action() {
+    fn each_action_has_a_parameter_once_at_most() {
         for action in ActionKind::ALL {
             let mut names: Vec<_> = action.rows().iter().map(|row| row.parameter).collect();
             names.sort_unstable();

@@ -1,19 +1,19 @@
-//! What comes with the server: the defaults, the plugins of frameworks, and recipes to begin with.
+//! Files embedded in the server: the defaults, the framework plugins, and recipes as starting points.
 
 use super::diagnostic::Diagnostics;
 use super::file::PolicyFile;
 use super::framework::Framework;
 
-/// The weakest layers.
+/// The built-in layers, which are the weakest.
 #[derive(Clone, Debug)]
 pub struct BuiltIn {
-    /// The defaults.
+    /// The default policy.
     pub defaults: PolicyFile,
-    /// The plugins.
+    /// The built-in plugins.
     pub frameworks: Vec<Framework>,
 }
 
-/// The text of the defaults, and the name that messages give it.
+/// Name for messages and text of the defaults.
 pub const DEFAULTS: (&str, &str) = ("built-in/defaults.yaml", include_str!("../../defaults.yaml"));
 
 macro_rules! texts {
@@ -35,17 +35,18 @@ const RECIPES: &[(&str, &str, &str)] = texts!(
     "research", "production", "general"
 );
 
-/// Name, file and text of each recipe: whole policies, for people to begin with.
+/// Returns name, file and text of each recipe. Recipes are whole policies, as starting points for new
+/// policies.
 #[must_use]
 pub fn recipes() -> &'static [(&'static str, &'static str, &'static str)] {
     RECIPES
 }
 
 impl BuiltIn {
-    /// Reads all of it; do so once.
+    /// Parses all built-in layers. Should run once.
     ///
     /// # Errors
-    /// Never, a test says: everything is there at compile time.
+    /// Never, as a test checks: all files are embedded at compile time.
     pub fn load() -> Result<Self, Diagnostics> {
         let defaults = PolicyFile::parse(DEFAULTS.0, DEFAULTS.1)?;
         let frameworks = FRAMEWORKS.iter().map(|(_, file, text)| Framework::parse(file, text));

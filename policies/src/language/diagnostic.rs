@@ -1,27 +1,26 @@
-//! What is wrong with a file: each finding with its place, what was expected there and the nearest right
-//! word.
+//! Diagnostics: errors of a file, each with its position, the expected form and the nearest valid word.
 
 use super::limits::DIAGNOSTICS_MAX;
 use super::notes::Notes;
 use std::fmt;
 use std::sync::Arc;
 
-/// One thing that is wrong.
+/// An error of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The file's name, as the caller gave it.
+    /// Name of the file, as the caller gave it.
     pub file: Arc<str>,
     /// The line, from 1.
     pub line: u32,
     /// The character within the line, from 1.
     pub column: u32,
-    /// Where it stands in the document, as `rules[2].actions[0].type`; empty for the whole of it.
+    /// Path in the document, such as `rules[2].actions[0].type`; empty for the whole document.
     pub path: String,
-    /// What may stand there.
+    /// Description of what is valid there.
     pub expected: String,
-    /// What is wrong with what stands there.
+    /// Description of the error.
     pub found: String,
-    /// The right word that is nearest to it.
+    /// Nearest valid word.
     pub nearest: Option<String>,
 }
 
@@ -39,14 +38,14 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Everything that is wrong with a policy, in the order of the text.
+/// All errors of a policy, in the order of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
 impl std::error::Error for Diagnostics {}
 
 impl Diagnostics {
-    /// The value, if it is there and nothing is wrong with it.
+    /// Returns `value` if it is there and there is no error.
     pub(super) fn result<T>(self, value: Option<T>) -> Result<T, Self> {
         value.filter(|_| self.0.is_empty()).ok_or(self)
     }
@@ -62,25 +61,25 @@ impl fmt::Display for Diagnostics {
     }
 }
 
-/// Where in a text something stands.
+/// Position in a text, from line 1 and column 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
-/// Collects what is wrong with one file.
+/// Collects the errors of one file.
 #[derive(Debug)]
 pub(super) struct Findings {
     pub(super) file: Arc<str>,
     pub(super) list: Vec<Diagnostic>,
-    /// What stands before every path: which instance of a template is being read.
+    /// Prefix of every path: the template instance that is read.
     pub(super) within: String,
-    /// Patterns that were read.
+    /// Patterns read so far.
     pub(super) patterns: usize,
-    /// Rules that stand in the file, be they right or not.
+    /// Rules read so far, whether valid or not.
     pub(super) rules: usize,
-    /// What could not be read, and what is referred to.
+    /// Facts about unreadable definitions and about references.
     pub(super) notes: Notes,
 }
 
@@ -90,7 +89,7 @@ impl Findings {
         Self { file, list: Vec::new(), within: String::new(), patterns: 0, rules: 0, notes }
     }
 
-    /// Adds one, unless there are enough.
+    /// Adds an error, unless [`DIAGNOSTICS_MAX`] are already recorded.
     pub(super) fn add(
         &mut self,
         spot: Spot,
@@ -108,38 +107,39 @@ impl Findings {
         }
     }
 
-    /// The result, if nothing is wrong.
+    /// Returns `value` if there is no error.
     pub(super) fn result<T>(self, value: Option<T>) -> Result<T, Diagnostics> {
         self.told().result(value)
     }
 
-    /// What is wrong, in the order of the text.
+    /// Returns the errors in the order of the text.
     pub(super) fn told(mut self) -> Diagnostics {
         self.list.sort_by_key(|one| (one.line, one.column));
         Diagnostics(self.list)
     }
 }
 
-/// The candidate that `word` was most likely meant to be: the one with the fewest slips, as far as so short a
-/// word can have them, or else the one that it abbreviates or goes on from, as `prod`.
+/// Returns the candidate that `word` was most likely meant to be: the one with the fewest typing errors
+/// within the number that is likely for its length; otherwise one that begins with `word` or with which
+/// `word` begins, such as `prod`.
 pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     closest(word, candidates).map(|(candidate, _)| candidate.to_owned())
 }
 
-/// The candidate that `word` is beyond reasonable doubt, but for one slip or two of a long word: what follows
-/// is read as if it stood there.
+/// Returns the candidate that was clearly meant: at most one typing error, or two in a long word. The
+/// document is then read as if it had that word.
 pub(super) fn meant<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let (candidate, slips) = closest(word, candidates)?;
     let most = if candidate.len() < LONG { 1 } else { 2 };
     (slips == 0 || slips <= most && candidate.len() > 2).then_some(candidate)
 }
 
-/// Letters from which on a word with two slips is still no other one.
+/// Letters from which on a word with two typing errors is still unambiguous.
 const LONG: usize = 9;
 
-/// The closest candidate, and how many slips away it is; more than are likely where it only begins alike.
+/// Returns the closest candidate and its number of typing errors; `usize::MAX` if only the begin is the same.
 fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<(&'a str, usize)> {
-    // Longer ones are not slips, and comparing them costs their square.
+    // Longer words are not compared, because the cost is quadratic.
     if word.len() > 2 * super::limits::NAME_BYTES_MAX {
         return None;
     }
@@ -148,7 +148,7 @@ fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Opt
     candidates
         .into_iter()
         .filter_map(|candidate| Some((candidate, likely(&candidate.to_lowercase())?)))
-        // Of several with as many slips, the one whose beginning is the same.
+        // Of several candidates with as many errors, the one with the most similar begin wins.
         .min_by(|a, b| a.1.cmp(&b.1).then_with(|| alike(&word, b.0).total_cmp(&alike(&word, a.0))))
 }
 
@@ -156,8 +156,8 @@ fn alike(word: &str, candidate: &str) -> f64 {
     strsim::jaro_winkler(word, candidate)
 }
 
-/// How many letters were left out, added, mistaken or exchanged with their neighbour, if so many are likely:
-/// one of up to four letters, two of eight, three of more.
+/// Counts letters that are missing, added, wrong or exchanged with their neighbour. None if there are more
+/// than likely: one in up to four letters, two in up to eight, three in more.
 fn slips(word: &str, candidate: &str) -> Option<usize> {
     let longer = word.len().max(candidate.len());
     let most = longer.div_ceil(4).min(3);
@@ -167,13 +167,13 @@ fn slips(word: &str, candidate: &str) -> Option<usize> {
     Some(strsim::osa_distance(word, candidate)).filter(|slips| *slips <= most && *slips < longer)
 }
 
-/// Whether one of two words begins with the other.
+/// Returns `usize::MAX` if one of the words begins with the other.
 fn begins(word: &str, candidate: &str) -> Option<usize> {
     let is_word = word.len().min(candidate.len()) > 2;
     (is_word && (word.starts_with(candidate) || candidate.starts_with(word))).then_some(usize::MAX)
 }
 
-/// A text as messages quote it: whole, or its first 60 characters.
+/// Quotes a text for messages: whole, or its first 60 characters.
 pub(super) fn quoted(text: &str) -> String {
     match text.char_indices().nth(60) {
         None => format!("{text:?}"),
@@ -181,7 +181,7 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// `one of a, b, c`.
+/// Formats `one of a, b, c`.
 pub(super) fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     format!("one of {}", words.into_iter().collect::<Vec<_>>().join(", "))
 }
@@ -195,7 +195,7 @@ mod tests {
     const WORDS: &[&str] = &["rules", "templates", "production", "between", "observe", "Own-Rule", "t"];
 
     #[test]
-    fn exchanged_letters_are_one_slip_even_of_a_short_word() {
+    fn exchanged_letters_count_as_one_typing_error() {
         for (word, expected) in
             [("pni", "pin"), ("ipn", "pin"), ("upnin", "unpin"), ("evcit", "evict"), ("sipll", "spill")]
         {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_word_is_a_few_slips_away_and_otherwise_there_is_none() {
+    fn nearest_word_is_within_a_few_typing_errors() {
         for (word, expected) in [
             ("ruels", Some("rules")),
             ("RULES", Some("rules")),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_in_its_place_is_beyond_doubt() {
+    fn only_clearly_meant_words_are_substituted() {
         for (word, expected) in [
             ("ruels", Some("rules")),
             ("tepmlatse", Some("templates")),

@@ -1,21 +1,20 @@
-//! What conditions are compared with: values of properties, asked for one by one and only where a rule needs
-//! them.
+//! Facts: the values of properties, with which conditions are compared. Facts are determined one by one, only
+//! when a rule needs them.
 
 use super::properties::Property;
 use super::value::Value;
 use crate::key::{at_dot, name_of, split};
 use std::time::Duration;
 
-/// What is known about one access.
+/// Source of the facts about one access.
 ///
-/// Where there is no fact, no condition holds but `exists: false`; of one that is [`Fact::Unknown`] not even
-/// that.
+/// If a fact does not exist, only `exists: false` holds. If it is [`Fact::Unknown`], no condition holds.
 pub trait Facts {
-    /// The value of `property`; `name` is the tag's or the metadata's, otherwise empty.
+    /// Returns the value of `property`. `name` is the name of the tag or metadata entry, otherwise empty.
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>>;
 }
 
-/// A value as the engine knows it; of the kind that the property's row says.
+/// A value of the kind that the row of its property gives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fact<'a> {
     /// A text or word.
@@ -26,20 +25,20 @@ pub enum Fact<'a> {
     Percent(f64),
     /// Bytes.
     Bytes(u64),
-    /// Bytes a second.
+    /// Bytes per second.
     Rate(u64),
-    /// A span of time.
+    /// A time span.
     Duration(Duration),
-    /// Yes or no.
+    /// A boolean.
     Flag(bool),
-    /// Several texts.
+    /// A list of texts.
     List(&'a [&'a str]),
-    /// There may be one, but it is kept where nobody has looked.
+    /// The fact may exist, but has not been loaded.
     Unknown,
 }
 
 impl Fact<'_> {
-    /// How large it is among its like, as [`Value::size`].
+    /// Returns the size by which facts of one kind are compared, like [`Value::size`].
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "sizes stay below 2^53")]
     pub fn size(&self) -> Option<f64> {
@@ -51,7 +50,7 @@ impl Fact<'_> {
         }
     }
 
-    /// A copy that outlives the access; none of what is not known.
+    /// Returns an owned copy; none for [`Self::Unknown`].
     #[must_use]
     pub fn to_value(&self) -> Option<Value> {
         Some(match self {
@@ -68,7 +67,7 @@ impl Fact<'_> {
     }
 }
 
-/// Nothing is known.
+/// A source without facts.
 #[derive(Clone, Copy, Debug)]
 pub struct NoFacts;
 
@@ -88,19 +87,19 @@ impl Facts for FactList<'_> {
     }
 }
 
-/// Facts that were taken from whoever tells them, to be asked later and elsewhere.
+/// Owned copy of facts, for later evaluation elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct TakenFacts(Vec<(Property, Value)>);
 
 impl TakenFacts {
-    /// What `facts` say of these properties, none of which is told by name.
+    /// Copies the facts about the given properties, which must not be named ones.
     #[must_use]
     pub fn of(facts: &dyn Facts, wanted: &[Property]) -> Self {
         let told = |property: &Property| Some((*property, facts.fact(*property, "")?.to_value()?));
         Self(wanted.iter().filter_map(told).collect())
     }
 
-    /// The same, to be asked.
+    /// Returns a view that implements [`Facts`].
     #[must_use]
     pub fn tell(&self) -> ToldFacts<'_> {
         let told = self.0.iter().map(|(property, value)| {
@@ -111,7 +110,7 @@ impl TakenFacts {
     }
 }
 
-/// See [`TakenFacts::tell`]: a property, its value, and the texts of one that is a list.
+/// View of [`TakenFacts`]: property, value, and the texts of a list.
 #[derive(Clone, Debug)]
 pub struct ToldFacts<'a>(Vec<(Property, &'a Value, Vec<&'a str>)>);
 
@@ -131,7 +130,7 @@ impl Facts for ToldFacts<'_> {
     }
 }
 
-/// What a key says of itself: `key`, `path`, `name` and `extension`.
+/// Returns the facts that follow from the key alone: `key`, `path`, `name` and `extension`.
 #[must_use]
 pub fn fact_of_key(key: &str, property: Property) -> Option<Fact<'_>> {
     match property {
@@ -153,7 +152,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_is_taken_along_says_what_was_said() {
+    fn copied_facts_equal_the_source() {
         let facts = FactList(vec![
             (Property::Dataset, "", Fact::Text("train/#.tar")),
             (Property::Framework, "", Fact::List(&["pytorch", "dcp"])),
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_say_their_parts() {
+    fn parts_of_keys_are_facts() {
         for (key, path, name, extension) in [
             ("a/b/c.tar.gz", "a/b/", "c.tar.gz", Some("gz")),
             ("plain", "", "plain", None),

@@ -1,4 +1,4 @@
-//! A policy file: what stands at its top level, read and checked as far as the file alone allows.
+//! Policy files: the fields of the top level, read and checked as far as the file alone allows.
 
 use super::diagnostic::{Diagnostics, Findings, Spot};
 use super::limits::{FILE_RULES_MAX, RULES_MAX};
@@ -15,33 +15,33 @@ use super::words::{Environment, Word};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A policy as a file gives it.
+/// A policy as read from a file.
 #[derive(Clone, Debug)]
 pub struct PolicyFile {
-    /// The file's name, for messages.
+    /// Name of the file, for messages.
     pub file: Arc<str>,
-    /// For people.
+    /// Name for readers; without effect.
     pub name: Option<Box<str>>,
-    /// For people.
+    /// Description for readers; without effect.
     pub description: Option<Box<str>>,
-    /// What holds everywhere.
+    /// Settings and rules without further conditions.
     pub everywhere: Overrides,
-    /// Templates that this file and others may use.
+    /// Templates, for use in this file and in others.
     pub templates: Vec<Template>,
     /// Instances of templates.
     pub uses: Vec<Use>,
-    /// What holds where a framework is detected.
+    /// Sections that apply where a framework is detected.
     pub frameworks: Vec<FrameworkSection>,
-    /// What holds in an environment.
+    /// Sections that apply in an environment.
     pub environments: Vec<(Environment, Overrides)>,
-    /// What holds on machines of a kind.
+    /// Sections that apply on machines of a kind.
     pub hardware_profiles: Vec<HardwareProfile>,
-    /// What holds in environments that are none.
+    /// Sections of unknown environments.
     pub(super) nowhere: Vec<Overrides>,
     pub(super) notes: Notes,
 }
 
-/// Settings and rules that stand together.
+/// Settings and rules of one section.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// Settings.
@@ -50,31 +50,31 @@ pub struct Overrides {
     pub rules: Vec<Rule>,
 }
 
-/// What a policy says of a framework.
+/// Section of a policy about a framework.
 #[derive(Clone, Debug)]
 pub struct FrameworkSection {
-    /// The framework's name.
+    /// Name of the framework.
     pub name: Box<str>,
-    /// Whether it is looked for at all.
+    /// True if the framework is detected at all.
     pub enabled: bool,
-    /// Rules that are tried only where it is detected.
+    /// Rules that are tried only where the framework is detected.
     pub rules: Vec<Rule>,
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
-/// What holds on machines of a kind.
+/// Section of a policy about machines of a kind.
 #[derive(Clone, Debug)]
 pub struct HardwareProfile {
-    /// Its name.
+    /// Name of the profile.
     pub name: Box<str>,
-    /// What the machine has to be; all of it.
+    /// Conditions on the machine; all must hold.
     pub conditions: Vec<Condition>,
-    /// What then holds.
+    /// Settings and rules that then apply.
     pub overrides: Overrides,
 }
 
-/// The version of the language.
+/// Version of the language.
 pub const VERSION: u32 = 1;
 
 /// Fields of a policy file.
@@ -92,16 +92,16 @@ pub(super) const FILE_FIELDS: &[&str] = &[
 ];
 
 impl PolicyFile {
-    /// Reads YAML or JSON; `file` is the name that messages give it.
+    /// Parses YAML or JSON; messages call the file `file`.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All errors of the file.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
         let (policy, wrong) = Self::partial(file, text, false);
         wrong.result(policy)
     }
 
-    /// What of it can be read, and everything that is wrong with it.
+    /// Parses as much of the file as possible and returns it with all errors.
     pub(super) fn partial(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
         findings.notes.is_stored = is_stored;
@@ -154,14 +154,14 @@ impl PolicyFile {
 }
 
 impl PolicyFile {
-    /// What it says of environments and machines, be they this one or not.
+    /// Returns the sections about environments and machines, whether they apply to this server or not.
     pub(super) fn places(&self) -> impl Iterator<Item = &Overrides> {
         let of_environments = self.environments.iter().map(|(_, overrides)| overrides);
         let of_machines = self.hardware_profiles.iter().map(|profile| &profile.overrides);
         of_environments.chain(of_machines).chain(&self.nowhere)
     }
 
-    /// Adds to `doubts` what others may refer to, without looking closer.
+    /// Adds all ids to `doubts` to which other files can refer, without further checks.
     pub(super) fn offer(&self, doubts: &mut Doubts) {
         let sections = self.frameworks.iter().flat_map(|section| &section.rules);
         let rules = self.everywhere.rules.iter().chain(sections);
@@ -172,8 +172,8 @@ impl PolicyFile {
     }
 }
 
-/// The fields at the top of a file. What stands under no name of ours is not read, but others may refer to
-/// it.
+/// Returns the fields of the top level. Unknown fields are not read, but their ids are recorded, because
+/// other files can refer to them.
 pub(super) fn fields_of_file<'a>(
     place: &'a Place<'a>,
     known: &[&str],
@@ -213,8 +213,8 @@ pub(super) fn read_templates(fields: &Fields<'_>, findings: &mut Findings) -> Ve
     templates
 }
 
-/// Items of a list that others refer to. What is not read of them may be what is meant, and so may an id that
-/// is not the first of its item.
+/// Returns the items of a list of definitions. Ids of skipped items and additional ids of an item are
+/// recorded, because a reference can mean them.
 fn items<'a>(place: &'a Place<'a>, findings: &mut Findings) -> Vec<Place<'a>> {
     let items = findings.items(place, RULES_MAX);
     match &place.node.data {
@@ -247,7 +247,7 @@ pub(super) fn read_uses(fields: &Fields<'_>, findings: &mut Findings) -> Vec<Use
     uses
 }
 
-/// Rules, each with an id of its own.
+/// Reads rules, each with a unique id.
 pub(super) fn read_rules(place: &Place<'_>, findings: &mut Findings) -> Vec<Rule> {
     let mut seen = HashSet::new();
     let mut rules = Vec::new();
@@ -276,7 +276,7 @@ pub(super) fn read_rules(place: &Place<'_>, findings: &mut Findings) -> Vec<Rule
     rules
 }
 
-/// Notes of a rule whether it is a switch, and what is in doubt.
+/// Records a rule that is a switch or that has errors.
 fn noted(read: ReadRule, findings: &mut Findings) -> Rule {
     let ReadRule { rule, is_right, is_switch, id_at: (path, spot) } = read;
     if is_switch {
@@ -313,7 +313,7 @@ fn read_settings(place: &Place<'_>, findings: &mut Findings) -> Vec<Given> {
     settings
 }
 
-/// The setting of that word, or the one that was meant, and the phase that it is for.
+/// Returns the setting with that word, or the one that was clearly meant, and its member.
 fn setting_of(
     word: &str,
     spot: Spot,
@@ -347,7 +347,7 @@ fn read_frameworks(place: &Place<'_>, findings: &mut Findings) -> Vec<FrameworkS
     sections
 }
 
-/// Parts of a file that have rules, by name.
+/// Returns the named sections of a field whose sections have rules.
 fn parts<'a>(place: &'a Place<'a>, findings: &mut Findings) -> Vec<(&'a str, Spot, Place<'a>)> {
     if !matches!(place.node.data, Data::Map(_)) {
         findings.notes.doubts.unread(place.node);
@@ -355,7 +355,7 @@ fn parts<'a>(place: &'a Place<'a>, findings: &mut Findings) -> Vec<(&'a str, Spo
     findings.entries(place)
 }
 
-/// The fields of a part of a file that has rules.
+/// Returns the fields of a section that has rules.
 fn fields_with_rules<'a>(
     place: &'a Place<'a>,
     known: &[&str],
@@ -398,7 +398,7 @@ fn read_comparisons(place: &Place<'_>, findings: &mut Findings) -> Vec<Condition
     all.iter().filter_map(|(word, _, at)| read_comparison(word, at, findings)).collect()
 }
 
-/// How a profile compares in short, the longer signs first.
+/// Comparison signs of hardware profiles, the longer ones first.
 const SIGNS: &[(&str, Operator)] = &[
     (">=", Operator::GreaterOrEqual),
     ("<=", Operator::LessOrEqual),
@@ -408,7 +408,7 @@ const SIGNS: &[(&str, Operator)] = &[
     ("=", Operator::Equals),
 ];
 
-/// `gpu_count: ">= 8"`.
+/// Reads a comparison of a hardware profile, such as `gpu_count: ">= 8"`.
 fn read_comparison(word: &str, place: &Place<'_>, findings: &mut Findings) -> Option<Condition> {
     const EXPECTED: &str = "a sign (>=, <=, !=, >, < or =) and a value";
     let of = ConditionType::SystemContext;

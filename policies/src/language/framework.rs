@@ -1,9 +1,9 @@
-//! Framework plugins: how a framework's files are recognised, and what then holds.
+//! Framework plugins: detection of a framework's files, and the rules that then apply.
 //!
-//! A plugin is a file, so a user's own needs no rebuild. What speaks for a framework is of three kinds: the
-//! key, the first bytes and the user agent. Of one kind the strongest evidence counts, because a second glob
-//! that matches the same key says nothing new; the kinds are taken as independent and combined by noisy-or,
-//! `1 - (1 - a)(1 - b)(1 - c)`.
+//! A plugin is a file, so adding one needs no rebuild. There are three kinds of evidence: the key, the first
+//! bytes and the user agent. Of each kind only the strongest evidence counts, because a second glob that
+//! matches the same key adds no information. The kinds are assumed to be independent and combined by
+//! noisy-or, `1 - (1 - a)(1 - b)(1 - c)`.
 
 use super::diagnostic::{Diagnostics, Findings};
 use super::file::{fields_of_file, read_rules, read_templates, read_uses, read_version};
@@ -18,15 +18,15 @@ use super::words::{Word, words};
 use std::sync::Arc;
 
 words! {
-    /// What a framework's files are for, by their keys.
+    /// Kind of a framework's files, by their keys.
     Hint {
         /// Files of samples.
         Shards = "shards",
-        /// What says where samples are.
+        /// Indexes of where samples are.
         Indexes = "indexes",
         /// Parts of checkpoints.
         Checkpoints = "checkpoints",
-        /// What is written last: with it a checkpoint is complete.
+        /// The file written last, which completes a checkpoint.
         CheckpointLast = "checkpoint_last",
         /// Parts of models.
         Models = "models",
@@ -35,18 +35,18 @@ words! {
     }
 }
 
-/// A framework plugin as a file gives it.
+/// A framework plugin as read from a file.
 #[derive(Clone, Debug)]
 pub struct Framework {
-    /// The file's name, for messages.
+    /// Name of the file, for messages.
     pub file: Arc<str>,
-    /// Its name.
+    /// Name of the framework.
     pub name: Box<str>,
-    /// For people.
+    /// Description for readers; without effect.
     pub description: Option<Box<str>>,
-    /// What speaks for it.
+    /// Evidence by which the framework is detected.
     pub detect: Detect,
-    /// Its rules; each is tried only where it is detected, unless it says otherwise.
+    /// Its rules. Each is tried only where the framework is detected, unless it names another framework.
     pub rules: Vec<Rule>,
     /// Its templates.
     pub templates: Vec<Template>,
@@ -56,7 +56,7 @@ pub struct Framework {
     pub(super) notes: Notes,
 }
 
-/// What speaks for a framework, each with its confidence, 0 to 1.
+/// Evidence for a framework, each with a confidence from 0 to 1.
 #[derive(Clone, Debug, Default)]
 pub struct Detect {
     keys: Vec<(TextPattern, f64)>,
@@ -64,7 +64,7 @@ pub struct Detect {
     user_agents: Vec<(TextPattern, f64)>,
 }
 
-/// Bytes that stand at a place of an object.
+/// Bytes at an offset of an object.
 #[derive(Clone, Debug)]
 struct Magic {
     offset: usize,
@@ -72,7 +72,7 @@ struct Magic {
 }
 
 impl Detect {
-    /// How sure it is, 0 to 1, that an object belongs to the framework.
+    /// Returns the confidence, 0 to 1, that an object belongs to the framework.
     #[must_use]
     pub fn confidence(&self, key: &str, first_bytes: Option<&[u8]>, user_agent: Option<&str>) -> f64 {
         let by_key = best(&self.keys, |pattern| pattern.is_match(key));
@@ -98,8 +98,8 @@ pub(super) const FRAMEWORK_FIELDS: &[&str] =
 /// Fields of `detect`.
 pub(super) const DETECT_FIELDS: &[&str] = &["keys", "magic", "user_agents"];
 
-/// Whether a text is a plugin's rather than a policy's: it has a framework's name at its top, or what only
-/// plugins have there.
+/// True if a text is a plugin rather than a policy: it has the field `framework` or `detect` at the top
+/// level.
 #[must_use]
 pub fn is_framework(text: &str) -> bool {
     match tree::parse(text, &mut Findings::new("")).map(|node| node.data) {
@@ -109,16 +109,16 @@ pub fn is_framework(text: &str) -> bool {
 }
 
 impl Framework {
-    /// Reads YAML or JSON; `file` is the name that messages give it.
+    /// Parses YAML or JSON; messages call the file `file`.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All errors of the file.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
         let (framework, wrong) = Self::partial(file, text, false);
         wrong.result(framework)
     }
 
-    /// What of it can be read, if it is a map at least, and everything that is wrong with it.
+    /// Parses as much of the file as possible, if it is a map, and returns it with all errors.
     pub(super) fn partial(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
         findings.notes.is_stored = is_stored;
@@ -127,7 +127,7 @@ impl Framework {
         (framework, findings.told())
     }
 
-    /// Whether a key is what `hint` says.
+    /// True if a pattern of kind `hint` matches `key`.
     #[must_use]
     pub fn hints_at(&self, hint: Hint, key: &str) -> bool {
         let patterns = self.hints.iter().find(|(of, _)| *of == hint).map(|(_, patterns)| patterns);
@@ -168,7 +168,8 @@ impl Framework {
     }
 }
 
-/// Who gives a plugin is told that its own rules delete nothing; one that runs does no harm with such a word.
+/// Reports deletions in a submitted plugin's own rules, which have no effect. In a plugin that is already in
+/// force they are ignored.
 fn refuse_deletions(findings: &mut Findings) {
     if findings.notes.is_stored {
         return;
@@ -180,7 +181,7 @@ fn refuse_deletions(findings: &mut Findings) {
     }
 }
 
-/// The same of what its templates say whatever an instance asks for.
+/// Reports deletions in a template that happen for every instance.
 fn refuse_deletions_of(template: &Template, findings: &mut Findings) {
     let said = if findings.notes.is_stored { Vec::new() } else { template.deletions() };
     for spot in said {
@@ -293,7 +294,7 @@ fn hex(text: &str) -> Option<Vec<u8>> {
     digits.chunks_exact(2).map(|pair| Some(value(pair[0])? * 16 + value(pair[1])?)).collect()
 }
 
-/// Each hint is a pattern or a list of them.
+/// Reads the hints, each a pattern or a list of patterns.
 fn read_hints(place: &Place<'_>, findings: &mut Findings) -> Option<Vec<(Hint, Vec<TextPattern>)>> {
     let fields = Fields::of(place, Hint::WORDS, findings)?;
     let mut hints = Vec::new();

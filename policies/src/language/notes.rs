@@ -1,10 +1,10 @@
-//! What is noted of a file beside what it says, so that nobody is told of a mistake that only follows from
-//! another one.
+//! Facts about a file that are recorded while it is read, so that no error is reported that only follows from
+//! another error.
 //!
-//! A rule or template that cannot be read is there all the same: who refers to it is right. So the ids of
-//! those are noted, also of parts of a file that are called wrongly, and where not even an id can be read,
-//! that it may be any that is like none of the others. Only of a file that cannot be read at all anything may
-//! be meant. Of a file in which nothing is wrong there are no doubts.
+//! A rule or template that cannot be read nevertheless exists: a reference to it is valid. So its id is
+//! recorded, also for sections whose own name is wrong. If the id cannot be read either, the definition is
+//! recorded as nameless: a reference may mean it if it resembles no known id. A reference may mean anything
+//! only if a whole file cannot be read. For a file without errors no such doubts are recorded.
 
 use super::actions::Parameter;
 use super::diagnostic::Spot;
@@ -12,22 +12,22 @@ use super::rule::Rule;
 use super::tree::{Data, Node};
 use std::collections::HashSet;
 
-/// What is noted of a file.
+/// Facts recorded while a file is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notes {
-    /// Whether it runs already and nobody gives it now: then slips that do no harm are none, as what it
-    /// refers to may have been there once.
+    /// True if the file is already in force and is not submitted now. Harmless errors are then not reported,
+    /// because the rules that it refers to may have existed when it was applied.
     pub(super) is_stored: bool,
     pub(super) doubts: Doubts,
-    /// Entries that do nothing but switch a rule off.
+    /// Entries whose only effect is to switch a rule off.
     pub(super) switches: Vec<Switch>,
-    /// Rules that stand in the way of others or have no id: what they refer to is looked for all the same.
+    /// Rules with a duplicate id or without an id. Their references to frameworks are checked nevertheless.
     pub(super) stray: Vec<Rule>,
-    /// What rules say of deletions, which is heard of a person only.
+    /// Parameters that request deletions. They have an effect in a person's policy, not in a plugin.
     pub(super) deletions: Vec<Said>,
 }
 
-/// What may be there, though it could not be read.
+/// Definitions that may exist although they could not be read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doubts {
     pub(super) templates: Ids,
@@ -35,7 +35,7 @@ pub(super) struct Doubts {
     pub(super) frameworks: Ids,
 }
 
-/// A value that says something, and where it stands.
+/// A parameter that requests or delays deletions, and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     pub(super) what: Parameter,
@@ -43,7 +43,7 @@ pub(super) struct Said {
     pub(super) path: String,
 }
 
-/// An entry that does nothing but switch off the rule of its id.
+/// An entry whose only effect is to switch off the rule with its id.
 #[derive(Clone, Debug)]
 pub(super) struct Switch {
     pub(super) id: Box<str>,
@@ -51,28 +51,29 @@ pub(super) struct Switch {
     pub(super) path: String,
 }
 
-/// Ids, or any.
+/// Ids of definitions, or the fact that there may be any id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ids {
     any: bool,
-    /// One has an id that cannot be read: it may be any that looks like none of the others.
+    /// True if a definition has an unreadable id. It may be any id that resembles no known one.
     nameless: bool,
     of: HashSet<Box<str>>,
-    /// Ids that begin with one of these and a dot, as those of an instance's rules do.
+    /// Prefixes of ids, without the dot that follows them: ids of the rules of template instances.
     groups: HashSet<Box<str>>,
-    /// Ids of what stands in files beside this one.
+    /// Ids in files that are stored beside this one.
     beside: HashSet<Box<str>>,
 }
 
 impl Doubts {
-    /// A file could not be read, so whatever is referred to may stand there.
+    /// Records that a whole file could not be read, so that it may define any id.
     pub(super) fn anything(&mut self) {
         for ids in [&mut self.templates, &mut self.rules, &mut self.frameworks] {
             ids.any = true;
         }
     }
 
-    /// A part of a file is not read: what has an id there may be a rule, a template, or an instance of one.
+    /// Records a part of a file that is not read. Every id in it may be that of a rule, a template, or an
+    /// instance of a template.
     pub(super) fn unread(&mut self, node: &Node) {
         match &node.data {
             Data::Map(entries) => {
@@ -100,7 +101,8 @@ impl Doubts {
         self.frameworks.take(&other.frameworks);
     }
 
-    /// What others may have is not in doubt here, but not missed either.
+    /// Adds the definitions of other files: references to them are not reported as missing, although the ids
+    /// do not count as doubtful in this file.
     pub(super) fn take_beside(&mut self, other: &Self) {
         self.templates.take_beside(&other.templates);
         self.rules.take_beside(&other.rules);
@@ -108,7 +110,7 @@ impl Doubts {
 }
 
 impl Ids {
-    /// This one, or one whose id cannot be read.
+    /// Adds an id; none records an unreadable id.
     pub(super) fn add(&mut self, id: Option<&str>) {
         match id {
             Some(id) => self.of.extend([Box::from(id)]),
@@ -116,7 +118,7 @@ impl Ids {
         }
     }
 
-    /// Those of the rules of an instance.
+    /// Adds the ids of the rules of the instance `id`.
     pub(super) fn add_group(&mut self, id: &str) {
         self.groups.insert(id.into());
     }
@@ -136,18 +138,18 @@ impl Ids {
         self.groups.extend(other.groups.iter().cloned());
     }
 
-    /// Whether this one is named.
+    /// True if the set contains exactly this id.
     pub(super) fn names(&self, id: &str) -> bool {
         self.of.contains(id)
     }
 
-    /// Whether it may be one of these.
+    /// True if the id may be in the set.
     pub(super) fn may_be(&self, id: &str) -> bool {
         let is_of = |group: &str| id.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'));
         self.any || self.names(id) || self.beside.contains(id) || self.groups.iter().any(|group| is_of(group))
     }
 
-    /// Whether it may be one whose id cannot be read, as it is not `like` any that is there.
+    /// True if the id may be an unreadable one, because no known id is near to it.
     pub(super) fn may_be_nameless(&self, like: Option<&str>) -> bool {
         self.nameless && like.is_none()
     }

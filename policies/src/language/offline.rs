@@ -1,8 +1,8 @@
-//! What a program says of a key before anybody has asked for it.
+//! Evaluation of a program for a key without a running server.
 //!
-//! Most facts are there only while a server runs. A rule that asks for one of those is neither matched nor
-//! not: it stays open, with the conditions that could not be judged. What is said of the others holds in a
-//! server, too.
+//! Most facts exist only while a server runs. A rule that depends on such a fact neither matches nor fails:
+//! it is open, with the conditions that could not be evaluated. The results of the other rules are the same
+//! as in a server.
 
 use super::facts::{Fact, Facts, fact_of_key};
 use super::framework::Hint;
@@ -12,22 +12,22 @@ use super::rule::{Condition, Match};
 use super::words::{Environment, Evaluation, FileType, Word};
 use crate::file_types::file_type_by_key;
 
-/// What is known of an object without a server.
+/// Facts about an object that are known without a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KnownOfKey<'a> {
-    /// Its key.
+    /// Key of the object.
     pub key: &'a str,
-    /// Its bucket.
+    /// Bucket of the object.
     pub bucket: Option<&'a str>,
-    /// Its bytes.
+    /// Bytes of the object.
     pub size: Option<u64>,
-    /// The first of them, for what is detected by magic.
+    /// First bytes of the object, for detection by magic.
     pub first_bytes: Option<&'a [u8]>,
-    /// Where the server is to run.
+    /// Environment of the server.
     pub environment: Option<Environment>,
 }
 
-/// The facts that follow.
+/// Facts that follow from a [`KnownOfKey`].
 #[derive(Clone, Debug)]
 pub struct KeyFacts<'a> {
     known: KnownOfKey<'a>,
@@ -35,44 +35,44 @@ pub struct KeyFacts<'a> {
     file_type: FileType,
 }
 
-/// What is said of a rule.
+/// Result of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Judgement {
-    /// It matches, whatever else is so.
+    /// The rule matches, whatever the other facts are.
     Matches,
-    /// It matches if conditions hold that could not be judged.
+    /// The rule matches if conditions hold that could not be evaluated.
     Open,
-    /// It does not match, whatever else is so.
+    /// The rule does not match, whatever the other facts are.
     Fails,
 }
 
-/// A rule and what is said of it.
+/// A rule and its result.
 #[derive(Clone, Debug)]
 pub struct Judged<'p> {
     /// The rule.
     pub rule: &'p EffectiveRule,
-    /// What is said of it.
+    /// The result.
     pub judgement: Judgement,
-    /// Its conditions that could not be judged.
+    /// Conditions that could not be evaluated.
     pub unknown: Vec<&'p Condition>,
 }
 
 impl<'a> KeyFacts<'a> {
-    /// What `program` makes of what is known.
+    /// Derives facts from `known` with the plugins of `program`.
     #[must_use]
     pub fn new(program: &'a Program, known: KnownOfKey<'a>) -> Self {
         let frameworks = program.detect(known.key, known.first_bytes, None).map(|(name, _)| name).collect();
         Self { known, frameworks, file_type: file_type_by_key(program, known.key) }
     }
 
-    /// The frameworks that key and first bytes speak for.
+    /// Returns the frameworks detected by key and first bytes.
     #[must_use]
     pub fn frameworks(&self) -> &[&'a str] {
         &self.frameworks
     }
 
-    /// Whether a fact can be had at all; one that can may still be absent, as the extension of a name without
-    /// one.
+    /// True if a fact can be determined. It may nevertheless be absent, such as the extension of a name
+    /// without one.
     #[must_use]
     pub fn knows(&self, property: Property) -> bool {
         match property {
@@ -83,7 +83,7 @@ impl<'a> KeyFacts<'a> {
     }
 }
 
-/// What plugins hint at, and what kind of file that is; the first that fits holds.
+/// File type that follows from each hint; the first hint that matches counts.
 const TYPES: [(Hint, FileType); 5] = [
     (Hint::CheckpointLast, FileType::Checkpoint),
     (Hint::Checkpoints, FileType::Checkpoint),
@@ -107,14 +107,14 @@ impl Facts for KeyFacts<'_> {
 }
 
 impl Program {
-    /// What kind of file a key is, as far as frameworks that are looked for hint at it.
+    /// Returns the file type of a key according to the hints of the detected frameworks.
     #[must_use]
     pub fn file_type(&self, key: &str) -> Option<FileType> {
         TYPES.into_iter().find(|(hint, _)| self.hints_at(*hint, key)).map(|(_, file_type)| file_type)
     }
 
-    /// What is said of each rule, in the order in which they are tried. Where the first rule that matches is
-    /// the only one, none comes after it.
+    /// Returns the result of each rule, in the order in which they are tried. If only the first matching rule
+    /// counts, the list ends with it.
     #[must_use]
     pub fn judge(&self, facts: &KeyFacts<'_>) -> Vec<Judged<'_>> {
         let mut judged = Vec::new();

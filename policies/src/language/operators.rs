@@ -1,4 +1,4 @@
-//! How a condition compares: the operators, which kinds of values each fits, and the compiled form.
+//! Comparison operators: the kinds of values that each supports, and compiled comparisons.
 
 use super::facts::Fact;
 use super::pattern::TextPattern;
@@ -6,56 +6,56 @@ use super::value::{Kind, Value};
 use super::words::words;
 
 words! {
-    /// How a fact is compared with the value.
+    /// Operator that compares a fact with the value of a condition.
     Operator {
-        /// It is the value; of a list, one item is.
+        /// The fact equals the value; in a list, an item does.
         Equals = "equals",
-        /// It is not the value; of a list, no item is.
+        /// The fact differs from the value; in a list, every item does.
         NotEquals = "not_equals",
-        /// The value stands in it; of a list, one item is the value.
+        /// The text contains the value; in a list, an item equals it.
         Contains = "contains",
-        /// A glob or regular expression matches it; of a list, one item.
+        /// A glob or regular expression matches the fact; in a list, an item.
         Matches = "matches",
-        /// It is larger.
+        /// The fact is larger than the value.
         GreaterThan = "greater_than",
-        /// It is smaller.
+        /// The fact is smaller than the value.
         LessThan = "less_than",
-        /// It is larger or the same.
+        /// The fact is larger than or equal to the value.
         GreaterOrEqual = "greater_or_equal",
-        /// It is smaller or the same.
+        /// The fact is smaller than or equal to the value.
         LessOrEqual = "less_or_equal",
-        /// It is one of the values.
+        /// The fact equals one of the values.
         In = "in",
-        /// It is none of the values.
+        /// The fact equals no value of the list.
         NotIn = "not_in",
-        /// It is not less than the first value and not more than the second.
+        /// The fact is from the first to the second value, both included.
         Between = "between",
-        /// It is known; with `false`, it is not, or there is none.
+        /// The fact is known; with `false`, the fact does not exist.
         Exists = "exists",
     }
 }
 
-/// What the value of a condition has to look like.
+/// Form of a condition's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One value.
+    /// A single value.
     One(Kind),
     /// A pattern.
     Pattern,
-    /// One or more values.
+    /// A list of one or more values.
     Some(Kind),
     /// Two values, the smaller first.
     Pair(Kind),
-    /// `true`, which is also the default, or `false`.
+    /// A boolean; `true` is the default.
     Flag,
 }
 
 impl Operator {
-    /// What the value has to be for a property of `kind`; none when the operator does not fit it.
+    /// Returns the form of the value for a property of `kind`; none if the operator does not support it.
     #[must_use]
     pub fn shape(self, kind: Kind) -> Option<Shape> {
         let texts = matches!(kind, Kind::Text | Kind::List);
-        // Items of a list are compared, so the value is one of them.
+        // The items of a list are compared, so the value is a text.
         let item = if kind == Kind::List { Kind::Text } else { kind };
         match self {
             Self::Equals | Self::NotEquals => Some(Shape::One(item)),
@@ -70,7 +70,7 @@ impl Operator {
         }
     }
 
-    /// What it says of a fact that did hold, as the middle of a sentence.
+    /// Returns the operator as the middle of a sentence about a fact for which it holds.
     #[must_use]
     pub fn phrase(self) -> &'static str {
         match self {
@@ -90,11 +90,11 @@ impl Operator {
     }
 }
 
-/// A comparison, compiled: comparing allocates nothing.
+/// A compiled comparison. Comparing allocates nothing.
 #[derive(Clone, Debug)]
 pub(super) enum Test {
     Exists(bool),
-    /// One of these, or with `false` none of these.
+    /// Membership in a list of texts; with `false`, absence from it.
     Texts(Box<[Box<str>]>, bool),
     Sizes(Box<[f64]>, bool),
     Flag(bool, bool),
@@ -108,7 +108,7 @@ pub(super) enum Test {
 }
 
 impl Test {
-    /// Compiles a comparison with a value of the operator's shape; none when the value is of another one.
+    /// Compiles a comparison; none if `value` has not the form that the operator requires.
     pub(super) fn new(operator: Operator, value: &Value) -> Option<Self> {
         Some(match operator {
             Operator::Equals | Operator::In => Self::one_of(value, true),
@@ -139,7 +139,8 @@ impl Test {
         }
     }
 
-    /// Whether `fact` holds it. A fact of another kind than the property's holds nothing.
+    /// True if the comparison holds for `fact`. It never holds for a fact of another kind than the
+    /// property's.
     pub(super) fn holds(&self, fact: Option<Fact<'_>>) -> bool {
         let Some(fact) = fact else { return matches!(self, Self::Exists(false)) };
         let by_size = |right: &dyn Fn(f64) -> bool| fact.size().is_some_and(right);
@@ -166,7 +167,7 @@ impl Test {
         }
     }
 
-    /// Roughly what it costs, for trying the cheap ones first.
+    /// Returns the approximate cost, so that cheap comparisons are tried first.
     pub(super) fn cost(&self) -> u8 {
         match self {
             Self::Matches(TextPattern::Regex(_)) => 5,
@@ -179,7 +180,7 @@ impl Test {
     }
 }
 
-/// Whether the text, or one item of the list, is `right`; none of what is no text.
+/// True if the predicate holds for the text or for an item of the list; none for other facts.
 fn any_text(fact: Fact<'_>, right: impl Fn(&str) -> bool) -> Option<bool> {
     match fact {
         Fact::Text(text) => Some(right(text)),
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_size_is_compared() {
+    fn sizes_are_compared() {
         let pairs = [
             (Fact::Number(10.0), Value::Number(9.0), Value::Number(10.0), Value::Number(11.0)),
             (Fact::Percent(10.0), Value::Percent(9.5), Value::Percent(10.0), Value::Percent(99.0)),
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_facts_that_are_not_known() {
+    fn flags_are_compared_and_unknown_facts_hold_nothing() {
         assert!(holds(Operator::Equals, &Value::Flag(true), Fact::Flag(true)));
         assert!(holds(Operator::NotEquals, &Value::Flag(true), Fact::Flag(false)));
         for operator in Operator::ALL {
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_fit_some_kinds() {
+    fn operators_support_certain_kinds() {
         assert_eq!(Operator::GreaterThan.shape(Kind::Text), None);
         assert_eq!(Operator::Matches.shape(Kind::Bytes), None);
         assert_eq!(Operator::Matches.shape(Kind::Word(&["a"])), None);

@@ -1,9 +1,9 @@
-//! Patterns of text: globs, and regular expressions where a glob does not do.
+//! Text patterns: globs and regular expressions.
 //!
-//! A pattern is a glob unless it stands between slashes (`/^run-\d+$/`) or after `regex:`. In a glob `*`
-//! matches anything, slashes too, as everywhere in this server; `?` one character, `[a-z]` one of these,
-//! `{a,b}` either, `\` takes the next as it is. A regular expression matches anywhere unless anchored. Both
-//! run in time linear in the text, whatever stands in them.
+//! A pattern is a glob unless it is enclosed in slashes (`/^run-\d+$/`) or begins with `regex:`. In a glob
+//! `*` matches any text, including slashes, as everywhere in this server; `?` matches one character, `[a-z]`
+//! one of a set, `{a,b}` either alternative; `\` escapes the next character. A regular expression matches
+//! anywhere in the text unless it is anchored. Matching takes time linear in the text for every pattern.
 
 use super::limits::{PATTERN_BYTES_MAX, REGEX_BYTES_MAX};
 use globset::{GlobBuilder, GlobMatcher};
@@ -12,11 +12,11 @@ use regex::{Regex, RegexBuilder};
 /// A compiled pattern.
 #[derive(Clone, Debug)]
 pub(super) enum TextPattern {
-    /// Exactly this.
+    /// The text equals this.
     Is(Box<str>),
-    /// It begins with this: `imagenet/*`.
+    /// The text begins with this: `imagenet/*`.
     Begins(Box<str>),
-    /// It ends with this: `*.tar`.
+    /// The text ends with this: `*.tar`.
     Ends(Box<str>),
     Glob(GlobMatcher),
     Regex(Regex),
@@ -26,7 +26,7 @@ impl TextPattern {
     /// Compiles `text`.
     ///
     /// # Errors
-    /// Why it is no pattern.
+    /// The reason why `text` is no pattern.
     pub(super) fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
             return Err(format!("a pattern has 1 to {PATTERN_BYTES_MAX} bytes"));
@@ -44,7 +44,7 @@ impl TextPattern {
 
     fn glob(text: &str) -> Result<Self, String> {
         let simple = |part: &str| !part.contains(['*', '?', '[', ']', '{', '}', '\\', ',']);
-        // These need no automaton: an ending costs a few nanoseconds, a glob a hundred.
+        // Simple patterns need no automaton: a suffix match takes a few nanoseconds, a glob a hundred.
         if simple(text) {
             return Ok(Self::Is(text.into()));
         }
@@ -62,7 +62,7 @@ impl TextPattern {
             .map_err(|error| error.kind().to_string())
     }
 
-    /// Whether `text` is matched.
+    /// True if the pattern matches `text`.
     pub(super) fn is_match(&self, text: &str) -> bool {
         match self {
             Self::Is(whole) => **whole == *text,
@@ -74,13 +74,14 @@ impl TextPattern {
     }
 }
 
-/// The regular expression that a pattern says it is.
+/// Returns the regular expression of a pattern; none for a glob.
 fn regex_of(text: &str) -> Option<&str> {
     let between = || text.strip_prefix('/')?.strip_suffix('/').filter(|regex| !regex.is_empty());
     text.strip_prefix("regex:").or_else(between)
 }
 
-/// The last line of an error of the regex crate says what is wrong, those before show where.
+/// Shortens an error of the regex crate to its last line, which has the reason; the lines before show the
+/// position.
 fn one_line(error: &str) -> String {
     let last = error.lines().last().unwrap_or(error).trim();
     last.strip_prefix("error: ").unwrap_or(last).to_owned()
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused_with_the_reason() {
+    fn invalid_patterns_are_refused_with_the_reason() {
         for (pattern, why) in [
             ("", "a pattern has 1 to 1024 bytes"),
             ("[a", "unclosed character class"),
@@ -126,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn short_cuts_match_what_the_glob_would(
+        fn prefix_and_suffix_patterns_match_like_globs(
             part in "[a-c/.!^-]{0,4}", which in 0..3_u8, text in "[a-c/.!^-]{0,8}"
         ) {
             let pattern = match which { 0 => format!("*{part}"), 1 => format!("{part}*"), _ => format!("{part}a") };

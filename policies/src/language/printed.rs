@@ -1,4 +1,4 @@
-//! The tables of the language as Markdown, for its documentation.
+//! Tables of the language as Markdown, for its documentation.
 
 use super::actions::{ALIASES, ActionKind, Aspect, TARGETS};
 use super::operators::Operator;
@@ -8,7 +8,7 @@ use super::value::Kind;
 use super::words::Word;
 use std::fmt::Write;
 
-/// Conditions, operators, actions and settings, each as a table.
+/// Returns the tables of conditions, operators, actions and settings.
 #[must_use]
 pub fn printed() -> String {
     [conditions(), operators(), actions(), settings()].join("\n")

@@ -1,9 +1,9 @@
-//! Layers of policy become one program: each rule and setting from the strongest layer that has it, ready to
-//! be evaluated.
+//! Compiler of policy layers to one program: each rule and setting is taken from the strongest layer that has
+//! it.
 //!
-//! Strongest first: custom files, what they say of the environment, what they say of the machine, plugins of
-//! frameworks, built-in defaults. A rule replaces those of its id in weaker layers whole; one with `enabled:
-//! false` takes them out.
+//! Layers, the strongest first: custom files, their sections about the environment, their sections about the
+//! machine, framework plugins, built-in defaults. A rule replaces all rules with its id in weaker layers as a
+//! whole; a rule with `enabled: false` removes them.
 
 use super::actions::ActionKind;
 use super::built_in::BuiltIn;
@@ -31,27 +31,27 @@ pub use effective::EffectiveRule;
 pub use values::{EffectiveSetting, Settings};
 
 words! {
-    /// Where a rule or setting comes from, strongest first.
+    /// Layer of a rule or setting, the strongest first.
     Layer {
         /// A file that a person applied.
         Custom = "custom",
-        /// What such a file says of the environment.
+        /// The section of such a file about the environment.
         Environment = "environment",
-        /// What such a file says of machines like this one.
+        /// The section of such a file about machines like this one.
         Hardware = "hardware",
-        /// A plugin.
+        /// A framework plugin.
         Framework = "framework",
-        /// The server.
+        /// Built into the server.
         BuiltIn = "built-in",
     }
 }
 
-/// Where a rule or setting comes from.
+/// Location at which a rule or setting is defined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The layer.
     pub layer: Layer,
-    /// The file's name.
+    /// Name of the file.
     pub file: Arc<str>,
     /// The line, from 1.
     pub line: u32,
@@ -59,49 +59,49 @@ pub struct Source {
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A name is shown on one line whatever it holds.
+        // The name must fit on one line, whatever characters it has.
         let file: String = self.file.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         write!(f, "{file}:{}", self.line)
     }
 }
 
-/// What a program is compiled from.
+/// Input of the compiler.
 #[derive(Clone, Copy)]
 pub struct Layers<'a> {
     /// Files that a person applied, the strongest first.
     pub custom: &'a [PolicyFile],
-    /// The person's own plugins; one takes the place of a built-in one of its name.
+    /// Plugins that a person applied; each replaces a built-in plugin with the same name.
     pub frameworks: &'a [Framework],
-    /// Where the server runs, if that is said.
+    /// Environment of the server, if it is configured.
     pub environment: Option<Environment>,
-    /// What is known about the machine, for hardware profiles.
+    /// Facts about the machine, for hardware profiles.
     pub machine: &'a dyn Facts,
     /// The weakest layers.
     pub built_in: &'a BuiltIn,
 }
 
-/// A policy ready to be evaluated.
+/// A compiled policy.
 #[derive(Clone, Debug)]
 pub struct Program {
     rules: Vec<EffectiveRule>,
-    /// Rules that a layer has taken out; what they would be, where no weaker layer but a person's own says
-    /// it.
+    /// Rules that a layer switched off. The definition is known if it is in a custom layer itself; otherwise
+    /// the rule is only a switch.
     off: Vec<(Rule, Source)>,
     settings: Settings,
     frameworks: Vec<Framework>,
-    /// Names of frameworks that are not looked for.
+    /// Names of frameworks that are not detected, because a file disables them.
     ignored: Vec<Box<str>>,
-    /// A bit for each kind of action that a rule does, and does not only say.
+    /// Bit set of the action kinds that a rule carries out, not only reports.
     acting: u32,
-    /// Whether somewhere copies are kept by how recently they were read.
+    /// True if copies are kept in LRU order in any phase or by any rule.
     keeps_recent: bool,
-    /// Bounds that have moved by what was measured.
+    /// Bounds learnt from measured outcomes.
     learnt: Arc<Learnt>,
 }
 
 const _: () = assert!(ActionKind::ALL.len() <= u32::BITS as usize);
 
-/// The same rules and settings, wherever they come from and whatever was learnt since.
+/// Compares rules and settings, wherever they are defined and whatever was learnt since.
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
         let off = |program: &Self| program.off.iter().map(|(rule, _)| rule.id.clone()).collect::<Vec<_>>();
@@ -112,7 +112,7 @@ impl PartialEq for Program {
     }
 }
 
-/// What one place of one layer gives.
+/// Rules and settings of one section of one layer.
 struct Part<'a> {
     layer: Layer,
     file: &'a Arc<str>,
@@ -122,28 +122,29 @@ struct Part<'a> {
 }
 
 impl Program {
-    /// What holds where nobody has said anything.
+    /// Compiles the built-in layers alone.
     ///
     /// # Errors
-    /// Never, a test says: everything is there at compile time.
+    /// Never, as a test checks: all files are embedded at compile time.
     pub fn built_in() -> Result<Self, Diagnostics> {
         Self::above_built_in(&[])
     }
 
-    /// What holds where somebody has written these files, and nothing else is known.
+    /// Compiles `custom` files above the built-in layers, without an environment and without facts about the
+    /// machine.
     ///
     /// # Errors
-    /// What does not fit together.
+    /// All errors that only the files together show.
     pub fn above_built_in(custom: &[PolicyFile]) -> Result<Self, Diagnostics> {
         let built_in = &BuiltIn::load()?;
         Self::compile(&Layers { custom, frameworks: &[], environment: None, machine: &NoFacts, built_in })
     }
 
-    /// Compiles layers.
+    /// Compiles the layers.
     ///
     /// # Errors
-    /// What no file shows by itself: templates and frameworks that do not exist, instances that do not fit
-    /// their template, too many rules.
+    /// All errors that no file shows alone: unknown templates and frameworks, instances that do not fit their
+    /// template, too many rules.
     pub fn compile(layers: &Layers<'_>) -> Result<Self, Diagnostics> {
         let mut compiler = Compiler::new(layers);
         let parts = compiler.parts();
@@ -154,9 +155,10 @@ impl Program {
         }
     }
 
-    /// Everything that is wrong with files that may have been read in part, but for what the reader has told:
-    /// what [`Self::compile`] would tell, and references to nothing wherever they stand. What is `lost` was
-    /// not read at all, so anything may be in it.
+    /// Returns the errors of files that may have been read in part, without those that the reader already
+    /// reported: the errors of [`Self::compile`], and references to missing definitions in every section.
+    /// Definitions of unreadable files that may exist are passed, too, so that they are not reported as
+    /// missing.
     pub(super) fn wrong(layers: &Layers<'_>, lost: &Doubts) -> Vec<Diagnostic> {
         let mut compiler = Compiler::new(layers);
         compiler.doubts.take(lost);
@@ -168,63 +170,64 @@ impl Program {
         compiler.diagnostics
     }
 
-    /// The rules, in the order in which they are tried.
+    /// Returns the rules, in the order in which they are tried.
     #[must_use]
     pub fn rules(&self) -> &[EffectiveRule] {
         &self.rules
     }
 
-    /// Rules that are taken out, and by whom; of most only the id is known.
+    /// Returns the rules that are switched off, and where. The definition of most is not known, only the id.
     #[must_use]
     pub fn off(&self) -> &[(Rule, Source)] {
         &self.off
     }
 
-    /// Whether a rule does such a thing where it matches, and does not only say so: where none does, nobody
-    /// need be asked. Costs nothing.
+    /// True if a rule carries out actions of this kind, not only reports them. If false, rules need not be
+    /// evaluated for it. Costs one bit test.
     #[must_use]
     pub const fn acts(&self, kind: ActionKind) -> bool {
         self.acting & 1 << kind as u32 != 0
     }
 
-    /// Whether copies are kept as LRU keeps them, in any phase or where any rule matches that acts: where
-    /// none are, nobody need be asked. Costs nothing.
+    /// True if copies are kept in LRU order in any phase or by any rule that acts. If false, rules need not
+    /// be evaluated for it. Costs one load.
     #[must_use]
     pub const fn keeps_recent(&self) -> bool {
         self.keeps_recent
     }
 
-    /// The settings.
+    /// Returns the effective settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What was learnt of it.
+    /// Returns the learnt bounds.
     #[must_use]
     pub fn learnt(&self) -> &Learnt {
         &self.learnt
     }
 
-    /// The same with other bounds.
+    /// Replaces the learnt bounds.
     #[must_use]
     pub fn with_learnt(self, learnt: Learnt) -> Self {
         Self { learnt: Arc::new(learnt), ..self }
     }
 
-    /// The frameworks that are looked for.
+    /// Returns the frameworks that are detected.
     #[must_use]
     pub fn frameworks(&self) -> &[Framework] {
         &self.frameworks
     }
 
-    /// Names of frameworks that are not looked for, because a file says so.
+    /// Returns the names of frameworks that are not detected, because a file disables them.
     #[must_use]
     pub fn ignored_frameworks(&self) -> &[Box<str>] {
         &self.ignored
     }
 
-    /// The frameworks that key, first bytes and user agent speak for, with the confidence that they reach.
+    /// Returns the frameworks for which the key, first bytes and user agent give enough evidence, with their
+    /// confidence.
     pub fn detect<'p>(
         &'p self,
         key: &str,
@@ -238,7 +241,7 @@ impl Program {
             .filter(move |(_, confidence)| *confidence > 0.0 && *confidence >= enough)
     }
 
-    /// Whether a framework that is looked for says that a key is what `hint` says.
+    /// True if a detected framework has a pattern of kind `hint` that matches `key`.
     #[must_use]
     pub fn hints_at(&self, hint: Hint, key: &str) -> bool {
         self.frameworks.iter().any(|one| one.hints_at(hint, key))
@@ -249,9 +252,9 @@ struct Compiler<'a> {
     layers: &'a Layers<'a>,
     frameworks: Vec<&'a Framework>,
     templates: Vec<&'a Template>,
-    /// Bytes that instances of templates may still come to.
+    /// Bytes left for instances of templates.
     room: usize,
-    /// What may be there, though it could not be read.
+    /// Definitions that may exist although they could not be read.
     doubts: Doubts,
     diagnostics: Vec<Diagnostic>,
 }
@@ -276,7 +279,7 @@ impl<'a> Compiler<'a> {
         Self { layers, frameworks, templates, room, doubts, diagnostics }
     }
 
-    /// What each place gives, strongest first.
+    /// Returns the sections that apply, the strongest first.
     fn parts(&mut self) -> Vec<Part<'a>> {
         let layers = self.layers;
         let mut parts = Vec::new();
@@ -333,7 +336,7 @@ impl<'a> Compiler<'a> {
             let path = format!("frameworks.{}", section.name);
             let is_there =
                 self.check_framework(&file.file, &section.name, (section.line, section.column), path);
-            // What is told of the section is not told of each of its rules.
+            // The framework of the section is reported once, not again for each of its rules.
             let told = |rule: &Rule| !is_there && rule.framework.as_ref() == Some(&section.name);
             let rules_of = section.rules.iter().cloned();
             rules.extend(
@@ -344,7 +347,7 @@ impl<'a> Compiler<'a> {
         Part { layer, file: &file.file, built_in, rules, settings: &file.everywhere.settings }
     }
 
-    /// Rules and those of the instances.
+    /// Returns rules together with the rules of template instances.
     fn with_uses(&mut self, file: &str, rules: &[Rule], uses: &[Use], framework: Option<&str>) -> Vec<Rule> {
         let mut rules = rules.to_vec();
         for one in uses {
@@ -355,7 +358,7 @@ impl<'a> Compiler<'a> {
                     rule.framework.get_or_insert_with(|| framework.into());
                 }
             }
-            // What has no id of its own makes no rules, but what these refer to is looked for.
+            // An instance without an id makes no rules, but the references of its rules are checked.
             if one.id.is_empty() {
                 more.drain(..).for_each(|rule| self.check_framework_of(file, &rule));
             }
@@ -371,7 +374,7 @@ impl<'a> Compiler<'a> {
         rules
     }
 
-    /// Plugins but those that the strongest file that speaks of them turns off.
+    /// Returns the plugins that are enabled. The strongest file with a section about a plugin decides.
     fn enabled(&self) -> Vec<&'a Framework> {
         self.frameworks.iter().copied().filter(|one| self.is_enabled(one)).collect()
     }
@@ -382,7 +385,7 @@ impl<'a> Compiler<'a> {
         sections.next().is_none_or(|section: &FrameworkSection| section.enabled)
     }
 
-    /// Whether so much is wrong that no more references to nothing are told.
+    /// True if so many errors are recorded that further missing references are not searched.
     fn is_full(&self) -> bool {
         self.diagnostics.len() >= DIAGNOSTICS_MAX
     }
@@ -401,7 +404,8 @@ impl<'a> Compiler<'a> {
                 self.check_framework_of(part.file, &rule);
                 let rule = with_stances(rule, part.built_in);
                 if !seen.insert(rule.id.clone()) {
-                    // What it would be that a file switches off nobody else knows, if a person wrote it.
+                    // A custom layer below the switch has the only definition of the rule, so it is kept for
+                    // display.
                     let tells = part.layer < Layer::Framework && !rule.is_switch();
                     if let Some(at) = tells.then(|| switches.remove(&rule.id)).flatten() {
                         off[at].0 = Rule { enabled: false, ..rule };
@@ -450,7 +454,7 @@ fn keeps_recent(settings: &Settings, rules: &[EffectiveRule]) -> bool {
         || rules.iter().flat_map(EffectiveRule::actions).any(is_lru)
 }
 
-/// Says of each action whether it acts: as it says itself, as its rule says, or as its layer does.
+/// Sets the stance of each action: its own, otherwise the rule's, otherwise the layer's default.
 fn with_stances(mut rule: Rule, built_in: bool) -> Rule {
     for action in &mut rule.actions {
         let of_layer = if built_in && action.kind.is_for_a_person() { Stance::Observe } else { Stance::Act };

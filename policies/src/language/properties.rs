@@ -1,21 +1,21 @@
-//! The table of what conditions may ask for.
+//! Table of the properties that conditions can compare.
 //!
-//! A row gives a property's type of condition, its word, the kind of its values and what it means. Reading,
-//! schema, documentation and evaluation all come from it.
+//! A row gives the condition type of a property, its word, the kind of its values and its meaning. The
+//! parser, JSON Schema, documentation and evaluation are all derived from it.
 
 use super::value::Kind;
 use super::words::{AccessPattern, Environment, FileType, ModelFileKind, Phase, Tier, Word, words};
 
 words! {
-    /// What a condition looks at.
+    /// Type of a condition: the facts that it inspects.
     ConditionType {
         /// The object that is read or written.
         FileContext = "file_context",
         /// The object's name; the only operator is `matches`.
         FilePattern = "file_pattern",
-        /// How the object and its dataset have been read.
+        /// Earlier reads of the object and of its dataset.
         AccessPattern = "access_pattern",
-        /// Who reads.
+        /// The workload that reads.
         WorkloadContext = "workload_context",
         /// The server and its machine.
         SystemContext = "system_context",
@@ -25,26 +25,26 @@ words! {
 /// A row of the table.
 #[derive(Debug)]
 pub struct PropertyRow {
-    /// Which property.
+    /// The property.
     pub property: Property,
-    /// The type of condition that it belongs to.
+    /// The condition type.
     pub of: ConditionType,
-    /// Its word; one that ends with a dot is followed by a name, as `tags.NAME`.
+    /// The property's word. A word that ends with a dot is followed by a name, as in `tags.NAME`.
     pub word: &'static str,
-    /// What its values are.
+    /// Kind of its values.
     pub kind: Kind,
-    /// What it means.
+    /// Description.
     pub doc: &'static str,
 }
 
 impl PropertyRow {
-    /// Whether a name follows its word.
+    /// True if a name follows the word.
     #[must_use]
     pub fn is_named(&self) -> bool {
         self.word.ends_with('.')
     }
 
-    /// Its word as documentation writes it.
+    /// Returns the word as in the documentation.
     #[must_use]
     pub fn shown(&self) -> String {
         if self.is_named() { format!("{}NAME", self.word) } else { self.word.to_owned() }
@@ -53,7 +53,7 @@ impl PropertyRow {
 
 macro_rules! properties {
     ($($(#[doc = $doc:literal])+ $Name:ident = $Of:ident $word:literal $kind:expr;)+) => {
-        /// A property that conditions ask for.
+        /// A property that conditions can compare.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Property {
             $($(#[doc = $doc])+ $Name,)+
@@ -73,96 +73,96 @@ macro_rules! properties {
 properties! {
     /// Bytes of the whole object.
     Size = FileContext "size" Kind::Bytes;
-    /// What kind of file it is.
+    /// Kind of the file.
     Type = FileContext "type" Kind::Word(FileType::WORDS);
-    /// What follows the last dot of its name, as `tar`.
+    /// Part of the name after the last dot, such as `tar`.
     Extension = FileContext "extension" Kind::Text;
-    /// The folders of its key with the last slash, as `imagenet/train/`; empty without folders.
+    /// Folders of the key with the last slash, such as `imagenet/train/`; empty without folders.
     Path = FileContext "path" Kind::Text;
-    /// What follows the last slash of its key.
+    /// Part of the key after the last slash.
     Name = FileContext "name" Kind::Text;
-    /// Its whole key.
+    /// The whole key.
     Key = FileContext "key" Kind::Text;
-    /// Its bucket.
+    /// The bucket.
     Bucket = FileContext "bucket" Kind::Text;
-    /// The names of its tags.
+    /// Names of the tags.
     Tags = FileContext "tags" Kind::List;
-    /// The tag of that name.
+    /// Tag with this name.
     Tag = FileContext "tags." Kind::Text;
-    /// The names of its user metadata.
+    /// Names of the user metadata.
     Metadata = FileContext "metadata" Kind::List;
-    /// The user metadata of that name.
+    /// User metadata with this name.
     MetadataEntry = FileContext "metadata." Kind::Text;
-    /// What a file of a model holds.
+    /// Content of a model file.
     ModelFileKind = FileContext "model_file_kind" Kind::Word(ModelFileKind::WORDS);
-    /// Which checkpoint it belongs to, counted back: 0 is the newest complete one.
+    /// Age of the checkpoint of the object in checkpoints: 0 is the newest complete one.
     CheckpointGeneration = FileContext "checkpoint_generation" Kind::Number;
-    /// Time since it was written.
+    /// Time since the object was written.
     Age = FileContext "age" Kind::Duration;
-    /// Where its bytes are.
+    /// Tier that holds the bytes.
     Tier = FileContext "tier" Kind::Word(Tier::WORDS);
-    /// In which order its dataset is read by this workload.
+    /// Order in which the workload reads the dataset.
     Pattern = AccessPattern "pattern" Kind::Word(AccessPattern::WORDS);
-    /// Reads an hour, lately.
+    /// Recent reads per hour.
     Frequency = AccessPattern "frequency" Kind::Number;
-    /// Time since it was last read, before now.
+    /// Time since the last read before this one.
     Recency = AccessPattern "recency" Kind::Duration;
-    /// Whole passes that this workload has made over the dataset; the first is known to be whole when the
-    /// second begins. None of what is read again and again without passes.
+    /// Whole passes of the workload over the dataset; the first one counts when the second begins. Repeated
+    /// reads without passes do not count.
     EpochCount = AccessPattern "epoch_count" Kind::Number;
-    /// How often it was read since it was written here, this time included; known of those that were read
+    /// Reads since the object was written here, including this one; known for the objects that were read
     /// last, a million at most.
     Reads = AccessPattern "reads" Kind::Number;
-    /// The dataset that it belongs to.
+    /// Dataset of the object.
     Dataset = AccessPattern "dataset" Kind::Text;
-    /// How many workloads read that dataset now.
+    /// Number of workloads that read the dataset now.
     Workloads = AccessPattern "workloads" Kind::Number;
-    /// The frameworks that key, content and user agent speak for.
+    /// Frameworks detected by key, content and user agent.
     Framework = WorkloadContext "framework" Kind::List;
-    /// What the workload is doing.
+    /// Activity of the workload.
     Phase = WorkloadContext "phase" Kind::Word(Phase::WORDS);
-    /// The workload's id.
+    /// Id of the workload.
     WorkloadId = WorkloadContext "id" Kind::Text;
-    /// The workload's name, as it gives it itself.
+    /// Name that the workload gives itself.
     WorkloadName = WorkloadContext "name" Kind::Text;
-    /// Objects, or samples of a shard, that it reads at once.
+    /// Objects, or samples of a shard, that the workload reads at once.
     BatchSize = WorkloadContext "batch_size" Kind::Number;
-    /// The user agent of its requests.
+    /// User agent of the requests.
     UserAgent = WorkloadContext "user_agent" Kind::Text;
-    /// Processes that read for it.
+    /// Number of processes that read for the workload.
     Workers = WorkloadContext "workers" Kind::Number;
-    /// How full the hot tier is.
+    /// Fill level of the hot tier.
     HotFill = SystemContext "tier_fill.hot" Kind::Percent;
-    /// How full the cold tier is.
+    /// Fill level of the cold tier.
     ColdFill = SystemContext "tier_fill.cold" Kind::Percent;
-    /// How full the room for clean copies is.
+    /// Fill level of the space for clean copies.
     CopiesFill = SystemContext "tier_fill.copies" Kind::Percent;
-    /// How full the memory tier is.
+    /// Fill level of the memory tier.
     MemoryFill = SystemContext "memory_fill" Kind::Percent;
     /// Memory of the machine.
     Memory = SystemContext "memory" Kind::Bytes;
-    /// What is read from upstreams now.
+    /// Current read rate from upstreams.
     Bandwidth = SystemContext "bandwidth" Kind::Rate;
-    /// Time to the first byte of an upstream, lately.
+    /// Recent time to the first byte of an upstream.
     UpstreamLatency = SystemContext "upstream_latency" Kind::Duration;
-    /// Accelerators that the workload, or the hardware profile, says it has.
+    /// Accelerators that the workload or the hardware profile declares.
     GpuCount = SystemContext "gpu_count" Kind::Number;
-    /// Where the server runs.
+    /// Environment of the server.
     Environment = SystemContext "environment" Kind::Word(Environment::WORDS);
 }
 
-/// What `file_pattern` may ask for: the family of names, each by one pattern.
+/// Properties of `file_pattern`: the parts of a key, each compared with one pattern.
 const PATTERN_PROPERTIES: &[Property] = &[Property::Name, Property::Key, Property::Path, Property::Extension];
 
 impl Property {
-    /// Its row.
+    /// Returns the row of the property.
     #[must_use]
     pub fn row(self) -> &'static PropertyRow {
         &PROPERTIES[self as usize]
     }
 }
 
-/// The rows that conditions of a type may ask for.
+/// Returns the rows of properties that conditions of type `of` can compare.
 pub fn properties_of(of: ConditionType) -> impl Iterator<Item = &'static PropertyRow> {
     PROPERTIES.iter().filter(move |row| match of {
         ConditionType::FilePattern => PATTERN_PROPERTIES.contains(&row.property),
@@ -170,7 +170,7 @@ pub fn properties_of(of: ConditionType) -> impl Iterator<Item = &'static Propert
     })
 }
 
-/// The property of that word, and the name that follows it.
+/// Returns the property with the word `word`, and the name that follows it.
 pub(super) fn property_of(of: ConditionType, word: &str) -> Option<(&'static PropertyRow, &str)> {
     properties_of(of).find_map(|row| match word.strip_prefix(row.word)? {
         "" if !row.is_named() => Some((row, "")),
@@ -185,14 +185,14 @@ mod tests {
     use crate::language::words::Word;
 
     #[test]
-    fn rows_stand_in_the_order_of_the_properties() {
+    fn rows_are_in_the_order_of_the_enum() {
         for row in PROPERTIES {
             assert_eq!(row.property.row().word, row.word);
         }
     }
 
     #[test]
-    fn words_name_properties_of_their_type() {
+    fn properties_are_found_by_type_and_word() {
         let found = |of, word| property_of(of, word).map(|(row, name)| (row.property, name));
         assert_eq!(found(ConditionType::FileContext, "tags"), Some((Property::Tags, "")));
         assert_eq!(found(ConditionType::FileContext, "tags.team"), Some((Property::Tag, "team")));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_has_properties_with_words_of_their_own() {
+    fn property_words_of_a_type_are_unique() {
         for of in ConditionType::ALL {
             let words: Vec<_> = properties_of(*of).map(|row| row.word).collect();
             let mut unique = words.clone();

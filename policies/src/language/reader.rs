@@ -1,4 +1,4 @@
-//! Reads fields of a tree and says of each what is wrong with it, and where.
+//! Reads the fields of a document tree and records every error with its position.
 
 use super::actions::sizes_of;
 use super::diagnostic::{Findings, Spot, meant, nearest, one_of, quoted};
@@ -9,7 +9,7 @@ use super::value::{Kind, Value, decimal};
 use super::words::Word;
 use std::fmt::Write;
 
-/// A node and the way to it.
+/// A node and its path from the root.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) node: &'a Node,
@@ -29,7 +29,7 @@ impl<'a> Place<'a> {
         Self { node, parent: None, step: Step::Root }
     }
 
-    /// As `rules[2].actions[0].type`.
+    /// Returns the path, such as `rules[2].actions[0].type`.
     pub(super) fn path(&self) -> String {
         let mut path = self.parent.map(Self::path).unwrap_or_default();
         match self.step {
@@ -43,7 +43,7 @@ impl<'a> Place<'a> {
         path
     }
 
-    /// The ids of what stands there, right or wrong.
+    /// Returns the ids in the map at this node, whether the map is otherwise valid or not.
     pub(super) fn ids(&self) -> impl Iterator<Item = &'a str> {
         let entries = if let Data::Map(entries) = &self.node.data { entries.as_slice() } else { &[] };
         entries.iter().filter(|entry| &*entry.key == "id").filter_map(|entry| match &entry.value.data {
@@ -75,21 +75,22 @@ fn push_field(path: &mut String, name: &str) {
 /// The fields of a map.
 pub(super) struct Fields<'a> {
     pub(super) place: &'a Place<'a>,
-    /// Fields that are none here, which is told.
+    /// Unknown fields, which are already reported.
     strange: Vec<Strange<'a>>,
 }
 
-/// A field that is none.
+/// An unknown field.
 struct Strange<'a> {
     value: Place<'a>,
-    /// What it was meant to be, perhaps; who looks for that has been told already.
+    /// The known field that was probably meant. It is part of the message of the unknown field, so it is not
+    /// reported as missing.
     near: Option<String>,
-    /// Whether it was meant to be that beyond doubt: then it is read as that.
+    /// True if the field is close enough to the nearest known field to be read as that one.
     is_read: bool,
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of the map at `place`, of which only those of `known` may be there.
+    /// Returns the fields of the map at `place` and reports every field that is not in `known`.
     pub(super) fn of(place: &'a Place<'a>, known: &[&str], findings: &mut Findings) -> Option<Self> {
         if !matches!(place.node.data, Data::Map(_)) {
             findings.wrong(place, "is no map", format!("a map with {}", known.join(", ")));
@@ -106,37 +107,38 @@ impl<'a> Fields<'a> {
         Some(fields)
     }
 
-    /// The fields of a map that was looked at before.
+    /// Returns the fields of a map without a check for unknown fields.
     pub(super) fn known(place: &'a Place<'a>) -> Self {
         Self { place, strange: Vec::new() }
     }
 
-    /// The same, with those that were meant to be others.
+    /// Returns the fields of a map that was checked before, including misspelt fields; reports nothing.
     pub(super) fn again(place: &'a Place<'a>, known: &[&str]) -> Self {
         Self::of(place, known, &mut Findings::new("")).unwrap_or_else(|| Self::known(place))
     }
 
-    /// Whether the field of that name may be there under another one, which is told.
+    /// True if the field is missing, but may be one of the unknown fields, which are already reported.
     pub(super) fn may_have(&self, name: &str) -> bool {
         self.has_unread() && self.get(name).is_none()
     }
 
-    /// Whether there are fields of which nobody knows what they are.
+    /// True if there are unknown fields that are not read as known ones.
     pub(super) fn has_unread(&self) -> bool {
         self.unread().next().is_some()
     }
 
-    /// What stands in fields of which nobody knows what they are.
+    /// Returns the values of unknown fields that are not read as known ones.
     pub(super) fn unread(&self) -> impl Iterator<Item = &'a Node> {
         self.strange.iter().filter(|one| !one.is_read).map(|one| one.value.node)
     }
 
-    /// The field of that name; one without a value is as if it were not there.
+    /// Returns the field `name`; a null counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<Place<'a>> {
         self.all(name).next()
     }
 
-    /// Fields of that name, of which there should be one; then those that were meant to be it.
+    /// Returns all fields named `name` (a valid map has at most one), followed by misspelt fields that are
+    /// read as `name`. Nulls are skipped.
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = Place<'a>> {
         let named = entries(self.place).filter(move |(key, ..)| *key == name).map(|(_, _, place)| place);
         let is_meant = move |one: &&Strange<'_>| one.is_read && one.near.as_deref() == Some(name);
@@ -146,7 +148,7 @@ impl<'a> Fields<'a> {
         named.chain(strange).filter(move |place| !is_null(place))
     }
 
-    /// The field of that name, which has to be there.
+    /// Returns the required field `name`; reports it if it is missing.
     pub(super) fn need(&self, name: &str, findings: &mut Findings) -> Option<Place<'a>> {
         let found = self.get(name);
         if found.is_none() {
@@ -155,26 +157,26 @@ impl<'a> Fields<'a> {
         found
     }
 
-    /// The field of that name is not there, unless a slip in its name has been told.
+    /// Reports that the field `name` is missing, unless a misspelling of it is already reported.
     pub(super) fn missing(&self, name: &str, findings: &mut Findings) {
         if !self.means(name) {
             findings.missing(self.place, name);
         }
     }
 
-    /// Whether a slip is told that was most likely meant to be this field.
+    /// True if a field is already reported that is probably a misspelling of `name`.
     pub(super) fn means(&self, name: &str) -> bool {
         self.strange.iter().any(|one| one.near.as_deref() == Some(name))
     }
 
-    /// The text of a field that may be missing.
+    /// Returns the text of an optional field.
     pub(super) fn text(&self, name: &str, findings: &mut Findings) -> Option<Box<str>> {
         let place = self.get(name)?;
         findings.value(&place, Kind::Text)?.text().map(Into::into)
     }
 }
 
-/// Keys of a map with their places; nothing of what is no map.
+/// Returns the keys and values of a map with their positions; empty if the node is no map.
 pub(super) fn entries<'a>(place: &'a Place<'a>) -> impl Iterator<Item = (&'a str, Spot, Place<'a>)> {
     let entries = if let Data::Map(entries) = &place.node.data { entries.as_slice() } else { &[] };
     entries.iter().map(move |entry| {
@@ -184,7 +186,8 @@ pub(super) fn entries<'a>(place: &'a Place<'a>) -> impl Iterator<Item = (&'a str
 }
 
 impl Findings {
-    /// What stands at `place` `is` not what is expected; of what nobody knows nothing is said.
+    /// Reports that the value at `place` is wrong; `is` completes the sentence that begins with the value.
+    /// Nothing is reported of an unknown value.
     pub(super) fn wrong(&mut self, place: &Place<'_>, is: &str, expected: String) {
         if place.is_unknown() {
             return;
@@ -198,14 +201,14 @@ impl Findings {
         self.add(place.node.spot, &place.path(), found, String::new(), None);
     }
 
-    /// A word that is none of `candidates`.
+    /// Reports a word that is not in `candidates`.
     pub(super) fn unknown(&mut self, place: &Place<'_>, word: &str, what: &str, candidates: &[&str]) {
         let near = nearest(word, candidates.iter().copied());
         let found = format!("{} is no {what}", quoted(word));
         self.add(place.node.spot, &place.path(), found, one_of(candidates.iter().copied()), near);
     }
 
-    /// Items of a list: as many as there may be.
+    /// Returns the items of a list, at most `most` of them.
     pub(super) fn items<'a>(&mut self, place: &'a Place<'a>, most: usize) -> Vec<Place<'a>> {
         let Data::List(items) = &place.node.data else {
             self.wrong(place, "is no list", "a list".to_owned());
@@ -218,7 +221,7 @@ impl Findings {
         items.iter().take(most).enumerate().map(place_of).collect()
     }
 
-    /// Keys and values of a map.
+    /// Returns the keys and values of a map.
     pub(super) fn entries<'a>(&mut self, place: &'a Place<'a>) -> Vec<(&'a str, Spot, Place<'a>)> {
         if !matches!(place.node.data, Data::Map(_)) {
             self.wrong(place, "is no map", "a map".to_owned());
@@ -236,7 +239,7 @@ impl Findings {
         }
     }
 
-    /// A word of a closed list, or what it was meant to be.
+    /// Returns the word of a closed list; for an unknown word, the one that was clearly meant.
     pub(super) fn word<W: Word>(&mut self, place: &Place<'_>, what: &str) -> Option<W> {
         let text = &*self.scalar(place, &one_of(W::WORDS.iter().copied()))?.text;
         let word = W::of(text);
@@ -246,7 +249,7 @@ impl Findings {
         word.or_else(|| W::of(meant(text, W::WORDS.iter().copied())?))
     }
 
-    /// A value of a kind.
+    /// Reads a value of the kind `kind`.
     pub(super) fn value(&mut self, place: &Place<'_>, kind: Kind) -> Option<Value> {
         if kind == Kind::List {
             return self.list(place, Kind::Text).map(Value::List);
@@ -262,7 +265,7 @@ impl Findings {
         value
     }
 
-    /// One or more values of a kind.
+    /// Reads a list of one or more values of the kind `kind`.
     pub(super) fn list(&mut self, place: &Place<'_>, kind: Kind) -> Option<Box<[Value]>> {
         let items = self.items(place, ITEMS_MAX);
         if items.is_empty() {
@@ -275,7 +278,7 @@ impl Findings {
         values.into_iter().collect()
     }
 
-    /// A value of a kind within a range of its row.
+    /// Reads a value of the kind `kind` that must be within `range`.
     pub(super) fn value_within(
         &mut self,
         place: &Place<'_>,
@@ -292,7 +295,7 @@ impl Findings {
         None
     }
 
-    /// A number between two others.
+    /// Reads a number from `low` to `high`.
     pub(super) fn number(&mut self, place: &Place<'_>, low: f64, high: f64) -> Option<f64> {
         let expected = format!("a number from {low} to {high}");
         let scalar = self.scalar(place, &expected)?;
@@ -303,7 +306,7 @@ impl Findings {
         number
     }
 
-    /// A whole number between two others.
+    /// Reads a whole number from `low` to `high`.
     pub(super) fn whole(&mut self, place: &Place<'_>, low: f64, high: f64) -> Option<f64> {
         let number = self.number(place, low, high)?;
         if number.fract() != 0.0 {
@@ -317,7 +320,7 @@ impl Findings {
         self.value(place, Kind::Flag).map(|value| value == Value::Flag(true))
     }
 
-    /// A glob or regular expression.
+    /// Reads and compiles a glob or regular expression.
     pub(super) fn pattern(&mut self, place: &Place<'_>) -> Option<TextPattern> {
         const EXPECTED: &str = "a glob, or /a regular expression/";
         let text = &self.scalar(place, EXPECTED)?.text;
@@ -331,7 +334,7 @@ impl Findings {
             .ok()
     }
 
-    /// A name that files refer to.
+    /// Reads a name to which files can refer.
     pub(super) fn name(&mut self, place: &Place<'_>) -> Option<Box<str>> {
         let expected = format!("letters, digits, '-', '_' and '.', at most {NAME_BYTES_MAX}");
         let text = &self.scalar(place, &expected)?.text;
@@ -343,13 +346,13 @@ impl Findings {
     }
 }
 
-/// Whether rules, templates and frameworks may be called so.
+/// True if `text` is a valid name of a rule, template or framework.
 pub(super) fn is_name(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// Says of a value that is not of `kind` what it lacks, if that is plain to see.
+/// Describes why a value is not of `kind`, for messages: quoted, without a unit, or of another kind.
 fn not_of(kind: Kind, scalar: &Scalar) -> String {
     let bare = decimal(&scalar.text).is_some();
     match kind {

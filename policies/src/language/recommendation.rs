@@ -1,5 +1,5 @@
-//! What is best done with one object: how far to read ahead, whether to keep a copy and how dear it is, and
-//! why.
+//! Recommendations for one object: read-ahead depth, whether a copy is kept and with which priority, and the
+//! reason.
 
 use super::actions::Aspect;
 use super::program::Program;
@@ -9,27 +9,27 @@ use super::verdict::Verdict;
 use super::wish::Wish;
 use super::words::{CachePolicy, Phase, Priority, Strategy};
 
-/// A recommendation for one object: of the rules that act, and of the settings where no rule speaks.
+/// A recommendation for one object, from the rules that act and, where no rule decides, from the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recommendation {
-    /// Whether a clean copy is kept.
+    /// True if a clean copy is kept.
     pub cache: bool,
-    /// What decides how long.
+    /// Cache policy of the copy.
     pub cache_policy: CachePolicy,
-    /// How dear it is.
+    /// Priority of the copy.
     pub cache_priority: Priority,
-    /// Blocks, shards or keys that are read ahead; 0 when no rule reads ahead, and the strategy decides.
+    /// Blocks, shards or keys that are read ahead; 0 if no rule reads ahead and the strategy decides.
     pub prefetch_depth: u32,
-    /// Bytes that are read ahead at most.
+    /// Maximum bytes of read-ahead.
     pub prefetch_bytes: u64,
-    /// How eagerly.
+    /// Read-ahead strategy.
     pub prefetch_strategy: Strategy,
-    /// Why, in one sentence.
+    /// Reason, in one sentence.
     pub reason: String,
 }
 
 impl Program {
-    /// What `verdict` comes to in a phase. Bounds of the settings hold, whatever rules say.
+    /// Derives the recommendation from `verdict` in a phase. The bounds of the settings apply to rules, too.
     #[must_use]
     pub fn recommend(&self, verdict: &Verdict<'_>, phase: Option<Phase>) -> Recommendation {
         let settings = self.settings();
@@ -53,7 +53,7 @@ impl Program {
             Some(Wish::Stream { keep, .. }) => recommendation.cache = *keep,
             _ => {}
         }
-        // What goes at once is not kept.
+        // A copy that is evicted at once is not kept.
         recommendation.cache &=
             !matches!(wish(Aspect::Eviction), Some(Wish::Evict { after }) if after.is_zero());
         recommendation.cache_policy = match (recommendation.cache, recommendation.cache_policy) {

@@ -1,53 +1,54 @@
-//! One answer for each question: of rules that contradict each other the one with the higher priority is
-//! heard.
+//! Conflict resolution: for each aspect of a target one action is carried out, that of the matching rule with
+//! the highest priority.
 
 use super::actions::Aspect;
 use super::verdict::Due;
 use super::words::{Stance, words};
 
 words! {
-    /// Why an action is not done.
+    /// Reason why an action is not carried out.
     Why {
-        /// A stronger rule says the same.
+        /// A stronger rule requests the same.
         Same = "same",
-        /// A stronger rule says otherwise.
+        /// A stronger rule requests something else for the same aspect.
         Weaker = "weaker",
-        /// It cannot be had together with what a stronger rule says.
+        /// The action is incompatible with that of a stronger rule.
         Contradicts = "contradicts",
     }
 }
 
-/// What is done about one object, and what is not.
+/// Actions for one object: those that are carried out, and those that are not.
 #[derive(Clone, Debug, Default)]
 pub struct Resolved<'p> {
-    /// What is done, in the order in which it runs: one answer for an aspect of a target.
+    /// Actions that are carried out, in the order in which they run: one for an aspect of a target, except
+    /// that a rule's own actions do not exclude each other.
     pub done: Vec<Due<'p>>,
-    /// What rules that observe would do. It takes nothing from those that act.
+    /// Actions of rules that only observe. They do not displace actions that are carried out.
     pub observed: Vec<Due<'p>>,
-    /// What is not done.
+    /// Actions that are not carried out.
     pub lost: Vec<Lost<'p>>,
 }
 
-/// An action that another one has kept from being done.
+/// An action that another action displaced.
 #[derive(Clone, Copy, Debug)]
 pub struct Lost<'p> {
-    /// The action.
+    /// The displaced action.
     pub due: Due<'p>,
-    /// The one that is done instead.
+    /// The action that is carried out instead.
     pub to: Due<'p>,
-    /// Why.
+    /// Reason of the displacement.
     pub why: Why,
 }
 
 impl<'p> Resolved<'p> {
-    /// What is done about an aspect, by the strongest rule that speaks of it.
+    /// Returns the action that decides `aspect`.
     #[must_use]
     pub fn of(&self, aspect: Aspect) -> Option<&Due<'p>> {
         self.done.iter().find(|due| due.action.kind.aspect() == aspect)
     }
 }
 
-/// Resolves what is due, given the strongest first.
+/// Resolves conflicts between actions, given those of the strongest rule first.
 pub fn resolve<'p>(due: impl Iterator<Item = Due<'p>>) -> Resolved<'p> {
     let mut resolved = Resolved::default();
     for one in due {
@@ -63,8 +64,8 @@ pub fn resolve<'p>(due: impl Iterator<Item = Due<'p>>) -> Resolved<'p> {
     resolved
 }
 
-/// Why `weaker` is not done beside `stronger`, if it is not. Actions of one rule run in order, whatever they
-/// say.
+/// Returns the reason why `weaker` is displaced by `stronger`; none if both are carried out. Actions of one
+/// rule never displace each other.
 fn against(stronger: &Due<'_>, weaker: &Due<'_>) -> Option<Why> {
     if std::ptr::eq(stronger.rule, weaker.rule) {
         return None;

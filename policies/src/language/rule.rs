@@ -1,4 +1,4 @@
-//! A rule: when it matches, and what it then does.
+//! A rule: its conditions, and the actions that run when it matches.
 
 use super::actions::{ActionKind, Parameter};
 use super::diagnostic::Spot;
@@ -12,36 +12,36 @@ mod read;
 
 pub(super) use read::{PRIORITY_MAX, ReadRule, operators_for};
 
-/// A rule as a file gives it, checked.
+/// A rule of a file, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// What other layers replace it by.
+    /// Id by which other layers replace the rule.
     pub id: Box<str>,
-    /// For people.
+    /// Name for readers; without effect.
     pub name: Option<Box<str>>,
-    /// For people.
+    /// Description for readers; without effect.
     pub description: Option<Box<str>>,
-    /// Higher ones first.
+    /// Priority; rules with a higher priority are tried first.
     pub priority: i32,
-    /// Whether it takes part; one that does not takes a weaker layer's rule of its id out.
+    /// False if the rule is switched off. It then also removes the rule with the same id from weaker layers.
     pub enabled: bool,
-    /// What holds for actions that say nothing themselves; none leaves it to the layer.
+    /// Stance of actions that have no stance of their own. Without it the default of the layer applies.
     pub stance: Option<Stance>,
-    /// It is tried only where this framework is detected.
+    /// Framework that must be detected for the rule to be tried.
     pub framework: Option<Box<str>>,
-    /// Where the file says so.
+    /// Path and position of the field `framework`.
     pub(super) framework_at: At,
-    /// How many of the conditions have to hold.
+    /// Number of conditions that must hold.
     pub matching: Match,
     /// The conditions, in the order of the file.
     pub conditions: Vec<Condition>,
     /// The actions, in the order in which they run.
     pub actions: Vec<Action>,
-    /// The line where it begins.
+    /// Line at which the rule begins.
     pub line: Line,
 }
 
-/// A line of a file; all are equal, because a rule is the same wherever it stands.
+/// A line of a file. All lines compare equal, so that equal rules at different lines are equal.
 #[derive(Clone, Copy, Debug)]
 pub struct Line(pub u32);
 
@@ -51,7 +51,7 @@ impl PartialEq for Line {
     }
 }
 
-/// The path and place of something; all are equal, as lines are.
+/// A path and a position. All compare equal, like lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct At(pub(super) Option<(String, Spot)>);
 
@@ -61,36 +61,36 @@ impl PartialEq for At {
     }
 }
 
-/// How many conditions have to hold.
+/// Number of conditions that must hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Match {
     /// All.
     All,
-    /// One.
+    /// At least one.
     Any,
-    /// Those that hold have at least this share of all weights.
+    /// Conditions whose weights sum to at least this share of all weights.
     Threshold(f64),
 }
 
-/// What a rule asks for.
+/// A condition of a rule.
 #[derive(Clone, Debug)]
 pub struct Condition {
-    /// What it looks at.
+    /// Type of the condition: the facts that it inspects.
     pub of: ConditionType,
-    /// Which property.
+    /// Property that is compared.
     pub property: Property,
-    /// The tag's or metadata's name; otherwise empty.
+    /// Name of the tag or metadata entry; otherwise empty.
     pub name: Box<str>,
-    /// How it compares.
+    /// Comparison operator.
     pub operator: Operator,
-    /// With what.
+    /// Value with which the property is compared.
     pub value: Value,
-    /// How much it counts, 0 to 1.
+    /// Weight for a threshold match, 0 to 1.
     pub weight: f64,
     pub(super) test: Test,
 }
 
-/// The test is made of the other fields.
+/// Compares all fields but the compiled comparison, which is derived from the others.
 impl PartialEq for Condition {
     fn eq(&self, other: &Self) -> bool {
         let key = |c: &Self| (c.of, c.property, c.operator, c.weight.to_bits());
@@ -99,43 +99,43 @@ impl PartialEq for Condition {
 }
 
 impl Rule {
-    /// Whether all that it does is to take out the one of its id.
+    /// True if the only effect of the rule is to remove the rules with its id from weaker layers.
     pub(super) fn is_switch(&self) -> bool {
         !self.enabled && self.conditions.is_empty() && self.actions.is_empty()
     }
 }
 
 impl Condition {
-    /// The property's word, as `tags.team`.
+    /// Returns the word of the property, such as `tags.team`.
     #[must_use]
     pub fn word(&self) -> String {
         format!("{}{}", self.property.row().word, self.name)
     }
 }
 
-/// What a rule does.
+/// An action of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Action {
-    /// What.
+    /// Kind of the action.
     pub kind: ActionKind,
-    /// To what.
+    /// Target of the action.
     pub target: Target,
-    /// Its own stance, if it has one.
+    /// Stance of this action, if the file gives one.
     pub stance: Option<Stance>,
-    /// The parameters that the file gives.
+    /// Parameters that the file gives.
     pub parameters: Vec<(Parameter, Value)>,
 }
 
-/// What an action is done to.
+/// Target of an action.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// The object that the rule matched.
+    /// The object for which the rule matched.
     Object,
-    /// The dataset that it belongs to.
+    /// The dataset of the object.
     Dataset,
-    /// The checkpoint that it is a part of.
+    /// The checkpoint that contains the object.
     CheckpointGroup,
-    /// Every key of its bucket that begins so.
+    /// Every key of the bucket with this prefix.
     Prefix(Box<str>),
 }
 
@@ -151,7 +151,7 @@ impl fmt::Display for Target {
 }
 
 impl Action {
-    /// The value of a parameter: given, or its default; none where it has neither.
+    /// Returns the value of a parameter: the given one, or the default; none if there is neither.
     #[must_use]
     pub fn value(&self, parameter: Parameter) -> Option<Value> {
         let given = self.parameters.iter().find(|(one, _)| *one == parameter).map(|(_, value)| value.clone());
@@ -159,13 +159,13 @@ impl Action {
         given.or_else(|| row()?.default_value())
     }
 
-    /// The number, bytes, percent or seconds of a parameter.
+    /// Returns the number, bytes, percent or seconds of a parameter.
     #[must_use]
     pub fn size(&self, parameter: Parameter) -> Option<f64> {
         self.value(parameter)?.size()
     }
 
-    /// The time of a parameter.
+    /// Returns the time span of a parameter.
     #[must_use]
     pub fn time(&self, parameter: Parameter) -> Option<std::time::Duration> {
         match self.value(parameter)? {
@@ -174,7 +174,7 @@ impl Action {
         }
     }
 
-    /// The bytes of a parameter.
+    /// Returns the bytes of a parameter.
     #[must_use]
     pub fn bytes(&self, parameter: Parameter) -> Option<u64> {
         match self.value(parameter)? {
@@ -183,13 +183,13 @@ impl Action {
         }
     }
 
-    /// Whether a parameter says yes.
+    /// True if the parameter is `true`.
     #[must_use]
     pub fn flag(&self, parameter: Parameter) -> bool {
         self.value(parameter) == Some(Value::Flag(true))
     }
 
-    /// The word of a parameter.
+    /// Returns the word of a parameter.
     #[must_use]
     pub fn word<W: Word>(&self, parameter: Parameter) -> Option<W> {
         W::of(self.value(parameter)?.text()?)

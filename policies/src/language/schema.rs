@@ -1,8 +1,8 @@
-//! JSON Schema of policy files, made from the tables that also read them.
+//! JSON Schema of policy files, generated from the tables from which the reader works.
 //!
-//! It says of each value what the reader says of it, and which have to be there. What it cannot say is what
-//! only several values show together, as ids that stand twice, what only a pattern's compiler knows, and how
-//! large a text with a unit is.
+//! The schema accepts a value if the reader does, and requires the same fields. It cannot express errors that
+//! only several values show together (such as duplicate ids), errors that only the pattern compiler finds,
+//! and ranges of values with units.
 
 use super::actions::{ALIASES, ActionKind, sizes_of};
 use super::file::{OVERRIDE_FIELDS, PROFILE_FIELDS};
@@ -19,7 +19,7 @@ use super::value::{Kind, json_number};
 use super::words::{Environment, Stance, Word};
 use serde_json::{Map, Value as Json, json};
 
-/// The schema of policy files, draft 2020-12.
+/// Returns the schema of policy files, draft 2020-12.
 #[must_use]
 pub fn schema() -> Json {
     let overrides = |fields: &[&str], required: &[&str]| {
@@ -57,7 +57,7 @@ pub fn schema() -> Json {
     })
 }
 
-/// The schema of framework plugins.
+/// Returns the schema of framework plugins.
 #[must_use]
 pub fn framework_schema() -> Json {
     let confidence = || ("confidence", json!({"type": "number", "minimum": 0, "maximum": 1}));
@@ -98,7 +98,7 @@ pub fn framework_schema() -> Json {
     schema
 }
 
-/// What policy files and plugins share.
+/// Returns the definitions common to policy files and plugins.
 fn rule_definitions() -> Json {
     json!({
         "rules": list(json!({"$ref": "#/$defs/rule"}), 0, RULES_MAX),
@@ -110,7 +110,7 @@ fn rule_definitions() -> Json {
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// An object with these fields and no others.
+/// Returns the schema of an object with these fields and no others.
 fn closed<'a>(fields: impl IntoIterator<Item = (&'a str, Json)>, required: &[&str]) -> Json {
     let fields: Map<_, _> = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     json!({"type": "object", "properties": fields, "required": required, "additionalProperties": false})
@@ -133,7 +133,7 @@ fn text() -> Json {
     json!({"type": ["string", "number", "boolean"]})
 }
 
-/// A text of at least one character.
+/// Returns the schema of a text with 1 to `most` characters.
 fn long_text(most: usize) -> Json {
     json!({"type": ["string", "number", "boolean"], "minLength": 1, "maxLength": most})
 }
@@ -149,14 +149,14 @@ fn name() -> Json {
     }))
 }
 
-/// Numbers as far as they are exact.
+/// Bounds numbers to the range in which doubles are exact.
 fn bounded(mut schema: Json) -> Json {
     schema["minimum"] = json_number(-NUMBER_MAX);
     schema["maximum"] = json_number(NUMBER_MAX);
     schema
 }
 
-/// What values of a kind look like.
+/// Returns the schema of values of a kind.
 fn kind(kind: Kind) -> Json {
     match kind {
         Kind::Text => text(),
@@ -171,7 +171,7 @@ fn kind(kind: Kind) -> Json {
     }
 }
 
-/// How values of a kind are written, as a part of a regular expression.
+/// Returns a regular expression, without anchors, of the text form of a kind.
 fn written(kind: Kind) -> String {
     const AMOUNT: &str = "[0-9]+(\\.[0-9]+)?";
     const BYTES: &str = "([kKmMgGtT][iI]?)?[bB]";
@@ -187,7 +187,8 @@ fn written(kind: Kind) -> String {
     }
 }
 
-/// A kind within the range of its row; what has a unit is a text, whose size a schema cannot bound.
+/// Returns the schema of a kind within the range of its row. Values with a unit are texts, whose range a
+/// schema cannot bound.
 fn within(of: Kind, range: Option<(&str, &str)>) -> Json {
     let mut schema = kind(of);
     if let (Kind::Number | Kind::Count, Some((low, high))) = (of, sizes_of(of, range)) {
@@ -229,7 +230,7 @@ fn rule() -> Json {
         ("actions", list(json!({"$ref": "#/$defs/action"}), 0, ACTIONS_MAX)),
     ];
     let mut rule = closed(fields, &["id"]);
-    // One that is switched off need not say what it would do.
+    // A rule that is switched off needs no conditions and actions.
     rule["if"] = json!({"properties": {"enabled": {"const": false}}, "required": ["enabled"]});
     rule["else"] = json!({
         "properties": {"conditions": {"minItems": 1}, "actions": {"minItems": 1}},
@@ -238,7 +239,7 @@ fn rule() -> Json {
     rule
 }
 
-/// One schema for each property and each shape that values of it can have.
+/// Returns one schema for each property and each form of its values.
 fn conditions() -> Vec<Json> {
     let mut schemas = Vec::new();
     for of in ConditionType::ALL {
@@ -304,7 +305,8 @@ fn actions() -> Vec<Json> {
     ActionKind::ALL.iter().map(action).collect()
 }
 
-/// In a template any value may be a placeholder; instances are checked when they are read.
+/// Returns the schema of a template. Any value in its rules can be a placeholder; instances are checked when
+/// they are read.
 fn template() -> Json {
     let parameters: Vec<_> = Kind::PARAMETERS.iter().map(|kind| parameter(*kind)).collect();
     let fields = [

@@ -1,4 +1,4 @@
-//! The table of settings, and the values that hold.
+//! Table of settings.
 
 use super::value::{Kind, Value};
 use super::words::{CachePolicy, Evaluation, Optimization, Phase, Strategy, Switch, Word};
@@ -6,19 +6,20 @@ use super::words::{CachePolicy, Evaluation, Optimization, Phase, Strategy, Switc
 /// A row of the table.
 #[derive(Debug)]
 pub struct SettingRow {
-    /// Which setting.
+    /// The setting.
     pub setting: Setting,
-    /// Its word.
+    /// The setting's word.
     pub word: &'static str,
-    /// What its values are.
+    /// Kind of its values.
     pub kind: Kind,
-    /// The value that it has when no layer gives one, in text form.
+    /// Default in text form.
     pub default: &'static str,
-    /// The smallest and the largest value, in text form.
+    /// Smallest and largest value, in text form.
     pub range: Option<(&'static str, &'static str)>,
-    /// What may follow its word after a dot, to say it for these alone: phases, or classes of a cache.
+    /// Words that can follow the setting's word after a dot, to give a value for that member alone, such as a
+    /// phase.
     pub members: &'static [&'static str],
-    /// What it means.
+    /// Description.
     pub doc: &'static str,
 }
 
@@ -49,48 +50,48 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Which of the matching rules run: all of them, or only the first by priority.
+    /// Matching rules that run: all of them, or only the first by priority.
     Evaluation = "evaluation" Kind::Word(Evaluation::WORDS), default "all";
-    /// How far is read ahead where no rule says it, beside what was learnt: basic a quarter, balanced as far,
-    /// aggressive twice, maximum four times.
+    /// Read-ahead depth where no rule sets one, relative to the learnt depth: basic a quarter, balanced the
+    /// same, aggressive twice, maximum four times.
     Optimization = "optimization" Kind::Word(Optimization::WORDS), default "balanced", for Phase::WORDS;
-    /// How much of that is gone: conservative a quarter, balanced half, aggressive and adaptive all of it.
+    /// Share of that depth that is used: conservative a quarter, balanced half, aggressive and adaptive all.
     Prefetch = "prefetch" Kind::Word(Strategy::WORDS), default "adaptive", for Phase::WORDS;
-    /// What decides which copies are kept where no rule says it.
+    /// Cache policy where no rule sets one.
     Cache = "cache" Kind::Word(CachePolicy::WORDS), default "training-aware", for Phase::WORDS;
-    /// Whether bounds move by measured outcomes.
+    /// Moving of bounds by measured outcomes.
     Learning = "learning" Kind::Word(Switch::WORDS), default "on";
-    /// By how much of its value a bound may move in a day.
+    /// Maximum change of a bound in a day, relative to its value.
     LearningStepMax = "learning_step_max" Kind::Percent, default "20%";
-    /// What is read ahead at least, whatever was learnt.
+    /// Minimum read-ahead depth, whatever was learnt.
     PrefetchDepthMin = "prefetch_depth_min" Kind::Count, default "1", from "1" to "1024";
-    /// What is read ahead at most, whatever rules say or was learnt.
+    /// Maximum read-ahead depth, whatever rules set or was learnt.
     PrefetchDepthMax = "prefetch_depth_max" Kind::Count, default "64", from "1" to "1024";
-    /// Bytes that are read ahead for one workload at most.
+    /// Maximum bytes of read-ahead for one workload.
     PrefetchBytesMax = "prefetch_bytes_max" Kind::Bytes, default "1GiB", from "1MiB" to "1TiB";
-    /// How many of the newest complete checkpoints of a run stay in fast tiers where no rule says it.
+    /// Number of the newest complete checkpoints of a run that stay in fast tiers where no rule sets one.
     CheckpointKeep = "checkpoint_keep" Kind::Count, default "1", from "1" to "1000";
-    /// How much of the room for copies pins of rules may take.
+    /// Maximum share of the space for copies that pins of rules use.
     PinMax = "pin_max" Kind::Percent, default "50%";
-    /// Confidence from which on a framework counts as detected.
+    /// Minimum confidence for a framework to count as detected.
     DetectionConfidence = "detection_confidence" Kind::Number, default "0.5", from "0" to "1";
-    /// How long a workload may be silent before it counts as over.
+    /// Idle time after which a workload counts as finished.
     WorkloadIdle = "workload_idle" Kind::Duration, default "10m", from "1s" to "7d";
 }
 
 impl Setting {
-    /// All of them.
+    /// Returns all settings.
     pub fn all() -> impl Iterator<Item = Self> {
         SETTINGS.iter().map(|row| row.setting)
     }
 
-    /// Its row.
+    /// Returns the row of the setting.
     #[must_use]
     pub fn row(self) -> &'static SettingRow {
         &SETTINGS[self as usize]
     }
 
-    /// The setting of a word, and its member: `prefetch.training`.
+    /// Parses a setting's word with an optional member, such as `prefetch.training`.
     #[must_use]
     pub fn of(word: &str) -> Option<(Self, Option<&'static str>)> {
         let (base, member) = word.split_once('.').map_or((word, None), |(base, member)| (base, Some(member)));
@@ -104,7 +105,7 @@ impl Setting {
         }
     }
 
-    /// Every word that may stand in `settings`.
+    /// Returns every word that is valid in `settings`.
     pub fn words() -> impl Iterator<Item = String> {
         SETTINGS.iter().flat_map(|row| {
             let members = row.members.iter().map(|member| format!("{}.{member}", row.word));
@@ -112,7 +113,7 @@ impl Setting {
         })
     }
 
-    /// Its default, read.
+    /// Returns the parsed default.
     #[must_use]
     pub fn default_value(self) -> Value {
         let row = self.row();
@@ -120,16 +121,16 @@ impl Setting {
     }
 }
 
-/// A value that a layer gives to a setting.
+/// A value of a setting in a layer.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// Which setting.
+    /// The setting.
     pub setting: Setting,
-    /// For what alone, if not for all.
+    /// Member to which the value applies; none for all.
     pub member: Option<&'static str>,
     /// The value.
     pub value: Value,
-    /// The line that gives it.
+    /// Line of the value.
     pub line: u32,
 }
 
@@ -139,7 +140,7 @@ mod tests {
     use crate::language::actions::sizes_of;
 
     #[test]
-    fn rows_stand_in_order_and_defaults_are_values() {
+    fn rows_are_in_order_with_valid_defaults() {
         for row in SETTINGS {
             assert_eq!(row.setting.row().word, row.word);
             assert_ne!(row.setting.default_value(), Value::Flag(false), "{}", row.word);

@@ -1,5 +1,5 @@
-//! A program printed back: as a policy file that compiles to the same program, with where each line comes
-//! from, and as JSON.
+//! Printed programs: as a policy file that compiles to the same program, with the source of each line, and as
+//! JSON.
 
 use super::program::{Program, Source};
 use super::rule::{Action, Condition, Match, Rule};
@@ -8,11 +8,11 @@ use super::words::{Stance, Word};
 use serde_json::{Map, Value as Json};
 use std::fmt::Write;
 
-/// Fields in the order in which a person would write them.
+/// Fields in the usual order of a policy file.
 type Fields = Vec<(&'static str, Json)>;
 
 impl Program {
-    /// The effective policy as YAML. Equal programs print equally but for the comments.
+    /// Returns the effective policy as YAML. The output of equal programs differs in comments at most.
     #[must_use]
     pub fn to_yaml(&self) -> String {
         let mut text = String::from("version: 1\nsettings:\n");
@@ -45,8 +45,8 @@ impl Program {
         text
     }
 
-    /// The effective policy as JSON: `policy` is a policy file, `from` says where each setting and rule comes
-    /// from.
+    /// Returns the effective policy as JSON: `policy` is a policy file, `from` has the source of each setting
+    /// and rule.
     #[must_use]
     pub fn to_json(&self) -> Json {
         let mut settings = Map::new();
@@ -105,7 +105,7 @@ fn rule_text(text: &mut String, rule: &Rule, source: &Source) {
     }
 }
 
-/// A rule as a policy file in JSON holds it.
+/// Returns a rule as in a policy file in JSON.
 fn rule_json(rule: &Rule) -> Json {
     let conditions = rule.conditions.iter().map(|one| object(condition_fields(one)));
     let actions = rule.actions.iter().map(|one| object(action_fields(one, common_stance(rule))));
@@ -119,7 +119,7 @@ fn object(fields: Fields) -> Json {
     Json::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// A switch; and of a rule that nobody else has, what it would be.
+/// Returns a rule that is switched off: only the switch, or the whole rule if no other layer defines it.
 fn off_json(rule: &Rule) -> Json {
     if rule.is_switch() { object(off_fields(rule)) } else { rule_json(rule) }
 }
@@ -128,13 +128,13 @@ fn off_fields(rule: &Rule) -> Fields {
     vec![("id", (&*rule.id).into()), ("enabled", false.into())]
 }
 
-/// The stance of all actions, if they have the same.
+/// Returns the stance of the actions if it is the same for all.
 fn common_stance(rule: &Rule) -> Option<Stance> {
     let first = rule.actions.first()?.stance;
     rule.actions.iter().all(|one| one.stance == first).then_some(first).flatten()
 }
 
-/// The fields of a rule but its conditions and actions.
+/// Returns the fields of a rule other than its conditions and actions.
 fn rule_fields(rule: &Rule) -> Fields {
     let mut fields: Fields = vec![("id", (&*rule.id).into())];
     let texts = [("name", &rule.name), ("description", &rule.description), ("framework", &rule.framework)];
@@ -182,7 +182,7 @@ fn action_fields(action: &Action, common: Option<Stance>) -> Fields {
     fields
 }
 
-/// JSON on one line, with quotes only where YAML needs them.
+/// Formats JSON on one line, with quotes only where YAML needs them.
 fn flow(json: &Json) -> String {
     match json {
         Json::String(text) => scalar(text),
@@ -205,7 +205,7 @@ fn flow_fields(fields: &Fields) -> String {
     format!("{{{}}}", fields.join(", "))
 }
 
-/// A text without quotes where every reader of YAML takes it for a text.
+/// Formats a text, without quotes if every YAML parser reads it as a text.
 fn scalar(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./%+".contains(&b))
@@ -214,7 +214,7 @@ fn scalar(text: &str) -> String {
     if plain { text.to_owned() } else { quoted(text) }
 }
 
-/// A text in double quotes, on one line and printable whatever it holds.
+/// Formats a text in double quotes, on one line and with printable characters only.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

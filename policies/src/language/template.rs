@@ -1,9 +1,9 @@
-//! Templates: rules with `${name}` in any value, and their instances.
+//! Templates: rules with placeholders `${name}` in any value, and instances of them.
 //!
-//! A value that is nothing but `${name}` becomes the parameter itself, of its kind; within a longer text the
-//! parameter is written out. Between `{` and `}` of YAML a placeholder needs quotes, because its brace would
-//! end the map. What comes of it is read as any other rule is, so a template can say nothing that a rule
-//! could not.
+//! A value that consists of `${name}` alone becomes the parameter itself, with its kind. Within a longer text
+//! the parameter is inserted as text. Between `{` and `}` of YAML a placeholder must be quoted, because its
+//! brace would end the map. The result is read like any other rule, so a template can express nothing that a
+//! rule cannot.
 
 use super::actions::Parameter;
 use super::diagnostic::{Diagnostic, Findings, Spot, meant, nearest};
@@ -16,27 +16,27 @@ use super::value::{Kind, Value};
 use super::words::Word as _;
 use std::sync::Arc;
 
-/// A template as a file gives it.
+/// A template as read from a file.
 #[derive(Clone, Debug)]
 pub struct Template {
-    /// What instances call it by.
+    /// Id by which instances refer to the template.
     pub id: Box<str>,
-    /// For people.
+    /// Name for readers; without effect.
     pub name: Option<Box<str>>,
-    /// For people.
+    /// Description for readers; without effect.
     pub description: Option<Box<str>>,
-    /// What it is for, in a word.
+    /// Category in a word, for readers.
     pub category: Option<Box<str>>,
-    /// What instances give.
+    /// Parameters that instances give.
     pub parameters: Vec<TemplateParameter>,
-    /// Parameters that are there, but could not be read.
+    /// Names of parameters that could not be read.
     unread: Vec<Box<str>>,
-    /// Whether all its parameters are known by name, so that what is none of them is none.
+    /// True if the names of all parameters are known, so that another name is an error.
     is_whole: bool,
     rules: Node,
-    /// Whether its file runs already.
+    /// True if the file is already in force.
     is_stored: bool,
-    /// Whether it is a plugin's, whose deletions are nobody's but those that an instance asks for.
+    /// True if the template is a plugin's. Its rules delete only what an instance requests.
     pub(super) is_of_plugin: bool,
     file: Arc<str>,
 }
@@ -44,28 +44,28 @@ pub struct Template {
 /// A parameter of a template.
 #[derive(Clone, Debug)]
 pub struct TemplateParameter {
-    /// Its name, as it stands between `${` and `}`.
+    /// Name, as between `${` and `}`.
     pub name: Box<str>,
-    /// What its values are.
+    /// Kind of its values.
     pub kind: Kind,
-    /// The value when an instance gives none.
+    /// Value if an instance gives none.
     pub default: Option<Value>,
-    /// For people.
+    /// Description for readers; without effect.
     pub description: Option<Box<str>>,
-    /// Whether an instance has to give it.
+    /// True if every instance must give the parameter.
     pub required: bool,
 }
 
-/// An instance of a template, not filled in yet: the template may stand in another file.
+/// An instance of a template, not expanded yet, because the template can be in another file.
 #[derive(Clone, Debug)]
 pub struct Use {
-    /// What its rules' ids begin with.
+    /// Prefix of the ids of its rules.
     pub id: Box<str>,
-    /// The template's id.
+    /// Id of the template.
     pub template: Box<str>,
-    /// Whether it is read whole, so that what is missing of it is not there.
+    /// True if the instance is completely readable, so that a parameter that is not found is missing.
     is_whole: bool,
-    /// Where it stands in its file.
+    /// Index in its file.
     index: usize,
     node: Node,
 }
@@ -78,7 +78,7 @@ pub(super) const PARAMETER_FIELDS: &[&str] = &["name", "kind", "default", "descr
 pub(super) const USE_FIELDS: &[&str] = &["id", "template", "parameters"];
 
 impl Template {
-    /// What of it can be read; none of what is no map.
+    /// Reads as much of a template as possible; none if the node is no map.
     pub(super) fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = Fields::of(place, TEMPLATE_FIELDS, findings)?;
         let id = fields.need("id", findings).and_then(|at| findings.name(&at));
@@ -112,13 +112,13 @@ impl Template {
         Some(template)
     }
 
-    /// Names of its parameters, be they right or not.
+    /// Returns the names of its parameters, whether they are valid or not.
     fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.parameters.iter().map(|one| &*one.name).chain(self.unread.iter().map(|name| &**name))
     }
 
-    /// Every placeholder names a parameter, and where all have defaults the rules are rules; otherwise what
-    /// is wrong with them whatever is given.
+    /// Checks that every placeholder is a parameter and that the rules are valid: with the defaults if all
+    /// parameters have one, otherwise as far as that does not depend on parameters.
     fn check(&self, place: &Place<'_>, findings: &mut Findings) {
         let mut unknown = Vec::new();
         self.placeholders(&self.rules, &mut unknown);
@@ -130,7 +130,7 @@ impl Template {
         }
         let defaults: Option<Vec<_>> = self.parameters.iter().map(|one| one.default.clone()).collect();
         let has_defaults = defaults.is_some();
-        // What runs goes on with a template of which no instance ever was right: there is none.
+        // A stored template without defaults may have had no valid instance. It stays accepted.
         if !has_defaults && self.is_stored {
             return;
         }
@@ -142,7 +142,7 @@ impl Template {
         let (patterns, mut room) = (findings.patterns, INSTANCES_BYTES_MAX);
         self.rules(&values, &mut room, findings);
         if !has_defaults {
-            // Only rules that are made count.
+            // Patterns count only in rules of instances.
             findings.patterns = patterns;
         }
         findings.within = within;
@@ -165,8 +165,8 @@ impl Template {
         }
     }
 
-    /// The rules with `values` in place of the parameters, in their order. `room` is what they may come to.
-    /// What depends on a value that is not known is not known either.
+    /// Expands the rules with `values` in place of the parameters, in the order of the template. `room` is
+    /// the remaining number of bytes. Values that depend on an unknown parameter are unknown.
     fn rules(&self, values: &[Option<Value>], room: &mut usize, findings: &mut Findings) -> Vec<ReadRule> {
         let mut filling = Filling { parameters: &self.parameters, values, room };
         let Some(filled) = filling.node(&self.rules) else {
@@ -177,12 +177,12 @@ impl Template {
         };
         let root = Place::root(&filled);
         let items = if let Data::List(items) = &filled.data { items.len() } else { 0 };
-        // That there are too many is told where they stand.
+        // The excess of rules is already reported at the template.
         let items = if items > RULES_MAX { Vec::new() } else { findings.items(&root, RULES_MAX) };
         items.iter().filter_map(|item| Rule::read(item, findings)).collect()
     }
 
-    /// Values that say in its rules that something is deleted, whatever an instance gives.
+    /// Returns the positions of values in its rules that request a deletion for every instance.
     pub(super) fn deletions(&self) -> Vec<Spot> {
         let mut found = Vec::new();
         deletions_in(&self.rules, &mut found);
@@ -207,8 +207,8 @@ fn deletions_in(node: &Node, found: &mut Vec<Spot>) {
     }
 }
 
-/// Copies a tree with values in place of parameters, as long as there is room: a short text can ask for a
-/// long one many times.
+/// Copies a tree and inserts the values of parameters. The number of bytes is bounded, because a short text
+/// can insert a long one many times.
 struct Filling<'a> {
     parameters: &'a [TemplateParameter],
     values: &'a [Option<Value>],
@@ -254,20 +254,21 @@ impl Filling<'_> {
         Some(Data::Scalar(Scalar { text: text.into(), plain: scalar.plain }))
     }
 
-    /// Makes use of some room; one byte more, so that empty nodes are not free.
+    /// Consumes `bytes` and one byte more, so that empty nodes are not free. None if there is no room left.
     fn take(&mut self, bytes: usize) -> Option<()> {
         *self.room = self.room.checked_sub(bytes + 1)?;
         Some(())
     }
 }
 
-/// What no person has asked for is not deleted.
+/// Removes a request for deletion that no person made.
 fn forbid_deletion(action: &mut Action) {
     let given = action.parameters.iter_mut().filter(|(parameter, _)| *parameter == Parameter::Delete);
     given.for_each(|(_, value)| *value = Value::Flag(false));
 }
 
-/// What stands before each placeholder and after the one before it, its name, and what follows.
+/// Splits a text at its placeholders. Returns for each the text since the one before, the name, and the
+/// remaining text.
 fn splits(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -278,7 +279,7 @@ fn splits(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     })
 }
 
-/// A value as a file would have given it.
+/// Converts a value to the data that a file would contain.
 fn data_of(value: &Value, spot: Spot) -> Data {
     match value {
         Value::List(items) => {
@@ -294,9 +295,9 @@ fn data_of(value: &Value, spot: Spot) -> Data {
 /// Parameters as far as they could be read.
 struct ReadParameters {
     read: Vec<TemplateParameter>,
-    /// Names of the others.
+    /// Names of the unreadable parameters.
     unread: Vec<Box<str>>,
-    /// Whether all have names.
+    /// True if the names of all parameters are known.
     is_whole: bool,
 }
 
@@ -341,7 +342,7 @@ impl TemplateParameter {
 }
 
 impl Use {
-    /// What of it can be read; none of what is no map.
+    /// Reads as much of an instance as possible; none if the node is no map.
     pub(super) fn read(index: usize, place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = Fields::of(place, USE_FIELDS, findings)?;
         let id = fields.need("id", findings).and_then(|at| findings.name(&at));
@@ -356,13 +357,14 @@ impl Use {
         Some(Self { id, template, is_whole, index, node })
     }
 
-    /// The line where it stands.
+    /// Returns the line of the instance.
     pub(super) fn line(&self) -> u32 {
         self.node.spot.line
     }
 
-    /// Its rules, by one of the templates. What is wrong with it is told in its own file, what its parameters
-    /// make wrong of a rule in the template's. Those that cannot be had are in doubt.
+    /// Expands the rules of the instance. An error of the instance is reported in its own file, an error that
+    /// its parameters cause in a rule is reported in the template's file. Rules that cannot be expanded are
+    /// recorded in the doubts.
     pub(super) fn rules(
         &self,
         file: &str,
@@ -392,7 +394,7 @@ impl Use {
         made
     }
 
-    /// Rules that are there under its id; what is doubtful of them is noted.
+    /// Returns the rules with the instance's id as prefix and records unreadable or doubtful ones.
     fn made(
         &self,
         rules: Vec<ReadRule>,
@@ -426,7 +428,7 @@ impl Use {
         made
     }
 
-    /// Whether all that says in a template whether something is deleted is a parameter that this gives.
+    /// True if every value of `delete` in the template is a parameter that this instance gives.
     fn asks_for_deletions(&self, node: &Node) -> bool {
         match &node.data {
             Data::List(items) => items.iter().all(|item| self.asks_for_deletions(item)),
@@ -438,7 +440,7 @@ impl Use {
         }
     }
 
-    /// Whether a text is nothing but a parameter that this gives.
+    /// True if the text is a single placeholder of a parameter that this instance gives.
     fn gives(&self, text: &str) -> bool {
         let name = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
         let root = Place::root(&self.node);
@@ -448,7 +450,7 @@ impl Use {
         entries.iter().any(|entry| &*entry.key == name)
     }
 
-    /// Its template, and what it gives to each parameter, as far as that can be read.
+    /// Returns the template of the instance and the value of each parameter as far as it could be read.
     fn values<'t>(
         &self,
         templates: &[&'t Template],
@@ -479,7 +481,8 @@ impl Use {
         Some((template, template.parameters.iter().map(of).collect()))
     }
 
-    /// The template that it names, or the one that was meant; none, which is told, unless it may be there.
+    /// Returns the template that the instance names, or the one that was clearly meant. None if there is no
+    /// such template; that is reported, unless it may be an unreadable one.
     fn find<'t>(
         &self,
         fields: &Fields<'_>,

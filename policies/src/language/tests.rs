@@ -32,7 +32,7 @@ fn layers<'a>(custom: &'a [PolicyFile], built_in: &'a BuiltIn) -> Layers<'a> {
     Layers { custom, frameworks: &[], environment, machine: &NoFacts, built_in }
 }
 
-/// The text alone, without anything built in.
+/// Compiles a text alone, without the built-in layers.
 fn alone(text: &str) -> Program {
     let mut none = built_in().clone();
     none.frameworks.clear();
@@ -40,7 +40,7 @@ fn alone(text: &str) -> Program {
     Program::compile(&layers(&[parse(text)], &none)).unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
-/// The text above the built-in layers.
+/// Compiles a text above the built-in layers.
 fn above(text: &str, built_in: &BuiltIn) -> Program {
     Program::compile(&layers(&[parse(text)], built_in)).unwrap_or_else(|wrong| panic!("{wrong}"))
 }

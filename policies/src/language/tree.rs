@@ -1,8 +1,8 @@
-//! YAML or JSON as a tree whose nodes know where they stand.
+//! Parser of YAML and JSON to a tree whose nodes have their positions.
 //!
-//! JSON is YAML, so one parser reads both. What a policy has no use for is refused: anchors, aliases, tags,
-//! several documents, keys that are no scalars, the same key twice. Sizes are bounded while reading, so no
-//! text takes more memory than a file of its length.
+//! JSON is parsed as YAML, so one parser handles both. Syntax that policies do not need is refused: anchors,
+//! aliases, tags, several documents, keys that are not scalars, duplicate keys. Sizes are bounded while
+//! parsing, so the memory of a tree is bounded by the length of the text.
 
 use super::diagnostic::{Findings, Spot, quoted};
 use super::limits::{DEPTH_MAX, NODES_MAX, TEXT_BYTES_MAX};
@@ -10,7 +10,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// A node and where it begins.
+/// A node and the position of its begin.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Node {
     pub(super) spot: Spot,
@@ -22,11 +22,11 @@ pub(super) enum Data {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Vec<Entry>),
-    /// Something that nobody knows here: it is told already, or only an instance of a template says it.
+    /// An unknown value: it was already reported as an error, or only an instance of a template provides it.
     Unknown,
 }
 
-/// A text, and whether it stood without quotes.
+/// The text of a scalar, and true if it was not quoted.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scalar {
     pub(super) text: Box<str>,
@@ -41,14 +41,14 @@ pub(super) struct Entry {
 }
 
 impl Scalar {
-    /// Whether it says that nothing is there.
+    /// True if the scalar is a null.
     pub(super) fn is_null(&self) -> bool {
         self.plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
     }
 }
 
 impl Node {
-    /// What it is, for messages.
+    /// Returns a description of the node, for messages.
     pub(super) fn what(&self) -> String {
         match &self.data {
             Data::Scalar(scalar) if scalar.is_null() => "nothing".to_owned(),
@@ -60,21 +60,21 @@ impl Node {
     }
 }
 
-/// How large a text may be.
+/// Limits of a text.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// Its bytes.
+    /// Bytes of the text.
     pub(super) text_bytes: usize,
-    /// Its lists, maps and scalars.
+    /// Lists, maps and scalars of the text.
     pub(super) nodes: usize,
 }
 
-/// Reads `text`, as far as it can be read, and adds to `findings` what cannot.
+/// Parses `text` as far as possible and adds an entry to `findings` for everything that cannot be parsed.
 pub(super) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
     parse_within(text, Bounds { text_bytes: TEXT_BYTES_MAX, nodes: NODES_MAX }, findings)
 }
 
-/// The same of what may be larger than a policy.
+/// Parses like [`parse`], with limits other than those of a policy.
 pub(super) fn parse_within(text: &str, bounds: Bounds, findings: &mut Findings) -> Option<Node> {
     if text.len() > bounds.text_bytes {
         let found = format!("the file has {} bytes", text.len());
@@ -106,7 +106,8 @@ pub(super) fn parse_within(text: &str, bounds: Bounds, findings: &mut Findings) 
     tree.root
 }
 
-/// JSON writes what lies beyond 16 bits as two escapes, YAML as one: `\ud83d\ude00` becomes `\U0001f600`.
+/// Rewrites surrogate pairs: JSON writes characters beyond 16 bits as two escapes, YAML as one, so
+/// `\ud83d\ude00` becomes `\U0001f600`.
 fn without_surrogates(text: &str) -> Cow<'_, str> {
     let half = |text: &str| {
         let digits = text.strip_prefix("\\u")?.get(..4)?;
@@ -114,7 +115,7 @@ fn without_surrogates(text: &str) -> Cow<'_, str> {
     };
     let pair = |text: &str| {
         let units = [half(text)?, half(text.get(6..)?)?];
-        // Two halves make one character; anything else is two, or none.
+        // Exactly one surrogate pair makes a character above 16 bits; anything else is left unchanged.
         char::decode_utf16(units).next()?.ok().filter(|c| u32::from(*c) > 0xffff)
     };
     let mut out = String::new();
@@ -134,19 +135,19 @@ fn without_surrogates(text: &str) -> Cow<'_, str> {
 
 const START: Spot = Spot { line: 1, column: 1 };
 
-/// The parser counts lines from 1 and characters from 0.
+/// Converts a position of the parser, which counts lines from 1 and characters from 0.
 fn spot_of(line: usize, column: usize) -> Spot {
     let whole = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     Spot { line: whole(line.max(1)), column: whole(column).saturating_add(1) }
 }
 
-/// A list or map that is not closed yet.
+/// A list or map whose end has not been parsed yet.
 enum Open {
     List(Spot, Vec<Node>),
     Map(Spot, Vec<Entry>, Option<Key>),
 }
 
-/// What stands before a value that is still to come.
+/// The key of a map entry whose value has not been parsed yet.
 enum Key {
     Word(Box<str>, Spot),
     Other,
@@ -170,7 +171,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// One event; none when reading has to stop.
+    /// Processes one event; none if parsing must stop.
     fn take(&mut self, event: Event<'_>, span: Span) -> Option<()> {
         let spot = spot_of(span.start.line(), span.start.col());
         match event {
@@ -216,7 +217,7 @@ impl Tree<'_> {
         self.findings.add(spot, "", found.to_owned(), expected.to_owned(), None);
     }
 
-    /// Counts a node, and tells what makes it more than it says; it is read as if that were not there.
+    /// Counts a node and reports an anchor or a tag. The node is then read as if it had neither.
     fn plain_node(&mut self, spot: Spot, anchor: usize, tagged: bool) -> Option<()> {
         if anchor != 0 {
             self.refuse(spot, "an anchor", "no anchors and aliases");
@@ -227,7 +228,7 @@ impl Tree<'_> {
         self.count(spot)
     }
 
-    /// Counts a node; none when there are too many.
+    /// Counts a node; none if there are too many.
     fn count(&mut self, spot: Spot) -> Option<()> {
         self.nodes += 1;
         if self.nodes > self.nodes_max {
@@ -251,14 +252,14 @@ impl Tree<'_> {
         Some(())
     }
 
-    /// Puts a whole node where it belongs.
+    /// Inserts a complete node in the innermost open list or map, or as the root.
     fn place(&mut self, node: Node) {
         match self.open.last_mut() {
             None => self.root = Some(node),
             Some(Open::List(_, items)) => items.push(node),
             Some(Open::Map(_, entries, key)) => match key.take() {
                 Some(Key::Word(key, spot)) => entries.push(Entry { key, spot, value: node }),
-                // What stands under no word is told already.
+                // The key that is no word was already reported.
                 Some(Key::Other) => {}
                 None => *key = Some(Key::of(node)),
             },
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_and_json_give_the_same_tree_with_places() {
+    fn yaml_and_json_give_the_same_tree_with_positions() {
         let mut findings = Findings::new("p");
         let yaml = parse("a: 1\nb:\n  - x\n  - \"y\"\n", &mut findings).unwrap();
         let Data::Map(entries) = &yaml.data else { panic!("{yaml:?}") };
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_policy_has_no_use_for_is_refused() {
+    fn unsupported_syntax_is_refused() {
         for (text, message) in [
             ("a: &x 1", "p.yaml:1:4: an anchor (no anchors and aliases)"),
             ("a: !!str 1", "p.yaml:1:4: a tag (no tags)"),
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_other_editors_are_read() {
+    fn files_of_various_editors_are_parsed() {
         for text in [
             "\u{feff}version: 1\n",
             "version: 1\r\nname: x\r\n",

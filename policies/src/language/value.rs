@@ -1,16 +1,16 @@
-//! Values with units: one text form each, read and written here and nowhere else.
+//! Values with units. Each has exactly one text form, which this module alone parses and prints.
 
 use super::limits::NUMBER_MAX;
 use super::tree::Scalar;
 use std::fmt;
 use std::time::Duration;
 
-/// What a value has to be.
+/// Kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Any text.
     Text,
-    /// One of these words.
+    /// A word of this list.
     Word(&'static [&'static str]),
     /// A number without a unit.
     Number,
@@ -20,18 +20,18 @@ pub enum Kind {
     Percent,
     /// Bytes.
     Bytes,
-    /// Bytes a second.
+    /// Bytes per second.
     Rate,
-    /// A span of time.
+    /// A time span.
     Duration,
-    /// Yes or no.
+    /// A boolean.
     Flag,
-    /// Several texts.
+    /// A list of texts.
     List,
 }
 
 impl Kind {
-    /// Its name.
+    /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -48,13 +48,14 @@ impl Kind {
         }
     }
 
-    /// The kind of that name; words belong to a table, so there is none of theirs.
+    /// Returns the kind with the name `name`. [`Kind::Word`] cannot be found by name, because its words
+    /// belong to a table.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         Self::PARAMETERS.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// What a parameter of a template may be.
+    /// Kinds that a parameter of a template can have.
     pub const PARAMETERS: &[Self] = &[
         Self::Text,
         Self::Number,
@@ -67,7 +68,7 @@ impl Kind {
         Self::List,
     ];
 
-    /// What a value of it looks like, for messages.
+    /// Returns a description of the expected value, for messages.
     #[must_use]
     pub fn expects(self) -> String {
         match self {
@@ -84,13 +85,13 @@ impl Kind {
         }
     }
 
-    /// Whether values of it are larger and smaller than others.
+    /// True if values of the kind can be ordered by size.
     #[must_use]
     pub fn is_ordered(self) -> bool {
         matches!(self, Self::Number | Self::Count | Self::Percent | Self::Bytes | Self::Rate | Self::Duration)
     }
 
-    /// The value that a scalar writes, if it is one of this kind.
+    /// Parses a scalar; none if it is not of this kind. Numbers and booleans must not be quoted.
     pub(super) fn read(self, scalar: &Scalar) -> Option<Value> {
         if scalar.is_null() {
             return None;
@@ -99,7 +100,7 @@ impl Kind {
             .filter(|_| scalar.plain || !matches!(self, Self::Number | Self::Count | Self::Flag))
     }
 
-    /// The value that `text` writes, if it is one of this kind.
+    /// Parses `text`; none if it is not of this kind.
     #[must_use]
     pub fn read_text(self, text: &str) -> Option<Value> {
         match self {
@@ -126,7 +127,7 @@ impl Kind {
     }
 }
 
-/// A value that a file gives.
+/// A value in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A text or word.
@@ -137,18 +138,19 @@ pub enum Value {
     Percent(f64),
     /// Bytes.
     Bytes(u64),
-    /// Bytes a second.
+    /// Bytes per second.
     Rate(u64),
-    /// A span of time, in whole microseconds.
+    /// A time span, in whole microseconds.
     Duration(Duration),
-    /// Yes or no.
+    /// A boolean.
     Flag(bool),
-    /// Several.
+    /// A list of values.
     List(Box<[Value]>),
 }
 
 impl Value {
-    /// How large it is among its like: the number, bytes, percent, or seconds.
+    /// Returns the size by which values of one kind are compared: the number, percent, bytes, bytes per
+    /// second, or seconds. None for texts, booleans and lists.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "sizes stay below 2^53")]
     pub fn size(&self) -> Option<f64> {
@@ -160,13 +162,13 @@ impl Value {
         }
     }
 
-    /// The text, if it is one.
+    /// Returns the text of a text or word.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
-    /// As JSON holds it: numbers and booleans as such, what has a unit as text.
+    /// Converts to JSON: numbers and booleans as such, values with a unit as text.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         match self {
@@ -179,14 +181,14 @@ impl Value {
     }
 }
 
-/// Whole numbers without a point, as a person writes them.
+/// Converts a number to JSON; whole numbers are written without a decimal point.
 pub(super) fn json_number(number: f64) -> serde_json::Value {
     #[expect(clippy::cast_possible_truncation, reason = "numbers stay below 2^53")]
     let whole = number as i64;
     if number.fract() == 0.0 { whole.into() } else { number.into() }
 }
 
-/// As a file writes it, texts without quotes.
+/// Writes the value as in a policy file, texts without quotes.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -210,8 +212,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Units of bytes, in the order in which they are tried for writing: binary before decimal, large before
-/// small.
+/// Units of bytes, in the order in which printing tries them: binary before decimal, large before small.
 const BYTE_UNITS: &[(&str, u64)] = &[
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -235,15 +236,15 @@ const TIME_UNITS: &[(&str, u64)] = &[
 ];
 
 fn unit_text(f: &mut fmt::Formatter<'_>, amount: u64, units: &[(&str, u64)]) -> fmt::Result {
-    // Nothing is nothing in every unit: the everyday one reads best.
+    // Zero fits every unit, so it is written in the base unit.
     let everyday = if units == BYTE_UNITS { "B" } else { "s" };
     let unit = units.iter().find(|(_, size)| amount != 0 && amount.is_multiple_of(*size));
     let (name, size) = unit.copied().unwrap_or((everyday, 1));
     write!(f, "{}{name}", amount / size)
 }
 
-/// A number as JSON writes it: no infinity, nothing that a double does not hold exactly to its last whole
-/// digit.
+/// Parses a number in the syntax of JSON. None for infinity and for magnitudes above [`NUMBER_MAX`], where a
+/// double is no longer exact to the last whole digit.
 pub(super) fn decimal(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let (digits, exponent) = digits.split_once(['e', 'E']).unwrap_or((digits, "0"));
@@ -253,16 +254,16 @@ pub(super) fn decimal(text: &str) -> Option<f64> {
         return None;
     }
     let number: f64 = text.parse().ok()?;
-    // Minus nothing would be written differently than it was read.
+    // Normalises -0, which would be printed differently than it was parsed.
     (number.abs() <= NUMBER_MAX).then_some(if number == 0.0 { 0.0 } else { number })
 }
 
-/// `1.5GB` as a whole number of the smallest unit.
+/// Parses `1.5GB` to a whole number of the smallest unit.
 fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let split = text.find(|c: char| c != '.' && !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(split);
     let unit = unit.trim_start();
-    // People write kB and mb; of a time m and M would be two things.
+    // Byte units are matched ignoring case (kB, mb). Time units are not, because m and M would be ambiguous.
     let same = |name: &str| name == unit || (units == BYTE_UNITS && name.eq_ignore_ascii_case(unit));
     let size = units.iter().find(|(name, _)| same(name))?.1;
     #[expect(clippy::cast_precision_loss, reason = "units are far below 2^53")]
@@ -278,7 +279,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn units_are_read() {
+    fn values_with_units_are_parsed() {
         for (kind, text, value) in [
             (Kind::Bytes, "64MiB", Value::Bytes(64 << 20)),
             (Kind::Bytes, "1.5GB", Value::Bytes(1_500_000_000)),
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_neither_left_out_nor_made_up() {
+    fn missing_and_unknown_units_are_refused() {
         for (kind, text) in [
             (Kind::Bytes, "64"),
             (Kind::Bytes, "-1KiB"),
@@ -326,7 +327,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_read_back_as_written(whole in 0..1_u64 << 53, number in -1e12..1e12_f64) {
+        fn printed_values_parse_to_the_same_value(whole in 0..1_u64 << 53, number in -1e12..1e12_f64) {
             for (kind, value) in [
                 (Kind::Bytes, Value::Bytes(whole)),
                 (Kind::Rate, Value::Rate(whole)),

@@ -1,4 +1,5 @@
-//! What a program says of one access: which rules matched, on what facts, and what is due.
+//! Evaluation of a program for one access: the rules that match, the facts they match on, and the resulting
+//! actions.
 
 use super::actions::{Aspect, Aspects};
 use super::facts::Facts;
@@ -9,12 +10,12 @@ use super::wish::Wish;
 use super::words::{Evaluation, Stance};
 use std::fmt::Write;
 
-/// Everything about the evaluation of one access, for explaining it.
+/// Complete evaluation of one access, for explanations.
 #[derive(Clone, Debug)]
 pub struct Verdict<'p> {
     /// The rules that were tried, in that order.
     pub tried: Vec<Tried<'p>>,
-    /// What is due, in the order in which it runs.
+    /// The resulting actions, in the order in which they run.
     pub due: Vec<Due<'p>>,
 }
 
@@ -23,24 +24,24 @@ pub struct Verdict<'p> {
 pub struct Tried<'p> {
     /// The rule.
     pub rule: &'p EffectiveRule,
-    /// Whether it matched.
+    /// True if the rule matched.
     pub matched: bool,
-    /// The share of all weights that the conditions that held have, 0 to 1.
+    /// Share of the conditions that held in the sum of all weights, 0 to 1.
     pub score: f64,
-    /// Whether the framework that it is for is detected.
+    /// True if the framework of the rule is detected or the rule is for no framework.
     pub applies: bool,
-    /// Its conditions; none where it does not apply.
+    /// Its conditions; empty if the rule does not apply.
     pub conditions: Vec<Seen<'p>>,
 }
 
-/// A condition and what it saw.
+/// A condition and its result.
 #[derive(Clone, Debug)]
 pub struct Seen<'p> {
     /// The condition.
     pub condition: &'p Condition,
-    /// The fact; none when it is not known.
+    /// Value of the fact; none if it is not known.
     pub fact: Option<Value>,
-    /// Whether it held.
+    /// True if the condition held.
     pub held: bool,
 }
 
@@ -51,15 +52,15 @@ pub struct Due<'p> {
     pub rule: &'p EffectiveRule,
     /// The action.
     pub action: &'p Action,
-    /// What it wants.
+    /// The typed request.
     pub wish: &'p Wish,
-    /// Whether it is done or only said.
+    /// Effect of the action: carried out, or reported alone.
     pub stance: Stance,
 }
 
 impl Due<'_> {
-    /// Whether it says if copies are kept: what is about copies does, and what streams where its rule says
-    /// nothing else about them.
+    /// True if the action decides if copies are kept: a copy action, or a stream action whose rule has no
+    /// copy action with the same stance.
     #[must_use]
     pub fn is_of_copies(&self) -> bool {
         match self.action.kind.aspect() {
@@ -76,7 +77,7 @@ impl Due<'_> {
 }
 
 impl Program {
-    /// The rules that match, in order; the first alone where the settings say so. Allocates nothing.
+    /// Returns the matching rules in order; only the first one if the settings require it. Allocates nothing.
     pub fn matching<'p>(&'p self, facts: &dyn Facts) -> impl Iterator<Item = &'p EffectiveRule> {
         let most = if self.is_first_alone() { 1 } else { usize::MAX };
         self.rules().iter().filter(move |rule| rule.matches(facts)).take(most)
@@ -86,14 +87,14 @@ impl Program {
         self.settings().evaluation() == Evaluation::First
     }
 
-    /// What is due, in order. Allocates nothing.
+    /// Returns the actions of the matching rules, in order. Allocates nothing.
     pub fn due<'p>(&'p self, facts: &dyn Facts) -> impl Iterator<Item = Due<'p>> {
         self.matching(facts).flat_map(due_of)
     }
 
-    /// Of what is due, what acts on one of these aspects, in order. Rules that have nothing to say of them
-    /// are not even tried, unless they would keep others from being heard. Allocates nothing: this is for
-    /// every access.
+    /// Returns the actions of the matching rules that are carried out and decide one of `aspects`, in order.
+    /// Rules without such actions are not tried, unless only the first matching rule counts. Allocates
+    /// nothing, because it runs for every access.
     pub fn acting<'p>(&'p self, aspects: Aspects, facts: &dyn Facts) -> impl Iterator<Item = Due<'p>> {
         let is_first_alone = self.is_first_alone();
         let tried = self.rules().iter().filter(move |rule| is_first_alone || rule.acts_on().meets(aspects));
@@ -104,7 +105,7 @@ impl Program {
         matching.flat_map(due_of).filter(is_asked)
     }
 
-    /// What is due and why, with everything that was seen on the way: for explaining, not for every access.
+    /// Evaluates all rules and records all facts on the way. For explanations, not for every access.
     #[must_use]
     pub fn evaluate(&self, facts: &dyn Facts) -> Verdict<'_> {
         let mut verdict = Verdict { tried: Vec::new(), due: Vec::new() };
@@ -145,7 +146,7 @@ impl<'p> Tried<'p> {
 }
 
 impl Seen<'_> {
-    /// `size is more than 64MiB (3GiB)`.
+    /// Formats the result as `size is more than 64MiB (3GiB)`.
     #[must_use]
     pub fn sentence(&self) -> String {
         let Condition { operator, value, .. } = self.condition;
@@ -155,7 +156,7 @@ impl Seen<'_> {
 }
 
 impl Verdict<'_> {
-    /// Why this is due, or why nothing is, in one sentence.
+    /// Explains in one sentence which rule matched first and why, or why no rule matched.
     #[must_use]
     pub fn reason(&self) -> String {
         let mut matched = self.tried.iter().filter(|one| one.matched);
@@ -169,7 +170,7 @@ impl Verdict<'_> {
         text
     }
 
-    /// Why what one rule wants is due, in one sentence; none when it did not match.
+    /// Explains in one sentence why a rule matched; none if it did not match.
     #[must_use]
     pub fn reason_of(&self, rule: &EffectiveRule) -> Option<String> {
         let tried = self.tried.iter().find(|one| one.matched && std::ptr::eq(one.rule, rule));
@@ -193,7 +194,7 @@ impl Verdict<'_> {
     fn reason_for_nothing(&self) -> String {
         let text = format!("nothing is due because none of {} rules matched", self.tried.len());
         let applying = self.tried.iter().filter(|one| one.applies && one.score > 0.0);
-        // The first of equals, which has the highest priority.
+        // Of rules with equal scores the first one has the highest priority.
         let nearest = applying.reduce(|best, one| if one.score > best.score { one } else { best });
         let Some(nearest) = nearest else { return text };
         let missed = nearest.conditions.iter().find(|one| !one.held).map(Seen::sentence);

@@ -1,9 +1,8 @@
-//! Files that are to hold together: everything that is wrong with them at once, or the program that they
-//! make.
+//! Sets of files that are checked together: all their errors at once, or the program that they make.
 //!
-//! The reader tells what is wrong with a file by itself, the compiler what no file shows by itself. What can
-//! be read of a wrong file is compiled all the same, so that one look tells both; and what only follows from
-//! a mistake that is told is not told.
+//! The reader reports the errors of a single file, the compiler those that only several files show. The
+//! readable parts of a wrong file are compiled, too, so that one run reports both. An error that only follows
+//! from another reported error is not reported.
 
 use super::built_in::BuiltIn;
 use super::diagnostic::{Diagnostic, Diagnostics};
@@ -18,28 +17,28 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// Policies and plugins as they were read, each the strongest of those that come after it.
+/// Policies and plugins as read from their texts, the strongest first.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
     custom: Vec<PolicyFile>,
     frameworks: Vec<Framework>,
-    /// In the order in which they were given, and in which they are told of.
+    /// Names of the files, in the order in which they were added, which is also the order of reports.
     names: Vec<Arc<str>>,
     wrong: Vec<Diagnostic>,
-    /// What may be in those that could not be read, and in those that are beside them.
+    /// Definitions that unreadable files and files beside this set may have.
     lost: Doubts,
-    /// There is so much wrong with one of them that not all of it is known.
+    /// True if a file has so many errors that not all are known.
     is_full: bool,
 }
 
 impl Texts {
-    /// One more policy that somebody gives.
+    /// Adds a policy that is submitted by a person.
     pub fn policy(&mut self, name: &str, text: &str) {
         self.add_policy(name, text, false);
     }
 
-    /// One more policy that runs already, or ran before: slips in it are not told that do no harm, as
-    /// switches of rules and parameters that are not there any more.
+    /// Adds a policy that is already in force. Harmless errors in it are not reported, such as switches of
+    /// rules or parameters that no longer exist.
     pub fn stored_policy(&mut self, name: &str, text: &str) {
         self.add_policy(name, text, true);
     }
@@ -50,12 +49,12 @@ impl Texts {
         self.custom.extend(policy);
     }
 
-    /// One more plugin that somebody gives.
+    /// Adds a plugin that is submitted by a person.
     pub fn framework(&mut self, name: &str, text: &str) {
         self.add_framework(name, text, false);
     }
 
-    /// One more plugin that runs already, or ran before.
+    /// Adds a plugin that is already in force.
     pub fn stored_framework(&mut self, name: &str, text: &str) {
         self.add_framework(name, text, true);
     }
@@ -66,7 +65,7 @@ impl Texts {
         self.frameworks.extend(framework);
     }
 
-    /// All of `others`, each weaker than those that are here.
+    /// Adds all files of `others`, each weaker than those of this set.
     pub fn extend(&mut self, others: &Self) {
         self.custom.extend_from_slice(&others.custom);
         self.frameworks.extend_from_slice(&others.frameworks);
@@ -76,7 +75,8 @@ impl Texts {
         self.is_full |= others.is_full;
     }
 
-    /// What policies of `others` would give is not missed, though they do not hold here.
+    /// Adds the definitions of `others`: references to them are not reported as missing, although the files
+    /// are not part of this set.
     pub fn stand_beside(&mut self, others: &Self) {
         let mut offered = others.lost.clone();
         for file in &others.custom {
@@ -86,19 +86,19 @@ impl Texts {
         self.lost.take_beside(&offered);
     }
 
-    /// The policies that could be read, some of them in part.
+    /// Returns the policies that could be read, some of them in part.
     #[must_use]
     pub fn policies(&self) -> &[PolicyFile] {
         &self.custom
     }
 
-    /// The plugins that could be read, some of them in part.
+    /// Returns the plugins that could be read, some of them in part.
     #[must_use]
     pub fn frameworks(&self) -> &[Framework] {
         &self.frameworks
     }
 
-    /// Everything that is wrong with them, in the order of the files and of their text.
+    /// Returns all errors, in the order of the files and of their text.
     #[must_use]
     pub fn wrong(
         &self,
@@ -112,17 +112,17 @@ impl Texts {
         }
         let rank = |one: &Diagnostic| self.names.iter().position(|name| *name == one.file);
         all.sort_by_key(|one| (rank(one).unwrap_or(usize::MAX), one.line, one.column));
-        // A template is wrong once, however often it is used.
+        // An error in a template is reported once, however many instances it has.
         let mut seen = HashSet::new();
         all.retain(|one| seen.insert((Arc::clone(&one.file), one.line, one.column, one.found.clone())));
         all.truncate(DIAGNOSTICS_MAX * self.names.len().max(1));
         Diagnostics(all)
     }
 
-    /// The program that they make, if they are right to the last.
+    /// Compiles the program if there is no error.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All errors of the files.
     pub fn compile(
         &self,
         environment: Option<Environment>,
@@ -154,7 +154,7 @@ impl Texts {
     }
 }
 
-/// Files that make no program, with everything that is wrong with them.
+/// Invalid files, with all their errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong(pub Diagnostics);
 

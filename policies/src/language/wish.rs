@@ -1,4 +1,5 @@
-//! What an action wants, typed: its parameters with their defaults, read once when a program is compiled.
+//! Typed action requests: the parameters of an action with their defaults, read once when a program is
+//! compiled.
 
 use super::actions::{ActionKind, Parameter};
 use super::rule::Action;
@@ -6,9 +7,9 @@ use super::words::{CachePolicy, Lane, Priority, Strategy, words};
 use std::time::Duration;
 
 words! {
-    /// What is read ahead.
+    /// Source of the bytes that are read ahead.
     Next {
-        /// What fits best.
+        /// The best fit.
         Auto = "auto",
         /// Blocks of the object.
         Blocks = "blocks",
@@ -19,112 +20,112 @@ words! {
     }
 }
 
-/// What an action wants.
+/// A typed action request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wish {
-    /// Whether and from which read on a clean copy is kept.
+    /// Keep a clean copy.
     Copy {
-        /// Whether one is kept at all.
+        /// False if no copy is kept.
         keep: bool,
-        /// What decides how long, if the setting does not.
+        /// Cache policy of the copy; none leaves it to the setting.
         policy: Option<CachePolicy>,
-        /// How dear it is when room is needed.
+        /// Priority of the copy when space is needed.
         priority: Priority,
-        /// Reads from which on.
+        /// Number of reads from which on a copy is kept.
         min_reads: u32,
     },
-    /// How far is read ahead.
+    /// Read ahead.
     Prefetch {
-        /// How many blocks, shards or keys.
+        /// Number of blocks, shards or keys.
         depth: u32,
-        /// Bytes at most.
+        /// Maximum bytes.
         bytes_max: u64,
-        /// How eagerly.
+        /// Read-ahead strategy.
         strategy: Strategy,
-        /// Of what.
+        /// Source of the bytes.
         next: Next,
     },
-    /// How bytes pass through.
+    /// Pass bytes through in chunks.
     Stream {
         /// Bytes of a chunk.
         chunk_bytes: u64,
-        /// Chunks ahead of the reader.
+        /// Chunks fetched ahead of the reader.
         ahead: u32,
-        /// Whether copies are kept.
+        /// True if copies of the chunks are kept.
         keep: bool,
     },
-    /// How long bytes wait for others that read them too.
+    /// Hold bytes for other workers that read them too.
     Coordinate {
-        /// How long.
+        /// Time for which bytes are held.
         window: Duration,
-        /// How many bytes at most.
+        /// Maximum bytes held.
         bytes_max: u64,
     },
-    /// Segments are compressed with zstd.
+    /// Compress segments with zstd.
     Compress {
-        /// The effort.
+        /// Compression level.
         level: u32,
-        /// How many times smaller a sample has to become.
+        /// Minimum compression ratio of a sample.
         min_ratio: f64,
     },
-    /// Who goes first.
+    /// Assign requests to a lane.
     Prioritize {
-        /// The lane, if it is not the workload's.
+        /// The lane; none leaves it to the workload.
         lane: Option<Lane>,
-        /// The rank within it.
+        /// The rank within the lane.
         priority: Priority,
     },
-    /// The truth comes up.
+    /// Move the authoritative copy up.
     Promote {
-        /// Into memory, too.
+        /// True for the memory tier, besides the hot tier.
         memory: bool,
     },
-    /// It stays.
+    /// Pin the object.
     Pin {
-        /// How long; none for ever.
+        /// Time span of the pin; none for no limit.
         period: Option<Duration>,
-        /// Bytes that the rule may pin at most.
+        /// Maximum bytes that the rule pins.
         bytes_max: Option<u64>,
     },
-    /// It need not stay.
+    /// Remove a pin of a rule.
     Unpin,
-    /// The truth goes down.
+    /// Move the authoritative copy down.
     Spill {
-        /// Below the cold tier.
+        /// True for the upstream, false for the cold tier.
         upstream: bool,
-        /// How long after the last read.
+        /// Minimum time since the last read.
         after: Duration,
     },
-    /// Clean copies go.
+    /// Evict clean copies.
     Evict {
-        /// How long after the last read.
+        /// Minimum time since the last read.
         after: Duration,
     },
-    /// Some checkpoints stay.
+    /// Keep some checkpoints.
     Retain(Retain),
 }
 
-/// Which checkpoints stay, and what becomes of the others.
+/// Retention of checkpoints: those that stay, and the fate of the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Retain {
-    /// How many of the newest complete ones stay.
+    /// Number of the newest complete checkpoints that stay.
     pub keep_last: u32,
-    /// How many of the best stay besides; with 0 the best one by each measure that names carry.
+    /// Number of the best checkpoints that stay besides; 0 keeps the best one by each measure in the names.
     pub keep_best: u32,
-    /// The user metadata that holds the measure.
+    /// Key of the user metadata that holds the measure.
     pub best_by: Box<str>,
-    /// Whether a high measure is good.
+    /// True if higher measures are better.
     pub highest: bool,
-    /// One of so many stays besides; 0: none does.
+    /// Interval: one of every `keep_every` checkpoints stays besides, beginning with the first; 0 for none.
     pub keep_every: u32,
-    /// Whether the others are deleted. The newest complete one never is.
+    /// True if the others are deleted. The newest complete checkpoint is never deleted.
     pub delete: bool,
-    /// How long a deletion waits, and can be called off.
+    /// Time during which a deletion can be cancelled.
     pub grace: Duration,
 }
 
 impl Wish {
-    /// What `action` wants.
+    /// Converts an action to a typed request.
     pub(super) fn of(action: &Action) -> Self {
         let word = |parameter| action.value(parameter).and_then(|value| value.text().map(str::to_owned));
         let priority = || action.word(Parameter::Priority).unwrap_or(Priority::Normal);
@@ -187,7 +188,7 @@ impl Wish {
         }
     }
 
-    /// Whether both cannot be had of one object.
+    /// True if both requests cannot be fulfilled for one object.
     pub(crate) fn contradicts(&self, other: &Self) -> bool {
         let down = |wish: &Self| match wish {
             Self::Spill { .. } | Self::Evict { .. } => true,
@@ -209,7 +210,7 @@ impl Wish {
     }
 }
 
-/// A count of a row, which has a default and is within its range.
+/// Returns a count parameter, which has a default and is within its range.
 fn count(action: &Action, parameter: Parameter) -> u32 {
     let size = action.size(parameter).unwrap_or_default();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts are whole and small")]
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_of_the_table_are_what_is_wished() {
+    fn requests_have_the_defaults_of_the_table() {
         let prefetch =
             Wish::Prefetch { depth: 8, bytes_max: 256 << 20, strategy: Strategy::Adaptive, next: Next::Auto };
         assert_eq!(wish(ActionKind::Prefetch), prefetch);
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_does_so_both_ways() {
+    fn contradictions_are_symmetric() {
         let pairs = [
             (ActionKind::Pin, ActionKind::Spill, true),
             (ActionKind::Pin, ActionKind::Evict, true),

@@ -1,20 +1,20 @@
-//! The words of the language: closed, each with its meaning, so that files, schema and documentation cannot
-//! disagree.
+//! The words of the language: closed lists, each word with its meaning, so that files, schema and
+//! documentation cannot disagree.
 
-/// What all lists of words have in common.
+/// Interface common to all word lists.
 pub trait Word: Copy + 'static {
-    /// All of them.
+    /// All values of the list.
     const ALL: &'static [Self];
-    /// Their words, in the same order.
+    /// The words of all values, in the order of [`Self::ALL`].
     const WORDS: &'static [&'static str];
 
-    /// Its word.
+    /// Returns the word of the value.
     fn name(self) -> &'static str;
 
-    /// What it means.
+    /// Returns the meaning of the value.
     fn doc(self) -> &'static str;
 
-    /// The one of that word.
+    /// Returns the value with the word `word`.
     #[must_use]
     fn of(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|one| one.name() == word)
@@ -56,45 +56,45 @@ macro_rules! words {
 pub(super) use words;
 
 words! {
-    /// Whether what a rule says is done.
+    /// Effect of a rule's actions: carried out, or reported alone.
     Stance {
-        /// It is said, not done.
+        /// The action is reported, not carried out.
         Observe = "observe",
-        /// It is done.
+        /// The action is carried out.
         Act = "act",
     }
 }
 
 words! {
-    /// What kind of file an object is.
+    /// Kind of file that an object is.
     FileType {
-        /// One of many files of samples.
+        /// A shard: one of many files of samples.
         Shard = "shard",
-        /// One sample.
+        /// A single sample.
         Sample = "sample",
-        /// What says where samples are.
+        /// An index of where samples are.
         Index = "index",
         /// A part of a checkpoint.
         Checkpoint = "checkpoint",
         /// A part of a model.
         Model = "model",
-        /// What describes other files, or how something is done.
+        /// A description of other files or of a process.
         Metadata = "metadata",
-        /// None of these.
+        /// Any other kind of file.
         Other = "other",
     }
 }
 
 words! {
-    /// What a file of a model holds.
+    /// Content of a model file.
     ModelFileKind {
         /// Parameters.
         Weights = "weights",
-        /// The network's shape.
+        /// Network architecture.
         Architecture = "architecture",
         /// State of the optimizer.
         OptimizerState = "optimizer_state",
-        /// All that training needs to go on.
+        /// All state that training needs to resume.
         Checkpoint = "checkpoint",
         /// Tokenizers, configuration, indexes.
         Metadata = "metadata",
@@ -102,27 +102,27 @@ words! {
 }
 
 words! {
-    /// In which order a dataset is read.
+    /// Read order of a dataset.
     AccessPattern {
-        /// In the order of keys, or of bytes.
+        /// The order of keys or of bytes.
         Sequential = "sequential",
-        /// Each object once an epoch, in an order of its own each time.
+        /// Each object once per epoch, in a new order each epoch.
         Shuffled = "shuffled",
-        /// Shards in a random order, each from its begin to its end.
+        /// Shards in random order, each from begin to end.
         ShardShuffled = "shard-shuffled",
         /// Parts of files, as columnar formats are read.
         Ranged = "ranged",
-        /// Everything once and not again.
+        /// Every object once.
         OnePass = "one-pass",
         /// Some objects much more often than others, without epochs.
         Skewed = "skewed",
-        /// All objects about as often as each other, in no order and without epochs.
+        /// All objects about equally often, in no order and without epochs.
         Random = "random",
         /// Checkpoints are written or read.
         Checkpoint = "checkpoint",
         /// The same small set again and again between epochs.
         Validation = "validation",
-        /// As random, but many objects at once and then none for a while, in groups of about one size.
+        /// Like random, but many objects at once, then no reads for a while, in groups of about one size.
         Batch = "batch",
         /// Not known yet.
         Unknown = "unknown",
@@ -130,39 +130,39 @@ words! {
 }
 
 words! {
-    /// What a workload is doing.
+    /// Activity of a workload.
     Phase {
-        /// It reads models, indexes and configuration before anything else.
+        /// Reads models, indexes and configuration before anything else.
         Initialization = "initialization",
-        /// It reads training data.
+        /// Reads training data.
         Training = "training",
-        /// It reads its validation set between epochs.
+        /// Reads the validation set between epochs.
         Validation = "validation",
-        /// It writes a checkpoint.
+        /// Writes a checkpoint.
         CheckpointSave = "checkpoint_save",
-        /// It reads a test set once.
+        /// Reads a test set once.
         Evaluation = "evaluation",
-        /// It serves a model.
+        /// Serves a model.
         Inference = "inference",
-        /// Many like it read the same data with other parameters.
+        /// Reads the same data as many similar workloads that run with other parameters.
         Tuning = "tuning",
     }
 }
 
 words! {
-    /// Where the server runs.
+    /// Environment in which the server runs.
     Environment {
-        /// On somebody's desk.
+        /// A developer's machine.
         Development = "development",
-        /// Where releases are tried.
+        /// Servers on which releases are tried.
         Staging = "staging",
-        /// Where it matters.
+        /// Servers with production workloads.
         Production = "production",
     }
 }
 
 words! {
-    /// Where the bytes of an object are.
+    /// Storage tier that holds the bytes of an object.
     Tier {
         /// DRAM.
         Memory = "memory",
@@ -176,13 +176,13 @@ words! {
 }
 
 words! {
-    /// How much something matters.
+    /// Importance of a copy or of a request.
     Priority {
         /// After all others.
         Low = "low",
-        /// As most.
+        /// Default.
         Normal = "normal",
-        /// Before most.
+        /// Before most others.
         High = "high",
         /// Before all others.
         Urgent = "urgent",
@@ -190,13 +190,13 @@ words! {
 }
 
 words! {
-    /// Who shares a disk or an upstream with whom.
+    /// Class of traffic with its own share of a disk or upstream.
     Lane {
         /// Writes of checkpoints.
         Checkpoint = "checkpoint",
-        /// Reads of what serves a model.
+        /// Reads of workloads that serve a model.
         Inference = "inference",
-        /// Reads of what trains one.
+        /// Reads of workloads that train a model.
         Training = "training",
         /// The server's own work.
         Background = "background",
@@ -204,63 +204,63 @@ words! {
 }
 
 words! {
-    /// How far is read ahead.
+    /// Read-ahead strategy: share of the possible depth that is used.
     Strategy {
-        /// A quarter as far.
+        /// A quarter of the depth.
         Conservative = "conservative",
-        /// Half as far.
+        /// Half of the depth.
         Balanced = "balanced",
-        /// All the way.
+        /// The full depth.
         Aggressive = "aggressive",
-        /// All the way, where that was not in vain lately.
+        /// The full depth while recent read-ahead was useful.
         Adaptive = "adaptive",
     }
 }
 
 words! {
-    /// How hard the engine tries.
+    /// Effort of the policy engine.
     Optimization {
-        /// Only what costs nothing.
+        /// Only optimisations without cost.
         Basic = "basic",
-        /// What pays for most workloads.
+        /// Optimisations that pay off for most workloads.
         Balanced = "balanced",
-        /// What pays when one workload matters most.
+        /// Optimisations that pay off when one workload matters most.
         Aggressive = "aggressive",
-        /// Everything, at the cost of all others.
+        /// All optimisations, at the cost of all other workloads.
         Maximum = "maximum",
     }
 }
 
 words! {
-    /// What decides which copies are kept.
+    /// Rule by which the cache selects the copies to keep.
     CachePolicy {
         /// No copies are kept.
         None = "none",
-        /// The least recently read go first.
+        /// The least recently read copies are evicted first.
         Lru = "lru",
-        /// Epochs, scans and checkpoints are told apart.
+        /// Epochs, scans and checkpoints are distinguished.
         TrainingAware = "training-aware",
-        /// As training-aware. Whether measured outcomes move bounds is what the setting `learning` says.
+        /// Like training-aware; the setting `learning` decides if measured outcomes move bounds.
         Learned = "learned",
     }
 }
 
 words! {
-    /// Whether something goes on by itself.
+    /// State of an automatic mechanism.
     Switch {
-        /// It does.
+        /// Enabled.
         On = "on",
-        /// It does not.
+        /// Disabled.
         Off = "off",
     }
 }
 
 words! {
-    /// Which of the matching rules run.
+    /// Number of matching rules that run.
     Evaluation {
-        /// All, the highest priority first.
+        /// All matching rules, the highest priority first.
         All = "all",
-        /// The first, and no other.
+        /// Only the first matching rule.
         First = "first",
     }
 }

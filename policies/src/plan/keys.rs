@@ -1,4 +1,4 @@
-//! Keys of a plan: their text one behind the other, so that a million of them are two pieces of memory.
+//! Keys of a plan, with their texts in one buffer, so that a million keys take two allocations.
 
 use super::{KEYS_MAX, TEXT_BYTES_MAX, WrongPlan};
 use std::collections::HashMap;
@@ -7,12 +7,13 @@ use std::collections::HashMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     text: String,
-    /// Where in the text each key ends.
+    /// End of each key in `text`.
     ends: Vec<u32>,
 }
 
 impl Keys {
-    /// The keys of a list, and the list by their numbers; that is empty when no key stands in it twice.
+    /// Returns the distinct keys of a list, and the list as their numbers, which is empty if no key is in the
+    /// list twice.
     pub(super) fn of<'a>(listed: impl IntoIterator<Item = &'a str>) -> Result<(Self, Vec<u32>), WrongPlan> {
         let mut keys = Self::default();
         let mut list = Vec::new();
@@ -45,19 +46,19 @@ impl Keys {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.ends.len() as u32
     }
 
-    /// Whether there are none.
+    /// True if there are no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The key of that number; nothing when it is none.
+    /// Returns the key with this number; none if there is no such key.
     #[must_use]
     pub fn get(&self, number: u32) -> Option<&str> {
         let at = number as usize;
@@ -65,12 +66,12 @@ impl Keys {
         self.text.get(begin as usize..*self.ends.get(at)? as usize)
     }
 
-    /// All of them, in the order of their numbers.
+    /// Returns all keys in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         (0..self.len()).filter_map(|number| self.get(number))
     }
 
-    /// Bytes of memory that they take.
+    /// Returns the bytes of memory of the keys.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.text.capacity() + self.ends.capacity() * size_of::<u32>()

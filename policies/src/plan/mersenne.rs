@@ -1,13 +1,13 @@
-//! The generator that shuffles of PyTorch and of NumPy's `RandomState` are drawn from: MT19937.
+//! Random number generator of PyTorch and of NumPy's `RandomState`: MT19937.
 //!
 //! Matsumoto and Nishimura, "Mersenne Twister: a 623-dimensionally equidistributed uniform pseudo-random
-//! number generator" (1998), seeded as their `init_genrand` of 2002 does. The same seed gives the same
-//! numbers everywhere.
+//! number generator" (1998), seeded like their `init_genrand` of 2002. The same seed gives the same numbers
+//! everywhere.
 
 const LENGTH: usize = 624;
 const SHIFT: usize = 397;
 
-/// See the module.
+/// A generator; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Mersenne {
     state: Vec<u32>,
@@ -15,7 +15,7 @@ pub(super) struct Mersenne {
 }
 
 impl Mersenne {
-    /// One of that seed, of which both libraries use the low half.
+    /// Creates a generator from the low 32 bits of the seed, which are all that both libraries use.
     pub(super) fn new(seed: u64) -> Self {
         let next = |(before, number): &(u32, u32)| {
             let number = number + 1;
@@ -47,8 +47,8 @@ impl Mersenne {
         word ^ word >> 18
     }
 
-    /// `torch.randperm`: Fisher and Yates from the front, by the remainder. So it is for fewer than 2³² / 20
-    /// items.
+    /// Permutation of `torch.randperm`: Fisher-Yates from the front, by remainder. PyTorch uses it for fewer
+    /// than 2³² / 20 items.
     pub(super) fn torch_permutation(&mut self, count: u32) -> Vec<u32> {
         let mut items: Vec<u32> = (0..count).collect();
         for at in 0..count.saturating_sub(1) {
@@ -58,7 +58,8 @@ impl Mersenne {
         items
     }
 
-    /// `numpy.random.RandomState.permutation`: from the back, numbers that are too large being drawn again.
+    /// Permutation of `numpy.random.RandomState.permutation`: Fisher-Yates from the back; numbers that are
+    /// too large are drawn again.
     pub(super) fn numpy_permutation(&mut self, count: u32) -> Vec<u32> {
         let mut items: Vec<u32> = (0..count).collect();
         for at in (1..count).rev() {
@@ -74,7 +75,7 @@ impl Mersenne {
         items
     }
 
-    /// Passes over numbers that something else draws.
+    /// Skips numbers that are drawn for another purpose.
     pub(super) fn skip(&mut self, numbers: u32) {
         for _ in 0..numbers {
             self.next();
@@ -86,16 +87,17 @@ impl Mersenne {
 mod tests {
     use super::Mersenne;
 
-    /// The ten thousandth number of the default seed, as the C++ standard says of `std::mt19937` (26.6.5).
+    /// Checks the ten thousandth number of the default seed, which the C++ standard gives for `std::mt19937`
+    /// (26.6.5).
     #[test]
-    fn it_is_the_generator_of_the_standard() {
+    fn generator_equals_that_of_the_cpp_standard() {
         let mut numbers = Mersenne::new(5489);
         numbers.skip(9999);
         assert_eq!(numbers.next(), 4_123_659_995);
     }
 
     #[test]
-    fn one_item_and_none_need_no_number() {
+    fn permutations_of_one_item_or_none_draw_no_number() {
         let mut numbers = Mersenne::new(1);
         assert!(numbers.torch_permutation(0).is_empty());
         assert_eq!(numbers.numpy_permutation(1), [0]);

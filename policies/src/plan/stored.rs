@@ -1,8 +1,8 @@
-//! A plan as bytes, to be kept: a version, how it is read, its keys, and a checksum.
+//! Stored form of a plan: a version, the read order, the keys, and a checksum.
 //!
-//! Keys share the begin of the one before. Always: what is read back is what was written, and anything else
-//! is refused. A torn or damaged plan is no plan: the client's reads are then looked at as if it had never
-//! told.
+//! Keys are prefix-compressed against the key before. Bytes are read back as the plan that was written or
+//! refused. A torn or damaged plan counts as no plan: the client's reads are then observed as if it had
+//! announced nothing.
 
 use super::{EPOCHS_MAX, KEYS_MAX, Keys, Plan, RANKS_MAX, Reading, Sampler, TEXT_BYTES_MAX, WrongPlan};
 use crate::trace::varint::{Bytes, put};
@@ -10,28 +10,28 @@ use std::sync::Arc;
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Of this form.
+/// Version of the stored form.
 const VERSION: u8 = 1;
 const CHECKSUM_BYTES: usize = 8;
-/// Rank 3 is written as 4: 0 is all ranks.
+/// Rank value of all ranks; rank n is stored as n + 1.
 const ALL_RANKS: u64 = 0;
 
-/// Why bytes are no plan.
+/// Reason why bytes are no plan.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum BadPlan {
-    /// They are not what was written.
+    /// Truncated or altered bytes.
     #[error("the stored plan is damaged")]
     Damaged,
-    /// A later program wrote them.
+    /// Bytes of a later version of the program.
     #[error("the stored plan is of version {0}, which this program does not know")]
     Version(u8),
-    /// It breaks a limit.
+    /// A plan that exceeds a limit or is inconsistent.
     #[error(transparent)]
     Wrong(#[from] WrongPlan),
 }
 
 impl Plan {
-    /// The plan as bytes.
+    /// Encodes the plan.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let Reading { sampler, seed, first_epoch, epochs, ranks, rank, drop_last } = self.reading;
@@ -62,10 +62,10 @@ impl Plan {
         out
     }
 
-    /// The plan that was written as `bytes`.
+    /// Decodes a plan.
     ///
     /// # Errors
-    /// When they are none.
+    /// The bytes are no plan.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BadPlan> {
         match bytes.first() {
             None | Some(&VERSION) => {}

@@ -1,4 +1,5 @@
-//! Orders are those of the libraries themselves (PyTorch 2.15, NumPy 2.4), and what is stored comes back.
+//! Tests that orders equal those of the libraries (PyTorch 2.15, NumPy 2.4), and that stored plans are read
+//! back.
 
 use super::{BadPlan, Plan, Reading, Sampler, WrongPlan};
 use proptest::collection::vec;
@@ -16,13 +17,13 @@ fn orders(count: u32, reading: Reading) -> Vec<Vec<u32>> {
     plan(count, reading).epochs().collect()
 }
 
-/// A number for a long order, as the same few lines of Python make it.
+/// Folds a long order to a number, like the Python code that made the expected values.
 fn fold(order: &[u32]) -> u64 {
     order.iter().fold(0, |sum: u64, item| sum.wrapping_mul(1_000_003).wrapping_add(u64::from(*item)))
 }
 
 #[test]
-fn the_distributed_sampler_of_torch() {
+fn torch_distributed_sampler_gives_the_expected_order() {
     let reading = |rank| Reading {
         sampler: Sampler::TorchDistributed,
         seed: 42,
@@ -45,20 +46,20 @@ fn the_distributed_sampler_of_torch() {
     let few = |rank| Reading { ranks: 5, ..reading(Some(rank)) };
     let dealt: Vec<_> = (0..5).flat_map(|rank| orders(2, few(rank))).collect();
     assert_eq!(dealt, [[1], [0], [1], [0], [1]]);
-    // torch.randperm(100000) of manual_seed(2**40 + 12): of the seed the low half counts.
+    // torch.randperm(100000) of manual_seed(2**40 + 12): only the low half of the seed counts.
     let long = Reading { seed: (1 << 40) + 9, ranks: 1, ..reading(None) };
     assert_eq!(fold(&orders(100_000, long)[0]), 15_727_217_226_874_807_264);
 }
 
 #[test]
-fn without_shuffle_ranks_take_turns() {
+fn ranks_take_turns_without_shuffle() {
     let reading = |rank| Reading { ranks: 3, rank: Some(rank), ..Reading::default() };
     assert_eq!(orders(10, reading(1)), [[1, 4, 7, 0]]);
     assert_eq!(orders(10, Reading { drop_last: true, ..reading(2) }), [[2, 5, 8]]);
 }
 
 #[test]
-fn the_loader_of_torch_that_shuffles_with_one_generator() {
+fn torch_random_loader_gives_the_expected_orders() {
     let reading = Reading { sampler: Sampler::TorchRandom, seed: 7, epochs: 3, ..Reading::default() };
     // DataLoader(range(10), shuffle=True, generator=g.manual_seed(7)), read three times.
     let epochs =
@@ -68,7 +69,7 @@ fn the_loader_of_torch_that_shuffles_with_one_generator() {
 }
 
 #[test]
-fn the_permutation_of_numpy() {
+fn numpy_permutation_gives_the_expected_order() {
     let reading =
         Reading { sampler: Sampler::NumpyPermutation, seed: 42, first_epoch: 3, ..Reading::default() };
     assert_eq!(orders(10, reading), [[2, 4, 1, 8, 9, 6, 5, 7, 0, 3]]);
@@ -77,7 +78,7 @@ fn the_permutation_of_numpy() {
 }
 
 #[test]
-fn a_key_may_stand_in_the_list_again() {
+fn keys_may_be_listed_more_than_once() {
     let plan = Plan::new(["b", "a", "b", "b"], Reading { epochs: 2, ..Reading::default() }).unwrap();
     assert_eq!(plan.keys().iter().collect::<Vec<_>>(), ["b", "a"]);
     assert_eq!(plan.epochs().collect::<Vec<_>>(), [[0, 1, 0, 0], [0, 1, 0, 0]]);
@@ -85,7 +86,7 @@ fn a_key_may_stand_in_the_list_again() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_plans_are_refused() {
     let wrong = |count: u32, reading: Reading| {
         Plan::new(keys(count).iter().map(String::as_str), reading).unwrap_err()
     };
@@ -100,7 +101,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn bytes_stay_as_they_are() {
+fn stored_format_is_stable() {
     let reading = Reading {
         sampler: Sampler::TorchDistributed,
         seed: 300,
@@ -122,7 +123,7 @@ fn bytes_stay_as_they_are() {
 
 proptest! {
     #[test]
-    fn what_is_stored_comes_back(
+    fn stored_plans_are_read_back(
         listed in vec("[a-c/é]{0,6}", 1..30),
         seed: u64,
         ranks in 1..4_u32,
@@ -138,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn ranks_read_together_what_the_job_reads(count in 1..60_u32, ranks in 1..9_u32, seed: u64, drop_last: bool) {
+    fn ranks_together_read_the_order_of_the_job(count in 1..60_u32, ranks in 1..9_u32, seed: u64, drop_last: bool) {
         let all = Reading { sampler: Sampler::TorchDistributed, seed, ranks, drop_last, ..Reading::default() };
         let Ok(plan) = Plan::new(keys(count).iter().map(String::as_str), all) else { return Ok(()) };
         let whole = plan.epochs().next().unwrap();

@@ -1,18 +1,18 @@
-//! From objects and ranges to the blocks that the reference caches are told of.
+//! Maps objects and byte ranges to the blocks that the reference caches receive.
 //!
-//! A cache keeps blocks of one length; the last one of an object is as long as what is left. Blocks are
-//! numbered densely in the order in which their objects are first seen, so that a cache can keep what it
-//! knows of them in a `Vec`. An object that comes with another size is another version and gets other
-//! numbers; the old ones are not used again.
+//! A cache holds blocks of one length; the last block of an object has the remaining length. Blocks are
+//! numbered densely in the order in which their objects first occur, so that a cache can keep its per-block
+//! state in a `Vec`. An object that occurs with a different size is a new version and gets new numbers; the
+//! old numbers are not reused.
 
 use std::hint::black_box;
 use std::ops::Range;
 
-/// Numbers blocks.
+/// Assigns block numbers.
 #[derive(Debug)]
 pub struct Blocks {
     block_bytes: u32,
-    /// By number of the object.
+    /// Objects, indexed by object number.
     objects: Vec<Object>,
     next: u32,
 }
@@ -23,31 +23,31 @@ struct Object {
     first: u32,
 }
 
-/// No object has this first block: not seen yet.
+/// Marks an object that has not been seen yet: no object has this first block.
 const UNSEEN: Object = Object { size: 0, first: u32::MAX };
 
 impl Blocks {
-    /// Blocks of `block_bytes` each.
+    /// Creates a numbering with blocks of `block_bytes` each.
     ///
     /// # Panics
-    /// When that is 0.
+    /// If `block_bytes` is 0.
     #[must_use]
     pub fn new(block_bytes: u32) -> Self {
         assert!(block_bytes > 0, "a block has bytes");
         Self { block_bytes, objects: Vec::new(), next: 0 }
     }
 
-    /// How many numbers are given out.
+    /// Number of block numbers assigned so far.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.next
     }
 
-    /// The blocks of `object`, which is `size` bytes long, that hold bytes of `range`, and the bytes in each
-    /// of them. One block of no bytes stands for an empty object.
+    /// Returns the blocks of `object`, which is `size` bytes long, that hold bytes of `range`, with the
+    /// length of each block in bytes. An empty object has one block of 0 bytes.
     ///
     /// # Panics
-    /// When more than 2³² blocks are asked for in all: a rehearsal of so many does not fit into memory.
+    /// If there are more than 2³² blocks in total; such a rehearsal does not fit into memory.
     pub fn of(
         &mut self,
         object: u32,
@@ -58,12 +58,12 @@ impl Blocks {
         touched(size, range, self.block_bytes).map(move |(number, bytes)| (first + number, bytes))
     }
 
-    /// Looks an object up, and nothing else.
+    /// Looks an object up without any other effect, to bring its entry into the CPU cache.
     pub fn bring_near(&self, object: u32) {
         black_box(self.objects.get(object as usize).map(|known| known.first));
     }
 
-    /// All blocks that `object` has had numbers for since it last changed its size, in order to forget them.
+    /// All block numbers that `object` has had since its size last changed, for use when it is invalidated.
     #[must_use]
     pub fn known(&self, object: u32) -> Range<u32> {
         match self.objects.get(object as usize) {
@@ -96,8 +96,8 @@ impl Blocks {
     }
 }
 
-/// The blocks of an object of `size` bytes that hold bytes of `range`, counted from its begin, and the bytes
-/// in each of them. One block of no bytes stands for an empty object.
+/// Blocks of an object of `size` bytes that hold bytes of `range`, numbered from the start of the object,
+/// with the length of each block in bytes. An empty object has one block of 0 bytes.
 pub fn touched(size: u64, range: &Range<u64>, block_bytes: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
     let block_bytes = u64::from(block_bytes);
     let end = range.end.min(size);

@@ -1,8 +1,9 @@
-//! How well the engine tells what is read how: its answers about labelled traffic, beside the labels.
+//! Measures how well the engine classifies access patterns: its answers about labelled traffic, compared
+//! with the labels.
 //!
-//! Each stream is asked about once: after a tenth of its first epoch, or, where only repetition shows it, of
-//! its first repeat. Always: what was asked and answered depends on the seeds alone; only how long it took
-//! does not.
+//! Each stream is queried once: after a tenth of its first epoch, or after a tenth of its first repeat if
+//! only repetition reveals the pattern. Queries and answers depend on the seeds alone; only the elapsed
+//! time does not.
 
 use super::labelled::Traffic;
 use super::scene::{Pattern, Request};
@@ -11,10 +12,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 const BLOCK_BYTES: u64 = 8 << 20;
-/// By when it has to be told, as a share of an epoch.
+/// Divisor of the number of requests in an epoch: the pattern is due after that part of the epoch.
 const DUE_SHARE: usize = 10;
 
-/// Those that are told apart.
+/// Patterns that the engine can distinguish.
 const PATTERNS: [Pattern; 8] = [
     Pattern::Sequential,
     Pattern::Shuffled,
@@ -39,27 +40,28 @@ fn label(found: Found) -> Pattern {
     }
 }
 
-/// What is known of a stream of one traffic.
+/// State of one stream of the traffic.
 #[derive(Default)]
 struct Stream {
-    /// Requests by epoch, and when each began.
+    /// Number of requests and start time of each epoch.
     epochs: BTreeMap<u32, (usize, u64)>,
     last: Option<(Seen, u64)>,
 }
 
-/// What was told of labelled traffic.
+/// Detection results on labelled traffic.
 #[derive(Clone, Debug, Default)]
 pub struct Detection {
-    /// Of each stream what it is and what the engine said when it was due.
+    /// For each stream, its true pattern and the pattern that the engine reported when it was due.
     pub told: Vec<(Pattern, Option<Pattern>)>,
-    /// By how much the begin of each stream's last epoch was missed, as a share of an epoch; the least first.
+    /// Error of the estimated start of each stream's last epoch, as a fraction of an epoch, in ascending
+    /// order.
     pub missed: Vec<f64>,
-    /// Requests that the engine was told of.
+    /// Number of requests that the engine observed.
     pub requests: u64,
 }
 
 impl Detection {
-    /// What the engine finds in the traffic of each of these seeds.
+    /// Runs the engine on the traffic of each seed and collects the results.
     #[must_use]
     pub fn of(seeds: Range<u64>) -> Self {
         let mut found = Self::default();
@@ -68,7 +70,8 @@ impl Detection {
         found
     }
 
-    /// The F1 score of a pattern: twice what was told rightly, of all that is so and all that was said to be.
+    /// F1 score of a pattern: twice the correct detections, divided by the sum of the streams with that
+    /// pattern and the streams reported to have it.
     #[must_use]
     pub fn f1(&self, pattern: Pattern) -> f64 {
         let told = |found: &&(Pattern, Option<Pattern>)| found.1 == Some(pattern);
@@ -78,7 +81,7 @@ impl Detection {
         2.0 * right as f64 / (all + said).max(1) as f64
     }
 
-    /// The mean of the scores of all patterns, and the worst of them.
+    /// The mean of the scores of all patterns, and the worst pattern with its score.
     #[must_use]
     pub fn f1_of_all(&self) -> (f64, (Pattern, f64)) {
         let scores = PATTERNS.map(|pattern| (pattern, self.f1(pattern)));
@@ -87,20 +90,20 @@ impl Detection {
         (mean, worst.unwrap_or((Pattern::Skewed, 0.0)))
     }
 
-    /// By how much so large a share of the begins was missed at most.
+    /// Quantile of the errors: the fraction `share` of the epoch starts has at most this error.
     #[must_use]
     pub fn missed_by(&self, share: f64) -> f64 {
         let at = (self.missed.len() as f64 * share) as usize;
         self.missed.get(at).copied().unwrap_or(1.0)
     }
 
-    /// By how much they were missed on average.
+    /// Mean error of the estimated epoch starts, as a fraction of an epoch.
     #[must_use]
     pub fn missed_mean(&self) -> f64 {
         self.missed.iter().sum::<f64>() / self.missed.len().max(1) as f64
     }
 
-    /// The share of begins that were missed by so much at most.
+    /// The fraction of epoch starts with an error of at most `missed`.
     #[must_use]
     pub fn within(&self, missed: f64) -> f64 {
         let near = self.missed.partition_point(|one| *one <= missed);
@@ -129,7 +132,7 @@ impl Detection {
             let pattern = made.scene.stream(request).pattern;
             let count = counts.entry((request.stream, request.epoch)).or_default();
             *count += 1;
-            // What only repetition shows has a tenth of the first repeat.
+            // Patterns that only repetition reveals are due after a tenth of the first repeat.
             let told_in = u32::from(matches!(pattern, Pattern::Validation | Pattern::Checkpoint));
             let stream = whole.entry(request.stream).or_default();
             let due = stream.epochs.get(&told_in).map_or(0, |(requests, _)| (requests / DUE_SHARE).max(1));
@@ -143,7 +146,7 @@ impl Detection {
             let Some((seen, _)) = stream.last else { continue };
             let pattern = made.scene.streams[usize::from(*number)].pattern;
             if pattern == Pattern::OnePass {
-                // Others have come back by then.
+                // Other streams have been repeated by then.
                 self.told
                     .push((pattern, engine.pattern(seen, end_us + end_us / DUE_SHARE as u64).map(label)));
             }

@@ -1,10 +1,10 @@
-//! Traffic of several callers at once with the truth about each request, to score what finds patterns in it.
+//! Traffic of several concurrent callers with the truth about each request, to score pattern detection.
 //!
-//! Each job is of a [`Kind`] and otherwise drawn from the seed: how many objects of what size, how they are
-//! called and laid out, how many ranks and loader workers read them, how regular the times are. It has the
-//! imperfections of real clients: workers make a little disorder, a last batch that is not full is left out,
-//! ranks that get one object too few read another twice, and some requests come twice. What the truth of a
-//! request is, its stream says ([`Scene::stream`]) and its `epoch`.
+//! Each job has a [`Kind`]; everything else is drawn from the seed: number and sizes of objects, names and
+//! layout, number of ranks and loader workers, regularity of the timing. The traffic has the imperfections
+//! of real clients: workers reorder requests slightly, an incomplete last batch is dropped, ranks that get
+//! one object too few read another one twice, and some requests are repeated. The truth about a request is
+//! its stream ([`Scene::stream`]) and its `epoch`.
 
 mod checkpoints;
 mod layout;
@@ -17,7 +17,7 @@ use super::workload::Workload;
 use layout::{Layout, Named};
 use reads::{Item, Reader};
 
-/// What a job does.
+/// Behaviour of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Epochs in the order of keys.
@@ -26,24 +26,24 @@ pub enum Kind {
     Shuffled,
     /// Epochs by shards in random orders, a shard being a directory.
     ShardDirectories,
-    /// The same, a shard being what has a common beginning of its name.
+    /// Epochs by shards in random orders, a shard being the objects with a common name prefix.
     ShardPrefixes,
-    /// The same, a shard being one large object that is read in ranges.
+    /// Epochs by shards in random orders, a shard being one large object that is read in ranges.
     ShardObjects,
-    /// Footer, then chosen columns of each row group, of columnar files.
+    /// For each columnar file, the footer, then selected columns of each row group.
     Columnar,
-    /// Everything once.
+    /// Every object once.
     OnePass,
-    /// Few objects often.
+    /// A few objects, read often.
     Skewed,
     /// Checkpoints, some of them read back.
     Checkpoint,
-    /// Shuffled epochs with a pass over a validation set after each.
+    /// Shuffled epochs, each followed by a pass over a validation set.
     Validation,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::Sequential,
         Self::Shuffled,
@@ -57,7 +57,7 @@ impl Kind {
         Self::Validation,
     ];
 
-    /// The label of its requests; those of the validation set have their own.
+    /// The label of the job's requests; requests for a validation set have their own label.
     #[must_use]
     pub fn pattern(self) -> Pattern {
         match self {
@@ -72,21 +72,22 @@ impl Kind {
     }
 }
 
-/// What traffic is made with.
+/// Parameters of generated traffic.
 #[derive(Clone, Debug)]
 pub struct Traffic {
-    /// Another seed gives other traffic.
+    /// Seed of all random values.
     pub seed: u64,
     /// The jobs; several may be of one kind.
     pub jobs: Vec<Kind>,
-    /// Objects of a dataset: at least so many, and less than twice as many. At least 100.
+    /// Minimum number of objects in a dataset; the actual number is less than twice as large. Values below
+    /// 100 count as 100.
     pub objects_min: u32,
-    /// How keys are called.
+    /// Naming of the keys.
     pub naming: Naming,
 }
 
 impl Traffic {
-    /// One job of each kind, and three more that the seed chooses.
+    /// Traffic with one job of each kind, and three more that the seed selects.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(mix(seed ^ 0x6c61_6265_6c6c_6564));
@@ -99,7 +100,7 @@ impl Traffic {
         }
     }
 
-    /// The traffic.
+    /// Generates the traffic.
     #[must_use]
     pub fn generate(&self) -> Workload {
         let mut build = Build {
@@ -116,10 +117,10 @@ impl Traffic {
     }
 }
 
-/// How long all of it takes, in microseconds.
+/// Length of the traffic in microseconds.
 const LENGTH_US: f64 = 3.6e9;
 
-/// What is put together.
+/// Traffic under construction.
 struct Build {
     scene: Scene,
     requests: Requests,
@@ -142,7 +143,7 @@ impl Build {
         self.datasets - 1
     }
 
-    /// Callers of one job: its ranks.
+    /// Adds the callers of one job: its ranks.
     fn ranks(&mut self, job: usize, count: usize) -> Vec<u16> {
         let family = format!("job-{job}");
         (0..count).map(|rank| self.scene.add_caller(&format!("{family}-{rank}"), &family)).collect()
@@ -183,7 +184,7 @@ impl Build {
         self.add(reader, &callers);
     }
 
-    /// Draws how regular it is.
+    /// Draws the irregularities of a reader.
     fn imperfect(&mut self, mut reader: Reader) -> Reader {
         let random = &mut self.random;
         reader.open_max = [1, 1, 2, 4, 8][random.usize(0..5)];
@@ -204,7 +205,8 @@ impl Build {
         }
     }
 
-    /// Objects of a dataset, each read at once; now and then, large ones in several ranges.
+    /// Adds the objects of a dataset, each read in one request; some datasets of large objects are read in
+    /// several ranges.
     fn objects(&mut self, set: &str, count: u32, in_ranges: bool) -> Vec<Vec<Item>> {
         let layout = Layout::ALL[self.random.usize(0..Layout::ALL.len())];
         let sizes = self.sizes(4096.0, 64e6);
@@ -236,7 +238,7 @@ impl Build {
 
     fn shard_objects(&mut self, number: usize, count: u32) -> Vec<Vec<Item>> {
         let sizes = self.sizes(48e6, 400e6);
-        // Readers ask for parts of one length.
+        // Readers request parts of one length.
         let parts = self.random.u64(12..=48);
         let count = count.max(20);
         let shard = |shard: u32| {
@@ -248,14 +250,14 @@ impl Build {
         (0..count).map(shard).collect()
     }
 
-    /// Files of a few row groups, of which the same columns are read each time.
+    /// Adds files of a few row groups; the same columns are read in each epoch.
     fn columnar(&mut self, number: usize, count: u32) -> Vec<Vec<Item>> {
         let sizes = self.sizes(20e6, 300e6);
         let columns = self.random.usize(8..30);
         let shares: Vec<f64> = (0..columns).map(|_| 0.2 + self.random.f64()).collect();
         let total: f64 = shares.iter().sum();
         let mut wanted: Vec<bool> = (0..columns).map(|_| self.random.u32(0..4) == 0).collect();
-        // Some column is read and some is not.
+        // At least two columns are read and at least one is not.
         (wanted[0], wanted[2], wanted[columns - 1]) = (true, false, true);
         let mut layout =
             Columns { row_groups: self.random.u32(2..7), shares, total, wanted, footer_bytes: 0 };
@@ -269,8 +271,8 @@ impl Build {
         (0..count.max(20)).map(file).collect()
     }
 
-    /// Sizes of the objects of a dataset: around one that is drawn between the two, each within a third of
-    /// it; or all the same.
+    /// Returns a distribution of object sizes for a dataset: either within 30 % of a mean that is drawn
+    /// between `min` and `max`, or all equal to it.
     fn sizes(&mut self, min: f64, max: f64) -> impl Fn(&mut fastrand::Rng) -> u64 + use<> {
         let around = min * (self.random.f64() * (max / min).ln()).exp();
         let spread = if self.random.bool() { 0.0 } else { 0.6 };
@@ -290,7 +292,7 @@ impl Build {
     }
 }
 
-/// How columns lie in a file.
+/// Layout of columns in a file.
 struct Columns {
     row_groups: u32,
     shares: Vec<f64>,
@@ -300,7 +302,8 @@ struct Columns {
 }
 
 impl Columns {
-    /// The footer, then in each row group the columns that are wanted, neighbours at once.
+    /// Ranges that a reader requests: the footer, then in each row group the selected columns, adjacent
+    /// columns as one range.
     fn items(&self, key: u32, size: u64) -> Vec<Item> {
         let mut items = vec![(key, size - self.footer_bytes.min(size / 2)..size)];
         let body = (size - self.footer_bytes.min(size / 2)) as f64;
@@ -322,7 +325,7 @@ impl Columns {
     }
 }
 
-/// An object in ranges of so many bytes.
+/// Splits an object into ranges of at most `bytes` bytes.
 fn ranges(key: u32, size: u64, bytes: u64) -> Vec<Item> {
     if size <= bytes {
         return vec![(key, 0..size)];

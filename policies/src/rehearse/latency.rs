@@ -1,10 +1,11 @@
-//! How long readers wait for an upstream that is far away, and what reading ahead spares them.
+//! Model of the time that readers wait for a remote upstream, and of the waits that read-ahead avoids.
 //!
-//! A model of a server and its clients: each caller asks for one thing after the other and works between two
-//! of them; what is not there comes from upstream, which answers after a while and then as fast as its link
-//! carries what all have asked for. Blocks are kept as the engine advises; what it passes on lives in a
-//! memory of bounded size until it is read. What it says will be read next is fetched at once, and what
-//! became of it told. Time is that of the model: the same requests give the same waits everywhere.
+//! The model has a server and its clients. Each caller sends one request after another and computes between
+//! them. Data that is not cached comes from upstream, which answers after a fixed latency and then at the
+//! rate of its link, which all callers share. Blocks are cached as the engine advises; bypassed blocks stay
+//! in a memory of bounded size until they are read. Blocks that the engine predicts are fetched
+//! immediately, and their outcome is reported to the engine. Time is that of the model: the same requests
+//! give the same waits everywhere.
 
 mod store;
 
@@ -16,89 +17,90 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use store::{Fetched, Store};
 
-/// A server, its upstream and the clients' work.
+/// Parameters of the server, its upstream and the work of the clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Until the first byte comes.
+    /// Time to the first byte from upstream.
     pub latency_us: u64,
-    /// Bytes that the link carries in a microsecond.
+    /// Link rate in bytes per microsecond.
     pub bytes_per_us: f64,
-    /// What a caller does after each request, and for each byte of it.
+    /// Computing time of a caller after each request, in microseconds.
     pub work_us: f64,
-    /// Microseconds of work for a byte.
+    /// Additional computing time for each byte of the request, in microseconds.
     pub work_byte_us: f64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u32,
-    /// Bytes that are kept.
+    /// Cache capacity in bytes.
     pub capacity_bytes: u64,
-    /// Bytes of what is passed on and not read yet.
+    /// Memory in bytes for bypassed blocks that have not been read yet.
     pub memory_bytes: u64,
-    /// How far it may be read ahead; nothing for not at all.
+    /// Read-ahead limits; `None` disables read-ahead.
     pub ahead: Option<Ahead>,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Of these, those that waited for upstream for more than a millisecond.
+    /// Requests that waited for upstream for more than a millisecond.
     pub waited: u64,
-    /// Requests for the begin of an object, and those of them that waited.
+    /// Requests for the start of an object.
     pub begins: u64,
-    /// Of these, those that waited.
+    /// Requests for the start of an object that waited.
     pub begins_waited: u64,
-    /// Bytes that came from upstream.
+    /// Bytes fetched from upstream.
     pub upstream_bytes: u64,
-    /// Of these, what came before it was asked for.
+    /// Bytes that were fetched from upstream by read-ahead.
     pub ahead_bytes: u64,
-    /// Of these, what nobody asked for in time.
+    /// Bytes that were fetched by read-ahead and were not requested before they were dropped.
     pub wasted_bytes: u64,
-    /// When the last was through.
+    /// Time at which the last caller finished.
     pub end_us: u64,
 }
 
 impl Waits {
-    /// The share of requests that did not wait for upstream.
+    /// The fraction of requests that did not wait for upstream.
     #[must_use]
     pub fn prompt(&self) -> f64 {
         1.0 - self.waited as f64 / self.requests.max(1) as f64
     }
 
-    /// The same without those for the begin of an object.
+    /// The fraction of requests that did not wait for upstream, without requests for the start of an
+    /// object.
     #[must_use]
     pub fn prompt_within(&self) -> f64 {
         let (requests, waited) = (self.requests - self.begins, self.waited - self.begins_waited);
         1.0 - waited as f64 / requests.max(1) as f64
     }
 
-    /// The share of what came from upstream that nobody asked for.
+    /// The fraction of bytes fetched from upstream that no caller requested.
     #[must_use]
     pub fn wasted(&self) -> f64 {
         self.wasted_bytes as f64 / self.upstream_bytes.max(1) as f64
     }
 }
 
-/// A wait that counts.
+/// Shortest wait that counts, in microseconds.
 const WAIT_US: u64 = 1000;
 
 struct Server<'a> {
     scene: &'a Scene,
     setup: Setup,
     engine: Engine,
-    /// Keys by name and bucket, to see whether there are such.
+    /// Keys by bucket and name, to check if a predicted key exists.
     keys: HashMap<(u64, &'a str), u32>,
-    /// Until when the link is busy.
+    /// Time until which the link is busy.
     link_us: f64,
     store: Store,
     next: Vec<Next>,
     waits: Waits,
 }
 
-/// Runs the requests of each caller, one after the other, and told plans.
+/// Runs the requests of each caller in sequence, with the given access plans.
 ///
 /// # Errors
-/// When there are too many plans.
+/// If there are too many plans.
 pub fn run(
     scene: &Scene,
     requests: impl Iterator<Item = Request>,
@@ -142,7 +144,7 @@ pub fn run(
 }
 
 impl Server<'_> {
-    /// Serves a request. Answers when that was done.
+    /// Serves a request and returns the time at which it completes.
     fn take(&mut self, request: &Request, now_us: u64) -> u64 {
         let mut access = self.scene.access(request);
         access.at_us = now_us;
@@ -188,7 +190,7 @@ impl Server<'_> {
         self.waits.begins_waited += u64::from(is_begin) * waited;
     }
 
-    /// When bytes are there that are asked for now.
+    /// Fetches bytes that a caller is waiting for and returns the time at which they arrive.
     fn fetch(&mut self, bytes: u32, now_us: u64) -> u64 {
         self.waits.upstream_bytes += u64::from(bytes);
         let begins_us = self.link_us.max((now_us + self.setup.latency_us) as f64);
@@ -222,7 +224,7 @@ impl Server<'_> {
         }
     }
 
-    /// What the engine evicted is gone.
+    /// Drops the blocks that the engine evicted.
     fn let_go(&mut self) {
         let evicted: Vec<u64> = self.engine.take_evicted().collect();
         for fetched in evicted.into_iter().filter_map(|id| self.store.evict(id)).collect::<Vec<_>>() {
@@ -230,7 +232,7 @@ impl Server<'_> {
         }
     }
 
-    /// Memory for what is passed on is bounded.
+    /// Drops the oldest bypassed blocks until the memory bound holds.
     fn trim(&mut self) {
         while let Some(fetched) = self.store.trim(self.setup.memory_bytes) {
             self.waste(fetched);

@@ -1,28 +1,29 @@
-//! Names of keys and callers: their hashes, and other names for the same keys.
+//! Hashes of key and caller names, and renaming of keys.
 //!
-//! What a policy decides must not hang on how things are called. A workload can therefore be had with every
-//! component of every key renamed: what was in one directory stays in one, and what was in two stays in two.
+//! The decisions of a policy must not depend on names. A workload can therefore be generated with every
+//! component of every key renamed: keys in one directory stay in one directory, and keys in different
+//! directories stay in different directories.
 
-/// How keys are called.
+/// Naming of the keys of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Naming {
-    /// As such a dataset calls them.
+    /// The usual names of such a dataset.
     #[default]
     Plain,
-    /// Every run of letters is another one; numbers stay, so that the order of numbered keys stays.
+    /// Replaces every run of letters and keeps numbers, so that the order of numbered keys is preserved.
     Renamed {
-        /// Another seed gives other names.
+        /// Seed of the names.
         seed: u64,
     },
-    /// Every component is a hash: no order is left, and nothing can be read from a name.
+    /// Replaces every component with a hash: no order is preserved, and names carry no information.
     Hashed {
-        /// Another seed gives other names.
+        /// Seed of the names.
         seed: u64,
     },
 }
 
 impl Naming {
-    /// The name that stands for `key`, behind what `out` holds.
+    /// Appends the name that replaces `key` to `out`.
     pub(super) fn append(self, key: &str, out: &mut String) {
         let Some(seed) = self.seed() else { return out.push_str(key) };
         for (at, component) in key.split('/').enumerate() {
@@ -44,7 +45,8 @@ impl Naming {
     }
 }
 
-/// A component may be a number alone: it is told by a letter that it is another name.
+/// Appends the replacement of a component. A letter is put in front, so that the replacement of a component
+/// of digits alone differs from the original.
 fn rename(seed: u64, component: &str, out: &mut String) {
     out.push('n');
     let mut rest = component;
@@ -61,7 +63,7 @@ fn rename(seed: u64, component: &str, out: &mut String) {
     }
 }
 
-/// Ten letters: 47 bits, so that two names of a workload practically never become one.
+/// Appends ten letters: 47 bits, so that two names of a workload practically never collide.
 fn letters(hash: u64, out: &mut String) {
     let mut rest = hash;
     for _ in 0..10 {
@@ -70,7 +72,7 @@ fn letters(hash: u64, out: &mut String) {
     }
 }
 
-/// A hash of `text` that is the same everywhere and always: FNV-1a, its bits mixed by [`mix`].
+/// Hash of `text` that is stable across machines and versions: FNV-1a, its bits mixed by [`mix`].
 #[must_use]
 pub(crate) fn hash(seed: u64, text: &str) -> u64 {
     let fnv = text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ mix(seed), |hash, byte| {

@@ -1,11 +1,11 @@
-//! Several policies on the same requests: what each of them keeps, and what that brings.
+//! Compares several policies on the same requests: hits, misses and bytes written of each.
 //!
-//! The engine is told what it is told in a server; the references are told blocks. All have the same room and
-//! begin empty. What is counted is up to the caller, so that a race can leave out the epochs in which caches
-//! fill.
+//! The engine receives the same calls as in a server; the references receive blocks. All have the same
+//! capacity and start empty. The caller decides which requests are counted, so that a comparison can leave
+//! out the epochs in which caches fill.
 //!
-//! Requests need not fit into memory: what the references are told of is kept as a [`Course`] of twelve bytes
-//! a block, and a [`Runner`] hears requests one at a time, again for each size of its cache.
+//! Requests need not fit into memory: the input of the references is kept as a [`Course`] of twelve bytes a
+//! block, and a [`Runner`] receives requests one at a time, and again for each cache size.
 
 mod batch;
 mod course;
@@ -18,10 +18,10 @@ pub use batch::Batch;
 pub use course::{Course, Objects};
 pub use runner::Runner;
 
-/// Who takes part.
+/// A policy that takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Racer {
-    /// Our engine.
+    /// The mlgw policy engine.
     Mlgw,
     /// Least recently used.
     Lru,
@@ -29,18 +29,18 @@ pub enum Racer {
     S3Fifo,
     /// SIEVE.
     Sieve,
-    /// Fill once and keep.
+    /// Fills once and never evicts.
     NeverEvict,
-    /// Belady's, which knows what comes.
+    /// Belady's optimum, which knows the future requests.
     Optimum,
 }
 
 impl Racer {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 6] =
         [Self::Mlgw, Self::Lru, Self::S3Fifo, Self::Sieve, Self::NeverEvict, Self::Optimum];
 
-    /// Its word.
+    /// Name of the policy.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,42 +53,42 @@ impl Racer {
         }
     }
 
-    /// The one of that word.
+    /// Returns the policy with this name.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|racer| racer.name() == name)
     }
 }
 
-/// What came of it.
+/// Result of one policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Score {
-    /// Blocks that were read.
+    /// Block reads.
     pub reads: u64,
-    /// Of these, what was kept.
+    /// Block reads that hit.
     pub hits: u64,
     /// Bytes of the blocks that were read.
     pub read_bytes: u64,
-    /// Of these, what was kept.
+    /// Bytes of the blocks that hit.
     pub hit_bytes: u64,
-    /// Bytes of copies that were written, from the begin on.
+    /// Bytes written to the cache since the start, including requests that are not counted.
     pub written_bytes: u64,
 }
 
 impl Score {
-    /// Bytes that had to come from upstream.
+    /// Bytes that were fetched from upstream.
     #[must_use]
     pub const fn upstream_bytes(&self) -> u64 {
         self.read_bytes - self.hit_bytes
     }
 
-    /// The share of reads that hit.
+    /// The fraction of reads that hit.
     #[must_use]
     pub fn object_hit_ratio(&self) -> f64 {
         self.hits as f64 / self.reads.max(1) as f64
     }
 
-    /// The share of bytes that hit.
+    /// The fraction of bytes that hit.
     #[must_use]
     pub fn byte_hit_ratio(&self) -> f64 {
         self.hit_bytes as f64 / self.read_bytes.max(1) as f64
@@ -102,7 +102,7 @@ impl Score {
     }
 }
 
-/// A race on a generated workload: the blocks that were asked for, and what the engine made of them.
+/// A comparison on a generated workload: the blocks that were requested, and the score of the engine.
 pub struct Race {
     capacity_bytes: u64,
     course: Course,
@@ -110,7 +110,7 @@ pub struct Race {
 }
 
 impl Race {
-    /// Runs the engine on requests, each of which says whether it counts.
+    /// Runs the engine on requests, each with a flag that is true if it is counted.
     pub fn run(
         scene: &Scene,
         requests: impl Iterator<Item = (Request, bool)>,
@@ -121,10 +121,10 @@ impl Race {
         Self::run_with(runner, scene, requests, block_bytes, capacity_bytes)
     }
 
-    /// The same with plans that the engine is told before.
+    /// Like [`Race::run`], with access plans that the engine receives before the first request.
     ///
     /// # Errors
-    /// When there are too many.
+    /// If there are too many plans.
     pub fn run_told(
         scene: &Scene,
         told: &[Told],
@@ -153,7 +153,7 @@ impl Race {
         Self { capacity_bytes, course, engine: runner.score() }
     }
 
-    /// What a racer reaches.
+    /// Returns the score of a policy.
     #[must_use]
     pub fn score(&self, racer: Racer) -> Score {
         self.course.score(racer, self.capacity_bytes).unwrap_or(self.engine)

@@ -1,9 +1,9 @@
-//! Caches that others use, to compare with: each over blocks with dense numbers and a weight in bytes.
+//! Reference caches for comparison. Each operates on densely numbered blocks with a weight in bytes.
 //!
-//! All of them fill on demand: a block that is asked for and fits into the cache is admitted, if the policy
-//! admits it. None holds more bytes than it was given. A block is known by its number only, nothing is
-//! hashed, and what a cache remembers takes at most 24 bytes for each number that it was ever told. A block
-//! that comes with another weight than it has is another version: the old one is dropped first.
+//! All of them fill on demand: a requested block that fits into the cache is admitted if the policy admits
+//! it. A cache never holds more bytes than its capacity. A block is identified by its number only, nothing
+//! is hashed, and the state of a cache takes at most 24 bytes for each number that it has received. A block
+//! that occurs with a different weight is a new version: the old version is dropped first.
 
 mod epoch_hazard;
 mod links;
@@ -24,21 +24,21 @@ pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 pub use told::{Class, Told};
 
-/// A cache that is told of one access after the other.
+/// A cache that processes one access after another.
 pub trait Reference {
-    /// Takes the access to a block that weighs `bytes`, and says whether the cache held it. A write may be
-    /// admitted like a read; it never counts as bytes written, as those have to be written somewhere in any
-    /// case.
+    /// Processes an access to a block with a weight of `bytes` and returns true if it was a hit. A write
+    /// may be admitted like a read; it never counts as bytes written, because its data is written to
+    /// storage in any case.
     fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool;
 
-    /// The block is no more.
+    /// Removes a block that was deleted.
     fn forget(&mut self, block: u32);
 
     /// Bytes admitted by reads: copies that were written to flash.
     fn bytes_written(&self) -> u64;
 }
 
-/// What a block weighs at least, so that empty ones do not pile up.
+/// Weight of a block, at least 1, so that the number of empty blocks in a cache is bounded.
 fn weight(bytes: u32) -> u32 {
     bytes.max(1)
 }

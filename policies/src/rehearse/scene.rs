@@ -1,9 +1,9 @@
-//! Who asks for what in a generated workload, and its requests in the order of time.
+//! Keys, callers and streams of a generated workload, and its requests in order of time.
 //!
-//! A [`Scene`] holds what does not change: keys and sizes, callers, and the streams that requests belong to,
-//! with the truth about each of them, which a policy under test is not told. Requests come one at a time and
-//! name keys and callers by number, so that many millions of them are replayed without their names being
-//! copied or looked up.
+//! A [`Scene`] holds what does not change: keys and sizes, callers, and the streams that requests belong
+//! to, with the truth about each stream, which a policy under test does not receive. Requests come one at a
+//! time and refer to keys and callers by number, so that many millions of them are replayed without copying
+//! or looking up names.
 
 mod merged;
 
@@ -13,41 +13,41 @@ use crate::access::{Access, Caller, Op};
 pub use merged::{Requests, Source};
 use std::ops::Range;
 
-/// One request of a workload.
+/// A request of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// When, in microseconds since the workload began.
+    /// Time in microseconds since the start of the workload.
     pub at_us: u64,
-    /// The bytes that are asked for; all of the object if it is written.
+    /// Requested bytes; for a write, the whole object.
     pub range: Range<u64>,
-    /// Number of the key, and so of the object.
+    /// Number of the key and of its object.
     pub key: u32,
-    /// Which epoch of the stream this belongs to, from 0; for checkpoints, which one.
+    /// Epoch of the stream, from 0; for checkpoints, the number of the checkpoint.
     pub epoch: u32,
     /// Number of the caller.
     pub caller: u16,
-    /// Number of the stream that this belongs to in truth.
+    /// Number of the stream to which the request truly belongs.
     pub stream: u16,
-    /// What is done.
+    /// Operation.
     pub op: Op,
 }
 
-/// How a stream reads or writes.
+/// True access pattern of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pattern {
     /// Epochs in the order of keys.
     Sequential,
-    /// Epochs in another order each, object by object.
+    /// Epochs with a different order each, object by object.
     Shuffled,
-    /// Epochs in which the order of shards is another each time, and that inside a shard is not.
+    /// Epochs in which the order of shards differs each time, and the order inside a shard does not.
     ShardShuffled,
-    /// Chosen ranges of columnar files.
+    /// Selected ranges of columnar files.
     Columnar,
-    /// Everything once.
+    /// Every object once.
     OnePass,
-    /// Few objects often.
+    /// A few objects, read often.
     Skewed,
-    /// Checkpoints, written and now and then read back.
+    /// Checkpoints, written and sometimes read back.
     Checkpoint,
     /// A small set, read after each epoch of a training set.
     Validation,
@@ -55,19 +55,19 @@ pub enum Pattern {
     Model,
 }
 
-/// The truth about a stream.
+/// Label of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// How it reads or writes.
+    /// Access pattern.
     pub pattern: Pattern,
-    /// Number of the dataset that it uses.
+    /// Number of the dataset that the stream uses.
     pub dataset: u16,
-    /// How many callers read what it reads in lock-step, itself among them.
+    /// Number of callers that read the same data in lock-step, including this one.
     pub readers: u8,
 }
 
 impl Stream {
-    /// What a cache that is told classes is told of a request of this stream.
+    /// The class that a cache with class information receives for a request of this stream.
     #[must_use]
     pub fn class(&self, request: &Request) -> Class {
         match self.pattern {
@@ -80,33 +80,33 @@ impl Stream {
     }
 }
 
-/// Keys, their sizes and buckets.
+/// Keys with their sizes and buckets.
 #[derive(Debug, Default)]
 pub struct KeyTable {
     text: String,
-    /// Where in the text each key ends.
+    /// End offset of each key in the text.
     ends: Vec<u32>,
     sizes: Vec<u64>,
     buckets: Vec<u64>,
 }
 
 impl KeyTable {
-    /// How many there are.
+    /// Number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The key with this number.
+    /// Returns the name of the key with this number.
     ///
     /// # Panics
-    /// For a number that is none, as do the others.
+    /// If the number is unknown. The same holds for the other accessors by key.
     #[must_use]
     pub fn name(&self, key: u32) -> &str {
         let key = key as usize;
@@ -133,29 +133,29 @@ impl KeyTable {
     }
 }
 
-/// All that requests refer to by number.
+/// Tables that requests refer to by number.
 #[derive(Debug, Default)]
 pub struct Scene {
     /// Objects.
     pub keys: KeyTable,
-    /// Who asks.
+    /// Callers.
     pub callers: Vec<Caller>,
-    /// What requests belong to in truth.
+    /// Labels of the streams.
     pub streams: Vec<Stream>,
     naming: Naming,
     seed: u64,
 }
 
 impl Scene {
-    /// An empty one. Callers are others with another seed.
+    /// Creates an empty scene. A different seed gives different caller ids.
     pub(super) fn new(naming: Naming, seed: u64) -> Self {
         Self { naming, seed, ..Self::default() }
     }
 
-    /// The request as an engine is told of it.
+    /// Returns the request as an engine receives it.
     ///
     /// # Panics
-    /// For a request of another scene.
+    /// If the request belongs to another scene.
     #[must_use]
     pub fn access(&self, request: &Request) -> Access<'_> {
         Access {
@@ -169,10 +169,10 @@ impl Scene {
         }
     }
 
-    /// The stream that the request belongs to.
+    /// Returns the stream that the request belongs to.
     ///
     /// # Panics
-    /// For a request of another scene.
+    /// If the request belongs to another scene.
     #[must_use]
     pub fn stream(&self, request: &Request) -> &Stream {
         &self.streams[usize::from(request.stream)]
@@ -187,7 +187,7 @@ impl Scene {
         number
     }
 
-    /// A caller called `name`; those of one `family` do the same work.
+    /// Adds a caller named `name`; callers of one `family` do the same work.
     pub(super) fn add_caller(&mut self, name: &str, family: &str) -> u16 {
         let caller = Caller { id: hash(self.seed, name), family: hash(self.seed ^ 1, family) };
         self.callers.push(caller);

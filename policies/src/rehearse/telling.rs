@@ -1,4 +1,4 @@
-//! Plans of a generated workload: what each caller would tell beforehand if it told all that it will read.
+//! Access plans for a generated workload: the plan of each caller if it announced all its reads in advance.
 
 use super::scene::{Request, Scene};
 use crate::access::Op;
@@ -6,22 +6,22 @@ use crate::engine::Who;
 use crate::plan::{Plan, Reading, WrongPlan};
 use std::collections::BTreeMap;
 
-/// What a caller tells.
+/// Access plan of one caller for one bucket.
 #[derive(Clone, Debug)]
 pub struct Told {
-    /// Who.
+    /// Caller to which the plan applies.
     pub who: Who,
-    /// The bucket that it reads.
+    /// Bucket that the caller reads.
     pub bucket: u64,
-    /// What it reads there.
+    /// Keys that the caller reads there.
     pub plan: Plan,
 }
 
-/// What callers that read tell: their keys in the order in which they begin them, epoch after epoch, for each
-/// bucket.
+/// Builds the plans of all reading callers, one for each bucket: their keys in the order of their first
+/// reads, epoch after epoch.
 ///
 /// # Errors
-/// When somebody reads more than a plan may say.
+/// If a caller reads more than a plan may contain.
 pub fn told(scene: &Scene, requests: impl Iterator<Item = Request>) -> Result<Vec<Told>, WrongPlan> {
     let mut read: BTreeMap<(u16, u64), Vec<u32>> = BTreeMap::new();
     for request in requests.filter(|request| request.op == Op::Read && request.range.start == 0) {

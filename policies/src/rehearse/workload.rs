@@ -1,9 +1,8 @@
-//! Generated workloads: what training jobs and others ask for, by profile and seed.
+//! Generated workloads: requests of training jobs and other clients, determined by profile and seed.
 //!
-//! Requests are made while they are asked for. What is in memory is the names of the keys and, for each job
-//! that runs, the order of one epoch. Sizes can be scaled and times stretched without any other change, and
-//! keys renamed: a policy that does well only on the names, sizes and rates it was written on is found out
-//! that way.
+//! Requests are generated on demand. Only the names of the keys and, for each running job, the order of one
+//! epoch are in memory. Sizes can be scaled, times stretched and keys renamed without any other change,
+//! which exposes a policy that works well only with the names, sizes and rates for which it was written.
 
 mod jobs;
 mod mix;
@@ -17,7 +16,7 @@ use std::str::FromStr;
 use thiserror::Error;
 pub(super) use zipf::Zipf;
 
-/// What is generated.
+/// Kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// MLPerf Storage's ResNet50: large TFRecord files, read in ranges, four at a time.
@@ -29,18 +28,18 @@ pub enum Profile {
     /// MLPerf Storage's RetinaNet: pictures of 323 kB, read whole.
     Retinanet,
     /// Training, validation, checkpoints, a scan, a model that replicas load and a hyperparameter search,
-    /// beside each other.
+    /// at the same time.
     Mix,
     /// Several jobs on one dataset.
     KWorkloads,
-    /// One job on one dataset.
+    /// A single job on one dataset.
     Epochs,
-    /// No training: few keys often, with drifting popularity, new keys and scans.
+    /// No training: a few keys read often, with drifting popularity, new keys and scans.
     Zipf,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Self; 8] = [
         Self::Resnet50,
         Self::Unet3d,
@@ -52,7 +51,7 @@ impl Profile {
         Self::Zipf,
     ];
 
-    /// What it is called on a command line.
+    /// Name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,7 +67,7 @@ impl Profile {
     }
 }
 
-/// No profile is called that.
+/// Error: the name is not that of a profile.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "no profile is called `{0}`: there are resnet50, unet3d, cosmoflow, retinanet, mix, k-workloads, epochs, zipf"
@@ -89,30 +88,30 @@ impl FromStr for Profile {
 /// The order in which a job reads its dataset in each epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// That of the keys.
+    /// Order of the keys.
     Sequential,
-    /// Another random one each time.
+    /// A different random order in each epoch.
     Shuffled,
-    /// Shards in another random order each time, objects of a shard in that of the keys.
+    /// Shards in a different random order in each epoch; objects of a shard in the order of their keys.
     ShardShuffled,
 }
 
-/// How jobs on one dataset go about it.
+/// Relation between several jobs on one dataset.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sharing {
-    /// Each in its own order, beginning at a moment of its own within the first epoch.
+    /// Each job in its own order, starting at a random time within the first epoch.
     Independent,
-    /// All in the same order, each behind the one before.
+    /// All jobs in the same order, each behind the previous one.
     LockStep {
-        /// By this part of the dataset.
+        /// Distance to the previous job, as a fraction of the dataset.
         lag: f64,
     },
 }
 
-/// What a workload is made with. What is `None` is as the profile has it.
+/// Parameters of a workload. `None` selects the default of the profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Another seed gives other orders, moments and sizes.
+    /// Seed of orders, times and sizes.
     pub seed: u64,
     /// Jobs on the dataset; in `mix`, trainers of the hyperparameter search.
     pub workloads: Option<u16>,
@@ -122,15 +121,15 @@ pub struct Settings {
     pub order: Option<Order>,
     /// Objects of the dataset; in `mix`, of a training set, with everything else in proportion.
     pub objects: Option<u32>,
-    /// How several jobs go about one dataset.
+    /// Relation between several jobs on one dataset.
     pub sharing: Sharing,
-    /// The exponent of `zipf`.
+    /// Exponent of the Zipf distribution in `zipf`.
     pub alpha: f64,
-    /// Objects and ranges are so many times as large.
+    /// Factor for the sizes of objects and ranges.
     pub size_scale: f64,
-    /// Everything takes so many times as long.
+    /// Factor for all durations.
     pub time_scale: f64,
-    /// How keys are called.
+    /// Naming of the keys.
     pub naming: Naming,
 }
 
@@ -151,7 +150,7 @@ impl Default for Settings {
     }
 }
 
-/// A setting is out of its bounds.
+/// Error: a setting is out of its bounds.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[error("{setting} is {value}: it has to be from {min} to {max}")]
 pub struct OutOfBounds {
@@ -168,9 +167,10 @@ impl Settings {
             Sharing::LockStep { lag } => lag,
         };
         let (objects, epochs) = (self.objects.unwrap_or(1), self.epochs.unwrap_or(1));
-        // No profile that is bounded by this has more objects of its own accord.
+        // Profiles with this bound have no more than 20,000 objects by default.
         let product = f64::from(self.objects.unwrap_or(20_000)) * f64::from(epochs);
-        // Names of all keys are in memory, and where their number grows with that of epochs, so do callers.
+        // Names of all keys are in memory. Where the number of keys grows with the number of epochs, so
+        // does the number of callers.
         let (epochs_max, product_max) = match profile {
             Profile::Mix => (1e3, 1e7),
             Profile::Zipf => (1e5, 2e8),
@@ -192,17 +192,17 @@ impl Settings {
         }
     }
 
-    /// So many bytes, scaled.
+    /// Scales a number of bytes.
     fn bytes(&self, bytes: f64) -> u64 {
         (bytes * self.size_scale).round().max(1.0) as u64
     }
 
-    /// So many microseconds, scaled.
+    /// Scales a number of microseconds.
     fn us(&self, us: f64) -> f64 {
         us * self.time_scale
     }
 
-    /// Random numbers for one purpose.
+    /// Creates a random number generator for one purpose.
     fn random(&self, purpose: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(mix(self.seed.wrapping_mul(1 << 16).wrapping_add(purpose)))
     }
@@ -211,16 +211,16 @@ impl Settings {
 /// A workload that can be replayed.
 #[derive(Debug)]
 pub struct Workload {
-    /// What requests refer to.
+    /// Tables that requests refer to.
     pub scene: Scene,
     /// The requests.
     pub requests: Requests,
 }
 
-/// The workload of `profile` with these settings.
+/// Generates the workload of `profile` with these settings.
 ///
 /// # Errors
-/// When a setting is out of its bounds.
+/// If a setting is out of its bounds.
 pub fn workload(profile: Profile, settings: &Settings) -> Result<Workload, OutOfBounds> {
     settings.check(profile)?;
     Ok(match profile {
@@ -230,8 +230,8 @@ pub fn workload(profile: Profile, settings: &Settings) -> Result<Workload, OutOf
     })
 }
 
-/// Objects times epochs of a workload: by no more than a few times as many keys and requests of each job does
-/// it take memory and time.
+/// Objects times epochs of a workload. Its number of keys and the number of requests of each job, and with
+/// them memory and time, are at most a few times as large.
 #[must_use]
 pub fn objects_times_epochs(profile: Profile, settings: &Settings) -> u64 {
     let (objects, epochs) = match profile {
@@ -242,7 +242,8 @@ pub fn objects_times_epochs(profile: Profile, settings: &Settings) -> u64 {
     u64::from(settings.objects.unwrap_or(objects)) * u64::from(settings.epochs.unwrap_or(epochs))
 }
 
-/// What a share of a cache is a share of: all objects of the workload `scene`; of a mix, one training set.
+/// Base of a relative cache size, in bytes: all objects of the workload `scene`; for `mix`, one training
+/// set.
 #[must_use]
 pub fn whole_bytes(profile: Profile, settings: &Settings, scene: &Scene) -> u64 {
     match profile {

@@ -1,4 +1,4 @@
-//! One event in bytes.
+//! Encoding and decoding of one event.
 
 use super::book::Book;
 use super::varint::{self, Bytes};
@@ -7,7 +7,7 @@ use crate::access::{Access, Caller, Op};
 use std::ops::Range;
 
 const OPS: u8 = 0x03;
-/// Not an operation: the numbers are given out anew.
+/// Resets the dictionary; takes the place of an operation.
 pub(super) const ANEW: u8 = 0x03;
 const RANGES: u8 = 0x0c;
 const RANGE_ALL: u8 = 0x00;
@@ -18,15 +18,16 @@ const SAME_SIZE: u8 = 0x20;
 const NEW_KEY: u8 = 0x40;
 const NEXT_KEY: u8 = 0x80;
 
-/// Numbers of what an event is about; the writer found them, the next free one for what has none.
+/// Numbers of the key, bucket and caller of an event, as looked up by the writer; the next free number if
+/// there is none.
 pub(super) struct Numbers {
     pub(super) key: Option<u32>,
     pub(super) bucket: u32,
     pub(super) caller: u32,
 }
 
-/// Writes an event, `after_us` after the one before, and enters into the book what it says. The number of its
-/// key is answered.
+/// Appends an event, `after_us` after the previous one, updates the dictionary and returns the number of
+/// the event's key.
 pub(super) fn encode(
     out: &mut Vec<u8>,
     book: &mut Book,
@@ -107,20 +108,19 @@ fn encode_key(out: &mut Vec<u8>, book: &mut Book, bucket: u32, access: &Access<'
     book.add(bucket, access.key, last)
 }
 
-/// The range that continues another one of an object of `size` bytes.
+/// The range that continues the range `last` of an object of `size` bytes.
 fn next(last: &Range<u64>, size: u64) -> Range<u64> {
     last.end..last.end.saturating_add(last.end - last.start).min(size).max(last.end)
 }
 
-/// What an event says, apart from what the book says of its key and its caller.
+/// Fields of an event other than those that the dictionary holds for its key and its caller.
 pub(super) struct Decoded {
     pub(super) after_us: u64,
     pub(super) op: Op,
 }
 
-/// Reads an event, and enters into the book what it says: afterwards `book.key` and `book.caller` are those
-/// of the event. There is none if the bytes are none that [`encode`] writes; what the book says then is of no
-/// use.
+/// Reads an event and updates the dictionary: afterwards its `key` and `caller` are those of the event.
+/// Returns `None` if the bytes are not an output of [`encode`]; the dictionary is then unusable.
 pub(super) fn decode(bytes: &mut Bytes<'_>, book: &mut Book, flags: u8) -> Option<Decoded> {
     let op = match flags & OPS {
         0 => Op::Read,

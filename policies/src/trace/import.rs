@@ -1,13 +1,14 @@
-//! Accesses from logs that were not written to be replayed: those of S3 and this program's own.
+//! Imports accesses from logs that were not designed for replay: S3 server access logs and the access log
+//! of mlgw.
 //!
-//! Lines come in, accesses come out in the order of time. Logs are in order only about: up to [`WAITING_MAX`]
-//! lines wait for earlier ones, and what comes later than that is told at the time of the last access that
-//! was given out. A log says how many bytes of an object were read but not which: a part is taken to follow
-//! the part that the same caller read last, and to begin the object anew where that one ended it. Where a log
-//! does not tell sizes, an object is taken to be as large as what was read of it. Requests that failed, and
-//! those that neither read nor change an object, are passed over. A bad line is counted and passed over; the
-//! first few are kept with their numbers. What is remembered is bounded, and forgotten all at once when it is
-//! too much.
+//! Input is lines of a log; output is accesses in order of time. Logs are only roughly in order: up to
+//! [`WAITING_MAX`] lines are held back for earlier ones, and an access that arrives later than that gets
+//! the time of the last returned access. A log has the number of bytes that were read from an object but
+//! not their position: a part is assumed to follow the part that the same caller read last, and to start at
+//! the begin of the object if that one reached its end. If a log has no sizes, an object is assumed to be
+//! as large as the part of it that was read. Requests that failed, and requests that neither read nor
+//! change an object, are skipped. A bad line is counted and skipped; the first few are kept with their line
+//! numbers. Memory is bounded: a map that reaches its limit is cleared.
 
 use super::KEY_BYTES_MAX;
 use super::{json_log, s3_log};
@@ -18,74 +19,74 @@ use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;
 use thiserror::Error;
 
-/// Lines that wait for earlier ones.
+/// Maximum number of lines that are held back for earlier ones.
 pub const WAITING_MAX: usize = 65_536;
-/// Bad lines that are kept.
+/// Number of bad lines that are kept in the report.
 const BAD_LINES_KEPT: usize = 5;
-/// Objects, places in them and uploads that are remembered.
+/// Maximum number of objects, of positions in them, and of uploads that are remembered.
 const REMEMBERED_MAX: usize = 1 << 20;
 
-/// Whose log it is.
+/// Format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// Server access logs of S3.
+    /// S3 server access log.
     S3,
-    /// This program's access log.
+    /// Access log of mlgw.
     Own,
 }
 
-/// What is wrong with a line.
+/// Error in a line.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum BadLine {
-    /// A field of it is missing.
+    /// A field is missing.
     #[error("there is no field for {0}")]
     Missing(&'static str),
-    /// A field of it says something else.
+    /// A field has an invalid value.
     #[error("the field for {0} cannot be understood")]
     Field(&'static str),
-    /// It is no object of JSON with the fields of an access log.
+    /// The line is not a JSON object with the fields of an access log.
     #[error("it is no line of JSON with the fields of an access log")]
     Json,
 }
 
-/// What became of the lines.
+/// Statistics of the imported lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// All of them, but for empty ones.
+    /// Lines that are not empty.
     pub lines: u64,
-    /// Those that are accesses.
+    /// Lines that are accesses.
     pub taken: u64,
-    /// Those of requests that failed, or that neither read nor change an object.
+    /// Lines of requests that failed, or that neither read nor change an object.
     pub passed_over: u64,
-    /// Those that make no sense.
+    /// Lines that cannot be parsed.
     pub bad: u64,
-    /// The first bad ones, with their numbers, counted from 1.
+    /// The first bad lines, with their line numbers, from 1.
     pub first_bad: Vec<(u64, BadLine)>,
-    /// Accesses that came too late for their place and got a later time.
+    /// Accesses that arrived too late to be put in order and got a later time.
     pub late: u64,
 }
 
-/// An access that a log told of.
+/// An access from a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
     /// Microseconds since 1970.
     pub at_us: u64,
-    /// Who: hashes of requester, user agent and, for the id, address.
+    /// Caller: hashes of requester, user agent and, for the id, address.
     pub caller: Caller,
-    /// A hash of the bucket's name.
+    /// Hash of the bucket's name.
     pub bucket: u64,
-    /// The key.
+    /// Key of the object.
     pub key: String,
-    /// What was done.
+    /// Operation.
     pub op: Op,
-    /// Bytes of the object, as far as the log tells.
+    /// Size of the object in bytes, as far as the log has it.
     pub size: u64,
-    /// Bytes of it that were asked for.
+    /// Requested bytes.
     pub range: Range<u64>,
 }
 
 impl Imported {
-    /// As an engine is told of it.
+    /// The access as an engine receives it.
     #[must_use]
     pub fn access(&self) -> Access<'_> {
         Access {
@@ -100,38 +101,38 @@ impl Imported {
     }
 }
 
-/// What a line says was done.
+/// Operation of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Deed {
-    /// Bytes of an object were sent; whether a range was asked for.
+    /// Bytes of an object were sent; `is_part` is true if a range was requested.
     Read { is_part: bool },
     /// An object was written.
     Write,
-    /// A part was written of an object that is not there yet.
+    /// A part of an unfinished multipart upload was written.
     WritePart,
-    /// An object was put together of its parts.
+    /// A multipart upload was completed.
     Complete,
     /// An object was deleted.
     Delete,
 }
 
-/// What a line says.
+/// Content of a line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     pub(super) at_us: u64,
-    /// Of lines of one time the earlier one comes first.
+    /// Line number; of lines with the same time, the earlier one comes first.
     line: u64,
     pub(super) deed: Deed,
     pub(super) caller: (u64, u64),
     pub(super) bucket: u64,
     pub(super) key: String,
-    /// That were sent, or came.
+    /// Bytes that were sent or received.
     pub(super) bytes: u64,
-    /// Of the whole object, if the line tells.
+    /// Size of the whole object, if the line has it.
     pub(super) size: Option<u64>,
 }
 
-/// Who asked, when, and for what, as a log has it.
+/// Request of a line: time, requester and object.
 pub(super) struct Request<'a> {
     pub(super) at_ms: i64,
     pub(super) requester: &'a str,
@@ -142,8 +143,10 @@ pub(super) struct Request<'a> {
 }
 
 impl Entry {
+    /// Creates the entry of a request.
+    ///
     /// # Errors
-    /// When there cannot be such a request.
+    /// If the key is empty or too long, or the time is before 1970.
     pub(super) fn new(
         request: Request<'_>,
         deed: Deed,
@@ -169,21 +172,21 @@ impl Entry {
     }
 }
 
-/// Takes the lines of a log and gives out accesses.
+/// Converts the lines of a log to accesses.
 #[derive(Debug)]
 pub struct LogImport {
     log: Log,
     report: Report,
     line: u64,
     waiting: BinaryHeap<Reverse<Entry>>,
-    /// Lines are at their end, so that nothing has to wait.
+    /// True at the end of the log, so that no lines are held back.
     ended: bool,
     now_us: u64,
     memory: Memory,
 }
 
 impl LogImport {
-    /// One for a log of this kind.
+    /// Creates an import of a log of this format.
     #[must_use]
     pub fn new(log: Log) -> Self {
         Self {
@@ -197,7 +200,7 @@ impl LogImport {
         }
     }
 
-    /// Takes the next line. Then [`Self::take`] is to be called until it gives nothing.
+    /// Adds the next line. Afterwards [`Self::take`] must be called until it returns `None`.
     pub fn line(&mut self, line: &str) {
         self.line += 1;
         let line = line.trim();
@@ -221,12 +224,12 @@ impl LogImport {
         }
     }
 
-    /// There are no more lines.
+    /// Marks the end of the log.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// The next access; none if that may be in a line to come.
+    /// Returns the next access, or `None` if a later line may precede it.
     pub fn take(&mut self) -> Option<Imported> {
         while self.ended || self.waiting.len() > WAITING_MAX {
             let Reverse(mut entry) = self.waiting.pop()?;
@@ -246,33 +249,33 @@ impl LogImport {
         None
     }
 
-    /// What became of the lines so far.
+    /// Statistics of the lines so far.
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
     }
 }
 
-/// What lines before tell about what a line leaves open, by hashes.
+/// Facts from earlier lines that complete later ones, by hash of the object.
 #[derive(Debug, Default)]
 struct Memory {
     sizes: HashMap<u64, Size>,
-    /// Where in an object a caller's last part ended, and how long it was.
+    /// End and length of the last part that a caller read of an object.
     places: HashMap<u64, (u64, u64)>,
-    /// Bytes of the parts of uploads.
+    /// Total bytes of the parts of an upload.
     uploads: HashMap<u64, u64>,
 }
 
-/// Bytes of an object.
+/// Size of an object in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     bytes: u64,
-    /// Told by a line, and not only as much as was read.
+    /// True if a line has reported the size; false if it is only the number of bytes read so far.
     is_told: bool,
 }
 
 impl Memory {
-    /// The access, or nothing if the line tells only of something to remember or too little.
+    /// Returns the access of a line, or `None` if the line only updates the history or lacks information.
     fn resolve(&mut self, entry: Entry) -> Option<Imported> {
         let object = hash(entry.bucket, &entry.key);
         let known = self.sizes.get(&object).map(|size| size.bytes);
@@ -286,7 +289,7 @@ impl Memory {
                 (Op::Read, self.sizes.get(&object)?.bytes, range)
             }
             Deed::Read { is_part: false } => {
-                // Of an answer that was cut short the beginning was read.
+                // A response that was cut short contains the beginning of the object.
                 let size = self.told(object, entry.size.unwrap_or(entry.bytes));
                 (Op::Read, size, 0..entry.bytes.min(size))
             }
@@ -310,8 +313,8 @@ impl Memory {
         bytes
     }
 
-    /// The part of an object that was read, going by the one before. While no line has told the size of the
-    /// object, it is taken to end with a part that is shorter than the one before.
+    /// Range of a partial read, derived from the caller's previous part. While no line has reported the
+    /// size of the object, a part that is shorter than the previous one is assumed to be the last.
     fn part(&mut self, object: u64, entry: &Entry) -> Range<u64> {
         if let Some(size) = entry.size {
             self.told(object, size);
@@ -335,7 +338,7 @@ impl Memory {
     }
 }
 
-/// Forgets everything when it is too much.
+/// Clears a map that has reached its limit.
 fn room<T>(map: &mut HashMap<u64, T>) -> &mut HashMap<u64, T> {
     if map.len() >= REMEMBERED_MAX {
         map.clear();

@@ -1,7 +1,7 @@
-//! Lines of this program's access log: an object of JSON each.
+//! Parser for lines of the access log of mlgw: one JSON object per line.
 //!
-//! A line has the path that was asked for, which begins with the bucket unless that was named by the host. It
-//! does not have the size of the object.
+//! A line has the path of the request, which begins with the bucket unless the host name contained it. A
+//! line does not have the size of the object.
 
 use super::import::{BadLine, Deed, Entry, Request};
 use mlgw_common::Timestamp;
@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// The fields of a line that are of use here.
+/// Fields of a line that the import needs.
 #[derive(Deserialize)]
 struct Line<'a> {
     #[serde(borrow)]
@@ -31,7 +31,7 @@ struct Line<'a> {
     user_agent: Cow<'a, str>,
 }
 
-/// What the line says; nothing if it does not tell of an object that was read or changed.
+/// Parses a line; `None` if the line does not describe a read or a change of an object.
 pub(super) fn entry(line: &str) -> Result<Option<Entry>, BadLine> {
     let line: Line<'_> = serde_json::from_str(line).map_err(|_| BadLine::Json)?;
     let time = Timestamp::of_rfc3339(&line.time).ok_or(BadLine::Field("the time"))?;
@@ -52,7 +52,7 @@ pub(super) fn entry(line: &str) -> Result<Option<Entry>, BadLine> {
     let request = Request {
         at_ms: time.as_millis(),
         requester: line.access_key.as_deref().unwrap_or("-"),
-        // Connections of one process come from many ports.
+        // Connections of one process come from different ports.
         address: line.from.rsplit_once(':').map_or(&*line.from, |(address, _)| address),
         user_agent: &line.user_agent,
         bucket,
@@ -61,7 +61,7 @@ pub(super) fn entry(line: &str) -> Result<Option<Entry>, BadLine> {
     Entry::new(request, deed, bytes, size).map(Some)
 }
 
-/// Bucket and key.
+/// Splits a path into bucket and key.
 fn split<'a>(path: &'a str, bucket: Option<&'a str>) -> Option<(&'a str, &'a str)> {
     let path = path.strip_prefix('/')?;
     match (path.split_once('/'), bucket) {

@@ -1,4 +1,4 @@
-//! Reads a trace, in pieces as they come.
+//! Reads a trace incrementally.
 
 use super::book::Book;
 use super::event::{ANEW, decode};
@@ -7,17 +7,17 @@ use super::{BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, HEADER_BYTES, MAGIC, TraceError
 use crate::access::Access;
 use mlgw_common::checksum::{Crc32c, crc32c};
 
-/// Gives back the accesses of a trace.
+/// Returns the accesses of a trace.
 ///
-/// Pieces of the file are [pushed](Self::push), and accesses [read](Self::read) until there are no more and
-/// the next piece is needed. A block is checked before anything of it is given out.
+/// Pieces of the file are [pushed](Self::push), and accesses are [read](Self::read) until the next piece is
+/// needed. A block is verified before any of its events is returned.
 #[derive(Default)]
 pub struct TraceReader {
-    /// What was pushed; read up to `at`, which is byte `offset` of the trace.
+    /// Bytes that were pushed, consumed up to `at`, which is byte `offset` of the trace.
     pushed: Vec<u8>,
     at: usize,
     offset: u64,
-    /// Milliseconds from 1970 to the moment that times count from, once the header was read.
+    /// Start time of the trace in milliseconds since 1970; `None` until the header was read.
     began_ms: Option<u64>,
     book: Book,
     block: Block,
@@ -26,38 +26,38 @@ pub struct TraceReader {
     failed: Option<TraceError>,
 }
 
-/// The block that is read: where it begins in the trace, what is left of its events, and the last one's time.
+/// The current block: its offset in the trace, the number of events left, and the time of the last event.
 #[derive(Default)]
 struct Block {
     offset: u64,
     events: u32,
-    /// Of `pushed`.
+    /// Start of the unread events in `pushed`; the next field is their end.
     begin: usize,
     end: usize,
     now_us: u64,
 }
 
-/// How a trace ended.
+/// Summary at the end of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Accesses that were read.
+    /// Number of accesses that were read.
     pub events: u64,
-    /// Whole blocks.
+    /// Number of whole blocks.
     pub blocks: u32,
-    /// Bytes at the end that are no whole block.
+    /// Bytes at the end that do not form a whole block.
     pub torn_bytes: u64,
 }
 
 impl TraceReader {
-    /// One that nothing was pushed to yet.
+    /// Creates a reader without input.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next piece, of any length.
+    /// Adds the next piece, of any length.
     pub fn push(&mut self, bytes: &[u8]) {
-        // What is read goes, but for a block that is not read to its end.
+        // Consumed bytes are removed, except those of a block that is not finished.
         let keep = if self.block.events > 0 { self.block.begin } else { self.at };
         if keep > 0 {
             self.pushed.drain(..keep);
@@ -68,17 +68,17 @@ impl TraceReader {
         self.pushed.extend_from_slice(bytes);
     }
 
-    /// Milliseconds from 1970 to the moment that times count from, once that is known; 0 if the trace does
-    /// not know.
+    /// Start time of the trace in milliseconds since 1970, from which times are measured; `None` until the
+    /// header was read, 0 if the trace does not have it.
     #[must_use]
     pub fn began_ms(&self) -> Option<u64> {
         self.began_ms
     }
 
-    /// The next access, or none if it takes another piece to read it.
+    /// Returns the next access, or `None` if another piece is needed.
     ///
     /// # Errors
-    /// When the trace is damaged or none; the same each time from then on.
+    /// If the input is damaged or not a trace. All later calls return the same error.
     pub fn read(&mut self) -> Result<Option<Access<'_>>, TraceError> {
         match self.advance() {
             Ok(None) => Ok(None),
@@ -101,7 +101,7 @@ impl TraceReader {
         }
     }
 
-    /// How it ended, when there are no more pieces.
+    /// Returns the summary; to be called after the last piece.
     #[must_use]
     pub fn finish(self) -> End {
         let torn_bytes = (self.pushed.len() - self.at) as u64;
@@ -140,11 +140,11 @@ impl TraceReader {
     }
 
     fn damaged(&self, what: &'static str) -> TraceError {
-        // The block that is read has been counted.
+        // The current block is already counted.
         TraceError::Damaged { block: self.number.saturating_sub(1), offset: self.block.offset, what }
     }
 
-    /// Reads the header if it is there.
+    /// Reads the header; returns false if it is not complete yet.
     fn header(&mut self) -> Result<bool, TraceError> {
         let Some(header) = self.pushed.first_chunk::<HEADER_BYTES>() else {
             let begun = MAGIC.iter().zip(&self.pushed).all(|(a, b)| a == b);
@@ -164,7 +164,7 @@ impl TraceReader {
         Ok(true)
     }
 
-    /// Checks the next block if all of it is there.
+    /// Verifies the next block; returns false if it is not complete yet.
     fn next_block(&mut self) -> Result<bool, TraceError> {
         let rest = &self.pushed[self.at..];
         let Some(header) = rest.first_chunk::<BLOCK_HEADER_BYTES>() else { return Ok(false) };
@@ -202,7 +202,7 @@ impl TraceReader {
     }
 }
 
-/// The number at this place of a header.
+/// The number at this offset of a header.
 fn u32_at<const N: usize>(header: &[u8; N], at: usize) -> u32 {
     u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
 }

@@ -1,8 +1,9 @@
-//! Lines of S3's server access logs.
+//! Parser for lines of S3 server access logs.
 //!
-//! A line has fields with spaces between, of which the time is in brackets and what clients say in quotes;
-//! `-` stands for what is not known. Later versions have more fields at the end, which are not looked at.
-//! Keys are percent-encoded, and in many logs twice, which the request line tells: it has them once.
+//! A line has fields separated by spaces; the time is in brackets and fields sent by the client are in
+//! quotes; `-` marks an unknown value. Later versions have more fields at the end, which are ignored. Keys
+//! are percent-encoded, in many logs twice; the request line has the key encoded once and reveals the
+//! difference.
 
 use super::import::{BadLine, Deed, Entry, Request};
 use mlgw_common::Timestamp;
@@ -11,7 +12,7 @@ use percent_encoding::percent_decode_str;
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// What the line says; nothing if it does not tell of an object that was read or changed.
+/// Parses a line; `None` if the line does not describe a read or a change of an object.
 pub(super) fn entry(line: &str) -> Result<Option<Entry>, BadLine> {
     let mut fields = Fields(line);
     fields.next();
@@ -28,7 +29,7 @@ pub(super) fn entry(line: &str) -> Result<Option<Entry>, BadLine> {
     let sent = number(fields.need("the bytes sent")?, "the bytes sent")?;
     let size = number(fields.need("the object's size")?, "the object's size")?;
     let user_agent = fields.nth(3).unwrap_or("-");
-    // What S3 itself does has no status.
+    // Operations by S3 itself have no status.
     let is_done =
         status == "-" || number(status, "the status")?.is_some_and(|status| (200..300).contains(&status));
     let Some(deed) = deed(operation, status) else { return Ok(None) };
@@ -83,7 +84,7 @@ fn decoded(key: &str, request_line: &str) -> Option<String> {
     Some(once.into_owned())
 }
 
-/// What is left of a line.
+/// Fields of a line that have not been parsed yet.
 struct Fields<'a>(&'a str);
 
 impl<'a> Fields<'a> {
@@ -91,7 +92,7 @@ impl<'a> Fields<'a> {
         self.next().ok_or(BadLine::Missing(name))
     }
 
-    /// Splits off what is before `end`, which a space or the end of the line follows.
+    /// Splits off the text before `end`, where `end` is followed by a space or the end of the line.
     fn until(&mut self, begin: usize, end: char) -> Option<&'a str> {
         let rest = self.0.get(begin..)?;
         let is_end = |at: &usize| rest[at + 1..].is_empty() || rest[at + 1..].starts_with(' ');

@@ -1,5 +1,5 @@
-//! What is written is read, whatever the pieces; what is torn is a prefix; what is damaged is an error and
-//! never another event.
+//! Round trips with pieces of any length; a torn trace is a prefix; a damaged trace is an error and never a
+//! different event.
 
 use super::{BLOCK_BYTES_MAX, End, KEY_BYTES_MAX, TraceError, TraceReader, TraceWriter};
 use crate::access::{Access, Caller, Op};
@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn what_is_written_is_read(
+    fn written_events_are_read_back(
         events in events(), keys_max in 1..40_usize, flush_every in 1..60_usize, piece in 1..3000_usize,
     ) {
         let bytes = written(&events, keys_max, flush_every);
@@ -119,7 +119,7 @@ proptest! {
         prop_assert!(end.events == events.len() as u64 && end.torn_bytes == 0 && end.blocks >= blocks);
     }
 
-    /// Cut anywhere, it is a prefix, and no block that is whole is lost.
+    /// A trace that is cut anywhere yields a prefix of its events, without the loss of a whole block.
     #[test]
     fn a_torn_trace_is_a_prefix(events in events(), flush_every in 1..30_usize, cut in any::<prop::sample::Index>()) {
         let bytes = written(&events, 1 << 20, flush_every);
@@ -131,7 +131,7 @@ proptest! {
         prop_assert!(cut == bytes.len() || found.is_empty() || end.torn_bytes <= BLOCK_BYTES_MAX as u64);
     }
 
-    /// With a bit flipped, what is read before the error is what was written.
+    /// After a bit flip, the events before the error are those that were written.
     #[test]
     fn a_damaged_trace_gives_no_other_events(
         events in events(), flush_every in 1..30_usize, bit in any::<prop::sample::Index>(),
@@ -141,11 +141,11 @@ proptest! {
         bytes[bit / 8] ^= 1 << (bit % 8);
         let (found, end) = read(&bytes, usize::MAX);
         prop_assert_eq!(&found[..], &events[..found.len()]);
-        // A length that became greater than what is left looks like a torn end.
+        // A length field that became greater than the rest of the file looks like a torn end.
         prop_assert!(end.is_err() || end.unwrap().torn_bytes > 0);
     }
 
-    /// Whatever the bytes of a block that verifies, reading them ends, and not in a panic.
+    /// Arbitrary content of a block with a valid checksum is processed in bounded time and without a panic.
     #[test]
     fn nonsense_is_refused(payload in prop::collection::vec(any::<u8>(), 1..300), count in 1..400_u32) {
         let mut bytes = Vec::new();
@@ -169,7 +169,7 @@ proptest! {
 }
 
 #[test]
-fn damage_is_named_by_its_block() {
+fn errors_name_the_damaged_block() {
     let event = |at_us| Owned {
         at_us,
         caller: Caller { id: 1, family: 2 },
@@ -190,7 +190,7 @@ fn damage_is_named_by_its_block() {
 }
 
 #[test]
-fn another_version_and_another_file_are_told_apart() {
+fn other_versions_and_other_files_are_distinguished() {
     let mut bytes = Vec::new();
     let _ = TraceWriter::new(0, &mut bytes);
     bytes[8] = 2;
@@ -201,9 +201,9 @@ fn another_version_and_another_file_are_told_apart() {
     assert_eq!(read(b"mlgw", 100).1, Ok(End { events: 0, blocks: 0, torn_bytes: 4 }));
 }
 
-/// More callers, buckets and keys than have numbers at a time.
+/// Uses more callers, buckets and keys than the dictionary can hold.
 #[test]
-fn numbers_are_given_out_anew() {
+fn the_dictionary_is_reset_when_it_is_full() {
     let event = |at_us: u64| Owned {
         at_us,
         caller: Caller { id: at_us, family: 2 },
@@ -219,9 +219,9 @@ fn numbers_are_given_out_anew() {
     assert!(found == events);
 }
 
-/// The bytes of version 1 stay what they are.
+/// The encoding of version 1 must not change.
 #[test]
-fn the_format_is_this_one() {
+fn the_format_of_version_1_is_stable() {
     let caller = Caller { id: 1, family: 2 };
     let event = |at_us, key: &str, op, range| Owned {
         at_us,
@@ -251,7 +251,7 @@ fn the_format_is_this_one() {
         "04000000",
         "e803000000000000",
         "BLOCKCRC",
-        // Read, caller 0, key 0, size 300.
+        // Read of caller 0, key 0, size 300.
         "40",
         "00",
         "00",
@@ -263,7 +263,7 @@ fn the_format_is_this_one() {
         "03",
         "612f31",
         "ac02",
-        // Read 100 bytes from 100 on, key 1, which begins like key 0.
+        // Read of 100 bytes from offset 100, key 1, which shares a prefix with key 0.
         "78",
         "01",
         "00",
@@ -272,11 +272,11 @@ fn the_format_is_this_one() {
         "32",
         "c801",
         "64",
-        // Read the next 100 of the same.
+        // Read of the next 100 bytes of the same key.
         "34",
         "02",
         "00",
-        // Delete key 0.
+        // Deletion of key 0.
         "32",
         "00",
         "01",
@@ -288,7 +288,7 @@ fn the_format_is_this_one() {
     assert_eq!(read(&bytes, 9).0, events);
 }
 
-/// Bytes of a trace of a workload, and its events.
+/// Bytes of a trace of a workload, and its number of events.
 fn traced(Workload { scene, requests }: Workload) -> (Vec<u8>, u64) {
     let mut out = Vec::new();
     let mut writer = TraceWriter::new(0, &mut out);

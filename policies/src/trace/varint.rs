@@ -1,6 +1,6 @@
-//! Numbers in as many bytes as they need.
+//! Variable-length encoding of integers.
 
-/// A number takes at most so many bytes.
+/// Maximum length of an encoded number in bytes.
 pub(crate) const BYTES_MAX: usize = 10;
 
 pub(crate) fn put(out: &mut Vec<u8>, mut number: u64) {
@@ -11,13 +11,14 @@ pub(crate) fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// The difference of two numbers, of which small ones of either sign are short.
+/// Appends the difference of two numbers in zigzag encoding, so that small differences of either sign are
+/// short.
 pub(crate) fn put_difference(out: &mut Vec<u8>, to: u64, from: u64) {
     let difference = to.wrapping_sub(from) as i64;
     put(out, (difference << 1 ^ difference >> 63) as u64);
 }
 
-/// What is left of a block.
+/// Bytes that have not been decoded yet.
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -43,7 +44,7 @@ impl<'a> Bytes<'a> {
         let mut number = 0;
         for place in 0..BYTES_MAX {
             let byte = self.byte()?;
-            // Of the tenth byte one bit is left.
+            // The tenth byte holds one bit.
             if place == BYTES_MAX - 1 && byte > 1 {
                 return None;
             }
@@ -66,7 +67,7 @@ mod tests {
     use super::{Bytes, put, put_difference};
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_round_trip() {
         let numbers = [0, 1, 127, 128, 16383, 16384, u64::from(u32::MAX), 1 << 63, u64::MAX];
         for number in numbers {
             let mut out = Vec::new();
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_too_long_is_none() {
+    fn overlong_numbers_are_refused() {
         assert_eq!(Bytes(&[0xff; 20]).varint(), None);
         assert_eq!(Bytes(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).varint(), None);
     }

@@ -1,4 +1,4 @@
-//! Writes a trace.
+//! Encodes a trace.
 
 use super::book::Book;
 use super::event::{ANEW, Numbers, encode};
@@ -13,16 +13,16 @@ use std::hint::black_box;
 /// Numbers by hash.
 pub(crate) type ByHash = HashMap<u64, u32, Hashed>;
 
-/// Makes the bytes of a trace.
+/// Encoder of a trace.
 ///
-/// Bytes are added to a buffer of the caller's whenever a block is full, so that whoever writes them to a
-/// file does so in whole blocks.
+/// Blocks are appended to a buffer of the caller when they are full, so that the caller writes whole blocks
+/// to the file.
 pub struct TraceWriter {
     began_ms: u64,
     keys_max: usize,
     book: Book,
-    /// Numbers by the hash of what has them. Keys of one hash are one, as blocks are to who decides; callers
-    /// are compared.
+    /// Numbers of keys by hash; callers and buckets follow. Keys with the same hash share a number, as they
+    /// share a block id in the policy engine; callers are compared in full.
     keys: ByHash,
     callers: ByHash,
     buckets: ByHash,
@@ -34,14 +34,15 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins a trace whose times count from `began_ms` (milliseconds since 1970, 0 if that is not known),
-    /// and adds its header to `out`.
+    /// Begins a trace with the start time `began_ms` (milliseconds since 1970, 0 if unknown), and appends
+    /// its header to `out`.
     #[must_use]
     pub fn new(began_ms: u64, out: &mut Vec<u8>) -> Self {
         Self::with_keys_max(began_ms, KEYS_MAX, out)
     }
 
-    /// The same, and remembers at most so many keys, for less memory and a longer trace.
+    /// Like [`Self::new`], with a dictionary of at most `keys_max` keys, which takes less memory and makes
+    /// a longer trace.
     #[must_use]
     pub fn with_keys_max(began_ms: u64, keys_max: usize, out: &mut Vec<u8>) -> Self {
         let begin = out.len();
@@ -65,15 +66,15 @@ impl TraceWriter {
         }
     }
 
-    /// Milliseconds from 1970 to the moment that times count from.
+    /// Start time of the trace in milliseconds since 1970, from which times are measured.
     #[must_use]
     pub fn began_ms(&self) -> u64 {
         self.began_ms
     }
 
-    /// Takes an access, and adds a block to `out` if one is full. A time before that of the last access
-    /// counts as that one's, a range that ends before it begins as empty. Whether it was taken: a key of more
-    /// than [`KEY_BYTES_MAX`] bytes is not.
+    /// Adds an access, and appends a block to `out` if one is full. A time before that of the last access
+    /// is replaced by it, and a range that ends before it begins counts as empty. Returns false, without
+    /// adding the access, if its key is longer than [`KEY_BYTES_MAX`] bytes.
     #[must_use]
     pub fn write(&mut self, access: &Access<'_>, out: &mut Vec<u8>) -> bool {
         if access.key.len() > KEY_BYTES_MAX {
@@ -100,7 +101,7 @@ impl TraceWriter {
         true
     }
 
-    /// Adds what is not in a block yet to `out`, as one. To be called now and then, for what a crash loses,
+    /// Appends the pending events to `out` as a block. Call it periodically, to bound the loss at a crash,
     /// and at the end.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         if self.events == 0 {
@@ -128,14 +129,16 @@ impl TraceWriter {
         self.buckets.clear();
     }
 
-    /// Looks up what [`Self::write`] will need of an access, and nothing else, so that it has it near.
+    /// Looks up the entries that [`Self::write`] needs for an access, without any other effect, to bring
+    /// them into the CPU cache.
     pub fn bring_near(&self, access: &Access<'_>) {
         let known = self.keys.get(&hash_of(access)).and_then(|key| self.book.keys.get(*key as usize));
         black_box(known.map(|known| known.size));
     }
 
     fn numbers(&mut self, access: &Access<'_>, hash: u64) -> Numbers {
-        // By the hash alone: to compare names would be to wait for memory once more.
+        // The lookup is by hash alone: a comparison of names would be another memory access that misses the
+        // CPU cache.
         let (book, key) = (&self.book, self.keys.get(&hash).copied());
         let last = book.callers.get(book.caller as usize).is_some_and(|(last, _)| *last == access.caller);
         let caller = if last { book.caller } else { self.caller(access) };
@@ -160,7 +163,7 @@ impl TraceWriter {
     }
 }
 
-/// What the number of an access's key is found by.
+/// Hash by which the number of an access's key is looked up.
 fn hash_of(access: &Access<'_>) -> u64 {
     block_id(BLOCK_ID_SEED, access.bucket, access.key, 0)
 }

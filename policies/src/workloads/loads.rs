@@ -1,20 +1,20 @@
-//! Loads of a model: how often it was loaded, and by how many, since data was read.
+//! Loads of a model: number of waves and callers since data was last read.
 //!
-//! Ranks of one job load a model together and then read data; replicas of a service load it whenever one
-//! comes up. A wave of loads is over when nobody has read for longer than it took, and than it takes to move
-//! what was read.
+//! Ranks of one job load a model together and then read data; replicas of a service load it whenever a
+//! replica starts. A wave of loads ends when no caller reads for longer than the wave took, and for longer
+//! than a network needs to transfer the bytes read.
 
 use super::set::{bit, count};
 
-/// A wave is over when nobody has read for so many times as long as it took.
+/// Idle time that ends a wave, as a multiple of its duration.
 const SILENCE: f64 = 2.0;
-/// Requests are told when they begin. That they end is only known from what a network can carry: a gigabyte a
-/// second, in bytes a microsecond.
+/// Assumed network rate in bytes per microsecond, a gigabyte a second. Requests are reported when they
+/// start; their end is estimated from this rate.
 const BYTES_PER_US: f64 = 1000.0;
-/// One read is no wave that others could follow.
+/// Minimum number of reads in a wave, before another wave can follow.
 const READS_MIN: u32 = 2;
 
-/// See the module.
+/// Waves of loads since data was last read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loads {
     callers: u64,
@@ -26,7 +26,7 @@ pub(super) struct Loads {
 }
 
 impl Loads {
-    /// A caller, by hash, reads something that is no data.
+    /// Records a read by a caller, given by hash, of an object that is not training or test data.
     pub(super) fn read(&mut self, now_us: u64, caller: u64, bytes: u64) {
         let silent_us = now_us.saturating_sub(self.last_us) as f64;
         let took_us = (self.last_us - self.began_us) as f64;
@@ -42,17 +42,17 @@ impl Loads {
         self.last_us = now_us;
     }
 
-    /// Data is read: what was loaded was loaded for that.
+    /// Resets the counts when data is read, because the load was a preparation for it.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }
 
-    /// How many waves there were.
+    /// Number of waves.
     pub(super) const fn waves(&self) -> u32 {
         self.waves
     }
 
-    /// About how many callers there were.
+    /// Approximate number of callers.
     pub(super) fn callers(&self) -> u32 {
         count(self.callers)
     }
@@ -63,9 +63,9 @@ mod tests {
     use super::Loads;
 
     #[test]
-    fn waves_are_told_by_silence_that_is_longer_than_they_were() {
+    fn waves_are_separated_by_pauses_longer_than_the_waves() {
         let mut loads = Loads::default();
-        // Ranks begin one after the other, which is no wave each; replicas come up much later.
+        // Ranks start one after another without a new wave; replicas start much later.
         for (begin_us, caller, waves) in [(0, 1, 1), (500_000, 2, 1), (9_000_000, 3, 1), (60_000_000, 4, 2)] {
             for read in 0..4 {
                 loads.read(begin_us + read * 1000, caller << 58, 1 << 30);

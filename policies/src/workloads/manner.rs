@@ -1,53 +1,58 @@
-//! In which manner objects are asked for that are read in no order: all about as often as each other or some
-//! much more often, and one by one or many at once.
+//! Statistics of the opens of a dataset that is read in no order: evenly or unevenly distributed, and
+//! singly or in groups.
 //!
-//! How evenly: of those whose keys have the smallest hashes, which are as good a sample as any, each opening
-//! is counted. Counts of objects that are all alike vary as those of rain drops do, their variance is about
-//! their mean; where some are dearer it is many times that, and in passes next to nothing. In groups: pauses
-//! cut the requests, and it is averaged how many there are between two. Always: bounded, and nothing is said
-//! before there is enough to tell.
+//! Evenness: the opens of the objects with the smallest key hashes, a uniform sample, are counted. For
+//! uniformly random reads the counts follow a Poisson distribution, so that their variance is about their
+//! mean. If some objects are more popular, the variance is a multiple of the mean; in passes it is near 0.
+//! Groups: pauses split the requests, and the number of requests between two pauses is averaged. Memory is
+//! bounded, and no result is given before there are enough observations.
 
-/// Objects whose openings are counted, and as few of them as say something.
+/// Number of objects whose opens are counted; the next constant is the minimum for a result.
 const SAMPLED: usize = 32;
 const SAMPLED_MIN: usize = 8;
-/// Openings of each on average before anything is said; when they have reached the other all are halved.
+/// Mean number of opens per object that is needed for a result; when one count reaches `OPENS_MAX`, all are
+/// halved.
 const OPENS_MIN: f32 = 3.0;
 const OPENS_MAX: u16 = 1 << 12;
-/// Objects are read evenly as long as the variance of these counts is less than so many times their mean.
+/// Upper bound of variance divided by mean for an even distribution.
 const EVEN: f32 = 1.8;
-/// And in passes with less than so many times, from as many openings of each on.
+/// Upper bound of variance divided by mean for reads in passes; the next constant is the mean number of
+/// opens needed for that result.
 const IN_PASSES: f32 = 0.5;
 const OPENS_OF_PASSES_MIN: f32 = 2.0;
-/// A pause is so many times as long as requests are apart, on average over so many of them.
+/// Minimum length of a pause, as a multiple of the mean gap between requests; the next constant is the
+/// number of gaps in the mean.
 const PAUSE: f32 = 3.0;
 const GAPS: f32 = 64.0;
-/// Groups over which their size is averaged, as few as say something, and the fewest requests that are one.
+/// Number of groups in the mean group size, minimum number of groups for a result, and minimum mean size of
+/// a group.
 const GROUPS: f32 = 16.0;
 const GROUPS_MIN: f32 = 8.0;
 const GROUP_MIN: f32 = 4.0;
-/// Groups are of one size when they deviate from the mean by no more than this share of it.
+/// Maximum standard deviation of equal group sizes, as a fraction of their mean.
 const DEVIATION: f32 = 0.3;
 
-/// See the module.
+/// Running statistics of opens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Manner {
-    /// The smallest hashes of keys, in their order, and how often each was opened since it was among them.
+    /// The smallest key hashes in ascending order; the next field is the number of opens of each since it
+    /// was added.
     hashes: [u32; SAMPLED],
     opens: [u16; SAMPLED],
     sampled: u8,
-    /// Mean time between requests, and how many they are, up to a few.
+    /// Mean time between requests, and the number of gaps in the mean, at most [`GAPS`].
     gap_us: f32,
     gaps: f32,
-    /// Requests since the last pause, and pauses, up to a few.
+    /// Requests since the last pause, and the number of pauses, at most [`GROUPS`].
     group: f32,
     groups: f32,
-    /// Means of the sizes of groups and of their squares.
+    /// Mean group size; the next field is the mean of the squared sizes.
     mean: f32,
     square: f32,
 }
 
 impl Manner {
-    /// An object is opened, whose key has this hash, so long after the one before.
+    /// Records an open of the object with this key hash, `gap_us` after the previous one.
     pub(super) fn open(&mut self, key: u64, gap_us: u64) {
         self.sample(key as u32);
         self.note_gap(gap_us as f32);
@@ -83,28 +88,29 @@ impl Manner {
         }
         self.group += 1.0;
         self.gaps = (self.gaps + 1.0).min(GAPS);
-        // A stop for good is no gap between requests.
+        // The time of a final stop is not a gap between requests, hence the upper bound.
         let counted = if is_known { gap_us.min(GAPS * self.gap_us) } else { gap_us };
         self.gap_us += (counted - self.gap_us) / self.gaps;
     }
 
-    /// Whether all objects are read about as often as each other, as far as that can be told; not before it
-    /// can.
+    /// True if all objects are read about equally often; false if there are too few observations.
     pub(super) fn is_even(&self) -> bool {
         self.variance(OPENS_MIN).is_some_and(|times| times < EVEN)
     }
 
-    /// Whether they are not; not before that can be told either.
+    /// True if some objects are read much more often than others; false if there are too few observations.
     pub(super) fn is_uneven(&self) -> bool {
         self.variance(OPENS_MIN).is_some_and(|times| times >= EVEN)
     }
 
-    /// Whether each object is read as often as the others, as passes do; not before that can be told.
+    /// True if each object is read as often as the others, as in passes; false if there are too few
+    /// observations.
     pub(super) fn is_in_passes(&self) -> bool {
         self.variance(OPENS_OF_PASSES_MIN).is_some_and(|times| times < IN_PASSES)
     }
 
-    /// How many times their mean the variance of the counts is, when that is at least so much.
+    /// Variance of the counts divided by their mean; `None` if the mean is less than `mean_min` or there
+    /// are too few objects.
     fn variance(&self, mean_min: f32) -> Option<f32> {
         let opens = &self.opens[..self.sampled.into()];
         let count = opens.len() as f32;
@@ -116,8 +122,8 @@ impl Manner {
         Some(squares / (mean * (count - 1.0)))
     }
 
-    /// Whether they are asked for in groups of about one size, with pauses between them; not before that can
-    /// be told.
+    /// True if objects are requested in groups of about one size, with pauses between them; false if there
+    /// are too few observations.
     pub(super) fn is_in_groups(&self) -> bool {
         let variance = self.square - self.mean * self.mean;
         self.groups >= GROUPS_MIN && self.mean >= GROUP_MIN && variance <= (DEVIATION * self.mean).powi(2)
@@ -128,12 +134,12 @@ impl Manner {
 mod tests {
     use super::Manner;
 
-    /// A number that looks like chance.
+    /// A pseudorandom number.
     fn chance(n: u64) -> u64 {
         crate::block::mixed(n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Openings of these objects, so far apart.
+    /// Evaluates opens of these objects with these gaps: even, and in groups.
     fn manner(opens: impl Iterator<Item = (u64, u64)>) -> (bool, bool) {
         let mut manner = Manner::default();
         for (object, gap_us) in opens {
@@ -143,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_evenly_is_told_from_what_is_not() {
+    fn even_reads_are_distinguished_from_skewed_ones() {
         let mut right = [0; 2];
         for seed in 0..50_u64 {
             let at = |n: u64| chance(seed << 32 | n);
             let even = manner((0..5000).map(|n| (at(n) % 500, 10)));
-            // The third power of what is even: a few are asked for most of the time.
+            // The third power of a uniform distribution: a few objects get most requests.
             let skewed =
                 manner((0..5000).map(|n| ((((at(n) % 1000) as f64 / 1000.0).powi(3) * 500.0) as u64, 10)));
             right[0] += u32::from(even.0);
@@ -160,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_told_from_an_even_flow_and_from_chance() {
+    fn groups_are_distinguished_from_an_even_flow_and_from_random_arrivals() {
         let in_groups = |of: u64, within_us: u64| {
             manner((0..1200).map(|n| (n, if n % of == 0 { 100_000 } else { within_us }))).1
         };
         assert!(in_groups(8, 1000) && in_groups(32, 0) && in_groups(64, 300));
         assert!(!in_groups(1, 0) && !in_groups(2, 1000));
         assert!(!manner((0..400).map(|n| (n, 1000 + chance(n) % 500))).1);
-        // As calls that do not know of each other come.
+        // Independent arrivals have exponentially distributed gaps.
         let alone = |n: u64| (-((chance(n) >> 11) as f64 / (1_u64 << 53) as f64).ln() * 1000.0) as u64;
         assert!(!manner((0..4000).map(|n| (n, alone(n)))).1);
         let uneven =

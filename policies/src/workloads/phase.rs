@@ -1,8 +1,8 @@
-//! Which phase a workload is in: what the datasets that it reads are to it, and what it does with them now.
+//! Phase of a workload: derived from the roles of its datasets and the current accesses to them.
 //!
-//! Roles come from order, passes and size of what is read; the phase is that of the last few reads. A stray
-//! read of something else changes nothing, and neither does silence: a workload that stops stays in the phase
-//! in which it was.
+//! Roles follow from the order, passes and size of reads; the phase is that of the last few reads. A single
+//! stray read of another dataset changes nothing, and neither does idleness: a workload that stops stays in
+//! its phase.
 
 use super::set::{Role, Set};
 use super::why::Why;
@@ -10,33 +10,36 @@ use super::workload::Workload;
 use crate::engine::{Order, Pattern};
 use crate::language::{FileType, Phase};
 
-/// Of fewer keys a model may be made.
+/// Maximum number of keys of a model.
 pub(super) const FEW_KEYS: u32 = 24;
-/// Reads of a dataset beside the one that is trained with before it is told what it is.
+/// Reads of a dataset other than the training set before its role is decided.
 const BESIDE_READS_MIN: u32 = 4;
-/// A dataset of more than this share of what is trained with is trained with, too.
+/// Fraction of the training set's reads per pass above which another dataset is a training set, too.
 const BESIDE_SHARE: f64 = 0.6;
-/// Reads of two datasets in turns are mingled, when so many of one do not come to this many in a row.
+/// Reads of a dataset before it can count as interleaved with the training set; the next constant is the
+/// mean number of reads per visit below which it does.
 const MINGLED_READS: u32 = 32;
 const MINGLED_RUN: f64 = 3.0;
-/// Whoever has not been read between so many passes is not what is read between passes.
+/// Number of passes over the training set from which on a newly read dataset is no longer assumed to be a
+/// validation set.
 const PASSES_MAX: u32 = 2;
-/// The files of a model are so many times as large as those of what it is evaluated with.
+/// Minimum size of model files, as a multiple of the size of evaluation data.
 const MODEL_TIMES: u64 = 8;
-/// Smaller files are no models, unless somebody says so: indexes and configuration are loaded again, too.
+/// Minimum size of model files whose type is unknown: indexes and configuration files are reloaded, too.
 const MODEL_BYTES_MIN: u64 = 64 << 20;
-/// Files that are opened so often are loaded again.
+/// Mean number of opens per file from which on files count as reloaded.
 const LOADS_MIN: f64 = 1.5;
-/// A model that was loaded so often without data, or by so many, is served.
+/// Waves of loads without data reads, or number of callers, from which on a model counts as served.
 const SERVED_WAVES: u32 = 2;
 const SERVED_CALLERS: u32 = 32;
-/// Reads that show a phase: one, and one more for each caller, as they do not change at once.
+/// Maximum number of reads that confirm a new phase: one, plus one for each caller, because callers do not
+/// change phases simultaneously.
 const RUN_MAX: u32 = 8;
-/// Workloads that are alike and train with one dataset are a search.
+/// Number of similarly named workloads on one dataset that make a search.
 pub(super) const TRIALS_MIN: u32 = 3;
 
 impl Workload {
-    /// What a dataset turns out to be, if that is another thing than was thought.
+    /// The new role of a dataset and the evidence; `None` if the role does not change.
     pub(super) fn judge(
         &self,
         at: usize,
@@ -65,13 +68,13 @@ impl Workload {
             }
             return if set.role == Role::Training { None } else { self.beside(set, trained) };
         }
-        // More files than any model has are data after all.
+        // A dataset with more files than any model is data.
         if set.role == Role::Model && set.keys() <= FEW_KEYS {
             return None;
         }
         if set.keys() <= FEW_KEYS && set.file_type.is_none() && set.role == Role::Undecided {
-            // A few files, and nobody says what they are: if whoever comes loads all of them, a model.
-            // Batches come in waves, too, but of the same callers, and each of other files.
+            // A few files of unknown type are a model if each new caller loads all of them. Batches come in
+            // waves, too, but from the same callers, and with different files each.
             let is_whole = f64::from(set.opens) >= LOADS_MIN * f64::from(set.keys());
             let are_others = self.loads.waves() <= self.loads.callers() + 1;
             if set.largest >= MODEL_BYTES_MIN && is_whole && are_others && self.is_serving() {
@@ -84,15 +87,15 @@ impl Workload {
         self.alone(at, pattern)
     }
 
-    /// The largest of the other datasets that it trains with; who writes no checkpoint and reads without
-    /// passes does not train.
+    /// The largest of the other training sets. A workload that writes no checkpoints and reads without
+    /// passes is not training.
     fn trained_beside(&self, at: usize) -> Option<&Set> {
         let own = self.sets[at].dataset;
         let others = self.sets_of(Role::Training).filter(|set| set.dataset != own);
         others.filter(|set| self.saves > 0 || !set.is_served()).max_by_key(|set| set.reads)
     }
 
-    /// What a dataset is beside one that is trained with.
+    /// Role of a dataset beside a training set.
     fn beside(&self, set: &Set, trained: &Set) -> Option<(Role, Why)> {
         if set.reads < BESIDE_READS_MIN {
             return None;
@@ -114,7 +117,7 @@ impl Workload {
         }
     }
 
-    /// What a dataset is while none is trained with.
+    /// Role of a dataset if there is no training set.
     fn alone(&self, at: usize, pattern: Option<Pattern>) -> Option<(Role, Why)> {
         let set = &self.sets[at];
         if set.is_served() {
@@ -137,7 +140,8 @@ impl Workload {
         }
     }
 
-    /// Whether it has read a model before a dataset: by its name, or few keys, all of them much larger.
+    /// True if the workload has read a model before the dataset: a dataset with that role, or one with few
+    /// and much larger files.
     fn has_read_model(&self, set: &Set) -> bool {
         self.sets.iter().filter(|other| other.dataset != set.dataset).any(|other| {
             let is_large = other.keys() <= FEW_KEYS && other.largest / MODEL_TIMES >= set.largest;
@@ -145,7 +149,7 @@ impl Workload {
         })
     }
 
-    /// Its phase, as a read of a dataset shows it.
+    /// The phase that a read of a dataset indicates.
     fn phase_of(&self, set: &Set) -> Option<(Phase, Why)> {
         match set.role {
             Role::Training if self.trials >= TRIALS_MIN => {
@@ -164,13 +168,13 @@ impl Workload {
         }
     }
 
-    /// Whether a model is loaded for others than those who loaded it first.
+    /// True if a model is loaded for callers other than those that loaded it first.
     fn is_serving(&self) -> bool {
         let callers = self.loads.callers();
         self.loads.waves() >= SERVED_WAVES && callers > 1 || callers >= SERVED_CALLERS
     }
 
-    /// A dataset is read: what phase that is.
+    /// Updates the phase after a read of a dataset.
     pub(super) fn note_phase(&mut self, at: usize, now_us: u64) {
         let Some((phase, why)) = self.phase_of(&self.sets[at]) else {
             if self.phase.is_none() {
@@ -184,7 +188,7 @@ impl Workload {
         }
         self.run = if self.candidate == Some(phase) { self.run + 1 } else { 1 };
         self.candidate = Some(phase);
-        // Writing ends when reading goes on.
+        // A single read does not end the write of a checkpoint; continued reads do.
         let is_saving = self.phase == Some(Phase::CheckpointSave);
         let wanted = if is_saving { 2 } else { (1 + self.callers()).min(RUN_MAX) };
         if self.phase.is_none() || self.run >= wanted {

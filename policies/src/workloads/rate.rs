@@ -1,9 +1,9 @@
-//! A rate that forgets.
+//! A rate with exponential decay.
 
-/// What was counted a minute ago weighs half.
+/// Half-life of counted events: one minute.
 const HALF_US: f64 = 60e6;
 
-/// Events a second, the recent ones more than those before.
+/// Events per second, weighted towards recent ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
     weight: f64,
@@ -12,13 +12,12 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// So much happened.
+    /// Adds `amount` events.
     pub(super) fn count(&mut self, now_us: u64, amount: f64) {
         if self.weight == 0.0 {
             self.since_us = now_us;
         }
-        // Within a hundredth of the half-life nothing decays that anyone would see, and no power has to be
-        // taken.
+        // Within a hundredth of the half-life the decay is negligible, so that `exp2` is not evaluated.
         let passed_us = now_us.saturating_sub(self.at_us);
         if passed_us as f64 > HALF_US / 100.0 {
             self.weight *= decay(passed_us);
@@ -27,10 +26,10 @@ impl Rate {
         self.weight += amount;
     }
 
-    /// How much of it happens in a second.
+    /// Current rate in events per second.
     pub(super) fn per_second(&self, now_us: u64) -> f64 {
         let weight = self.weight * decay(now_us.saturating_sub(self.at_us));
-        // Since it began, less than all of the weight that there would be has come together.
+        // The expected weight is smaller shortly after the start; the result is scaled accordingly.
         let age = 1.0 - decay(now_us.saturating_sub(self.since_us).max(1_000_000));
         weight * std::f64::consts::LN_2 / (HALF_US / 1e6) / age
     }
@@ -45,7 +44,7 @@ mod tests {
     use super::Rate;
 
     #[test]
-    fn a_steady_rate_is_told_soon_and_forgotten_in_the_end() {
+    fn a_steady_rate_is_measured_soon_and_decays_after_the_end() {
         let mut rate = Rate::default();
         for event in 1..=3000_u64 {
             rate.count(event * 100_000, 1.0);

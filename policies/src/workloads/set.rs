@@ -1,7 +1,7 @@
-//! What a workload reads: a dataset, and what it is to the workload.
+//! A dataset that a workload reads, and its role for the workload.
 //!
-//! Keys and callers are counted in 64 bits each: a bit by hash is enough to tell few from many, and a new one
-//! from those that were there.
+//! Keys and callers are counted in 64 bits each, one bit per hash, which is enough to distinguish few from
+//! many, and new ones from known ones.
 
 use super::frameworks;
 use super::manner::Manner;
@@ -11,35 +11,35 @@ use super::why::Why;
 use crate::engine::{DatasetId, Engine, Passes, Pattern, Seen};
 use crate::language::{FileType, Program};
 
-/// Opens over which it is averaged whether they are of what the same caller has opened before; of few keys,
-/// more than this share is more than by the chance that bits are the same.
+/// Number of opens in the running mean of repeated opens by the same caller. The next constant is the share
+/// above which the opens of few keys count as repeated; a smaller share may be due to bit collisions.
 const AGAIN_OPENS: f32 = 16.0;
 const AGAIN_SHARE: f32 = 0.75;
 
-/// Objects are read in no passes for long by whom they are read so often, each on average.
+/// Mean number of opens per object from which on reads without passes count as serving.
 const SERVED_MIN: f64 = 4.0;
 
-/// What a dataset is to a workload.
+/// Role of a dataset for a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// That is not known yet.
+    /// Not known yet.
     Undecided,
-    /// It trains with it.
+    /// The workload trains with it.
     Training,
-    /// It reads it between passes of what it trains with.
+    /// Read between passes over the training set.
     Validation,
-    /// It reads it once.
+    /// Read once.
     Evaluation,
-    /// A model, or checkpoints of one.
+    /// A model, or its checkpoints.
     Model,
-    /// Configuration, indexes and the like.
+    /// Configuration, indexes and similar files.
     Small,
-    /// It reads some of it again and again, to answer somebody.
+    /// Parts are read repeatedly, to answer requests.
     Serving,
 }
 
 impl Role {
-    /// Its word.
+    /// Name of the role.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,66 +57,66 @@ impl Role {
 /// A dataset that a workload reads.
 #[derive(Clone, Debug)]
 pub struct Set {
-    /// Which one of the engine's it is.
+    /// Id of the dataset in the engine.
     pub dataset: DatasetId,
-    /// The bucket's id.
+    /// Id of the bucket.
     pub bucket: u64,
-    /// What it was called when it was read first: a folder, and what its files are called.
+    /// Name of the dataset when it was first read: a folder and the pattern of its file names.
     pub name: Box<str>,
-    /// What it is to the workload.
+    /// Role for the workload.
     pub role: Role,
-    /// Why that is thought.
+    /// Evidence for the role.
     pub why: Why,
-    /// What kind of files its names say it holds.
+    /// Type of its files, by their names.
     pub file_type: Option<FileType>,
-    /// The frameworks that its names speak for: a bit for each of a program's.
+    /// Bit mask of the program's frameworks that its names indicate.
     pub frameworks: u32,
-    /// Whether these two are what a key of it has said to the program in force.
+    /// True if the file type and the frameworks come from a key under the current program.
     pub(super) is_described: bool,
-    /// Requests that read it.
+    /// Number of read requests.
     pub reads: u32,
-    /// Those of them that began with the first byte of an object.
+    /// Number of read requests that start at the first byte of an object.
     pub(super) opens: u32,
-    /// Bytes that they asked for.
+    /// Bytes requested.
     pub bytes: u64,
-    /// Bytes of the largest object of it that was read.
+    /// Size of the largest object that was read, in bytes.
     pub largest: u64,
-    /// Passes that a job of the workload has been through and has come back from.
+    /// Passes that a job of the workload has completed and after which it has started another.
     pub passes: u32,
-    /// Passes that are over, as far as was looked: the last one before it comes back, too.
+    /// Completed passes, as of the last check, including the last one before it is repeated.
     pub epochs: u32,
-    /// Whether it is read again and again in no passes: then none is counted.
+    /// True if it is read repeatedly without passes; no passes are counted then.
     pub(super) is_without_passes: bool,
-    /// What both would be if all were passes that look like some.
+    /// Values of `passes` and `epochs` if all apparent passes were real.
     seeming: (u32, u32),
-    /// Blocks of such a pass; before the first is over, of what was read of it; without passes, of all that
-    /// is known.
+    /// Number of blocks of a pass; during the first pass, of its part so far; without passes, of all known
+    /// blocks.
     pub blocks: u32,
-    /// When it was read first.
+    /// Time of the first read.
     pub first_us: u64,
-    /// When it was read last, and when before that.
+    /// Time of the last read; the next field is the time of the read before.
     pub last_us: u64,
     pub(super) before_us: u64,
-    /// Requests a second, lately.
+    /// Recent requests per second.
     pub(super) rate: Rate,
-    /// In which manner its objects are opened.
+    /// Statistics of the opens of its objects.
     manner: Manner,
-    /// How often the workload came to it from another.
+    /// Number of times that the workload switched to it from another dataset.
     pub(super) visits: u32,
     keys: u64,
     callers: u64,
-    /// Keys that were opened, each with its caller: 256 bits by hash; and the share of opens lately that were
-    /// of one that was there.
+    /// Pairs of opened key and caller: 256 bits by hash. The next field is the recent share of opens that
+    /// repeat a pair.
     pairs: [u64; 4],
     again: f32,
 }
 
-/// A bit of 64.
+/// Selects one of 64 bits by the highest bits of a hash.
 pub(super) const fn bit(hash: u64) -> u64 {
     1 << (hash >> 58)
 }
 
-/// How many there are, of whom so many of 64 bits are set: linear counting (Whang et al., 1990).
+/// Estimates a number of distinct items from a bitmap of 64 bits: linear counting (Whang et al., 1990).
 pub(super) fn count(bits: u64) -> u32 {
     let free = f64::from(bits.count_zeros().max(1));
     (64.0 * (64.0 / free).ln()).round() as u32
@@ -155,14 +155,14 @@ impl Set {
         }
     }
 
-    /// What a key of it says to a program.
+    /// Sets the file type and frameworks that a key indicates under a program.
     pub(super) fn describe(&mut self, program: &Program, key: &str) {
         self.file_type = program.file_type(key);
         self.frameworks = frameworks(program, key, None);
     }
 
-    /// What was said to the last program holds no more. Until it is read again, a key like its own speaks for
-    /// it, if it has keys that are alike.
+    /// Discards the results of the previous program. Until the next read, a key that matches the name
+    /// pattern is evaluated instead, if the dataset has one.
     pub(super) fn program_changed(&mut self, program: &Program) {
         self.is_described = false;
         if self.is_of_folder() {
@@ -172,18 +172,19 @@ impl Set {
         }
     }
 
-    /// Whether it is all that is in a folder, or below it: then its keys need not be alike.
+    /// True if the dataset is everything in or below a folder; its keys need not be similar then.
     pub(crate) fn is_of_folder(&self) -> bool {
         self.name.is_empty() || self.name.ends_with('/')
     }
 
-    /// The bits of the frameworks that its keys speak for, if they have been asked under the program in
-    /// force.
+    /// Bit mask of the frameworks that its keys indicate, or `None` if no key has been evaluated under the
+    /// current program.
     pub(crate) fn described(&self) -> Option<u32> {
         self.is_described.then_some(self.frameworks)
     }
 
-    /// Somebody reads a key of it, both by hash, from its first byte on or not.
+    /// Records a read by a caller of a key, both given by hash; `is_open` is true if it starts at the first
+    /// byte.
     pub(super) fn read(&mut self, now_us: u64, key: u64, caller: u64, bytes: u64, is_open: bool) {
         self.reads = self.reads.saturating_add(1);
         if is_open {
@@ -203,18 +204,19 @@ impl Set {
         self.rate.count(now_us, 1.0);
     }
 
-    /// About how many keys of it were read; more than about 250 are not told apart.
+    /// Approximate number of keys that were read; the estimate saturates at 266.
     #[must_use]
     pub fn keys(&self) -> u32 {
         count(self.keys)
     }
 
-    /// Whether it is data by the names of its files, or because there are more of them than any model has.
+    /// True if it is data according to its file names, or because it has more files than any model.
     pub(super) fn is_data(&self) -> bool {
         matches!(self.file_type, Some(FileType::Shard | FileType::Sample)) || self.keys() > FEW_KEYS
     }
 
-    /// In which pattern it is read. Data is no checkpoint, whoever wrote it.
+    /// Access pattern of its reads. A dataset that is data is never classified as a checkpoint, even if it
+    /// was written through the gateway.
     #[must_use]
     pub(crate) fn pattern(&self, engine: &Engine, seen: Seen, now_us: u64) -> Option<Pattern> {
         match engine.pattern(seen, now_us) {
@@ -223,7 +225,7 @@ impl Set {
         }
     }
 
-    /// Notes how far the workload is with it, as the engine sees it, in this pattern.
+    /// Updates the numbers of passes from those of the engine, given the access pattern.
     pub(super) fn note_passes(&mut self, passes: Option<Passes>, pattern: Option<Pattern>) {
         self.is_without_passes = pattern == Some(Pattern::Skewed) && !self.manner.is_in_passes();
         if let Some(passes) = &passes {
@@ -239,13 +241,13 @@ impl Set {
         }
     }
 
-    /// Whether it is read so for long enough that it is clear that nobody trains with it: a small dataset
-    /// that ranks share seems so for a pass or two.
+    /// True if reads without passes have continued for long enough to rule out training: a small dataset
+    /// that ranks share looks like that for a pass or two.
     pub(super) fn is_served(&self) -> bool {
         self.is_without_passes && f64::from(self.opens) >= SERVED_MIN * f64::from(self.keys())
     }
 
-    /// Passes that are over, as the engine sees them now.
+    /// Completed passes, given the current numbers of the engine.
     pub(crate) fn epochs_with(&self, passes: Option<Passes>) -> u32 {
         match passes {
             Some(passes) if !self.is_without_passes => {
@@ -255,55 +257,55 @@ impl Set {
         }
     }
 
-    /// How many of seeming passes are some, of which there were so many, and which a job has been through
-    /// now. Where each object was read as often as the others, whatever looked irregular was regular.
+    /// Number of real passes among `seeming` apparent ones, where `now` are counted now and `void` of them
+    /// are invalid. If each object was read as often as the others, all apparent passes are real.
     fn among(&self, seeming: u32, now: u32, void: u32) -> u32 {
         if self.manner.is_in_passes() { seeming.max(now) } else { now.saturating_sub(void) }
     }
 
-    /// Whether its objects are read about as often as each other, as far as that can be told.
+    /// True if its objects are read about equally often; false if unknown.
     pub(crate) fn is_even(&self) -> bool {
         self.manner.is_even()
     }
 
-    /// Whether some are read much more often than others, as far as that can be told.
+    /// True if some objects are read much more often than others; false if unknown.
     pub(super) fn is_uneven(&self) -> bool {
         self.manner.is_uneven()
     }
 
-    /// Whether they are asked for many at once, and then none for a while.
+    /// True if objects are requested in groups with pauses between them; false if unknown.
     pub(crate) fn is_in_groups(&self) -> bool {
         self.manner.is_in_groups()
     }
 
-    /// About how many callers have read it.
+    /// Approximate number of callers that have read it.
     #[must_use]
     pub fn callers(&self) -> u32 {
         count(self.callers)
     }
 
-    /// Requests of a pass, as far as passes are known.
+    /// Mean number of requests per pass, as far as passes are known.
     pub(super) fn reads_of_pass(&self) -> f64 {
         f64::from(self.reads) / f64::from(self.passes + 1)
     }
 
-    /// Whether callers open what they themselves have opened before.
+    /// True if callers reopen objects that they have opened before.
     pub(super) fn comes_again(&self) -> bool {
         self.again > AGAIN_SHARE
     }
 
-    /// Reads for each time that the workload came to it.
+    /// Mean number of reads per visit.
     pub(super) fn reads_of_visit(&self) -> f64 {
         f64::from(self.reads) / f64::from(self.visits.max(1))
     }
 
-    /// How long it was not read before it was read now.
+    /// Time between the current read and the previous one; `None` if there is no previous read.
     pub(crate) fn recency_us(&self, now_us: u64) -> Option<u64> {
         let before_us = if self.last_us == now_us { self.before_us } else { self.last_us };
         (self.reads > 1 || self.last_us < now_us).then(|| now_us.saturating_sub(before_us))
     }
 
-    /// Requests an hour for each object, lately, where it is known how many there are.
+    /// Recent requests per hour and object; `None` if the number of objects is unknown.
     #[must_use]
     pub fn reads_an_hour(&self, now_us: u64) -> Option<f64> {
         let is_known = (self.passes > 0 || self.is_without_passes) && self.blocks > 0;
@@ -316,7 +318,7 @@ mod tests {
     use super::{DatasetId, Set};
 
     #[test]
-    fn few_are_told_from_many() {
+    fn few_keys_are_distinguished_from_many() {
         let mut set = Set::new(DatasetId::default(), (1, "".into()), 0);
         for key in 0..200_u64 {
             set.read(key, key.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0, 10, true);

@@ -1,4 +1,4 @@
-//! Workloads beside the truth, and within their bounds.
+//! Tests of workload tracking against labelled traffic, and of its bounds.
 
 mod bounds;
 mod cost;

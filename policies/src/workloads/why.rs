@@ -1,47 +1,47 @@
-//! Why a workload is in a phase: the evidence, in one sentence.
+//! Evidence for the phase of a workload, in one sentence.
 
 use std::fmt;
 
-/// What was seen.
+/// Evidence for a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It has only begun.
+    /// The workload has only begun to read.
     Begun,
-    /// It reads a model or a checkpoint.
+    /// Reads of a model or a checkpoint.
     ReadsModel,
-    /// It reads a dataset in an order of its own each time.
+    /// Reads of a dataset in a different order each time.
     Shuffles,
-    /// It reads a dataset in order, and has read no model.
+    /// Reads of a dataset in order, without an earlier read of a model.
     ReadsInOrder,
-    /// It reads a dataset for another time.
+    /// Repeated reads of a dataset.
     ComesBack {
-        /// Passes that it has been through.
+        /// Number of completed passes.
         passes: u32,
     },
-    /// It reads as much of another dataset as of the one that it trains with, or both mingled.
+    /// Reads of another dataset, as many as of the training set, or both interleaved.
     ReadsMore,
-    /// It reads a smaller dataset while a pass of another is over.
+    /// Reads of a smaller dataset between passes over another.
     BetweenPasses,
-    /// It reads a dataset to which none of its habits leads.
+    /// Reads of a dataset that was not read between passes before.
     ReadsAnother,
-    /// It has read a model, and reads a dataset in order for the first time.
+    /// First reads of a dataset in order, after a model was read.
     InOrderAfterModel,
-    /// A model is read again, and no data.
+    /// Repeated loads of a model without reads of data.
     LoadsAgain {
-        /// How often it was.
+        /// Number of waves of loads.
         waves: u32,
-        /// About how many have read it.
+        /// Approximate number of callers that have read the model.
         callers: u32,
     },
     /// Some objects are read much more often than others, in no order.
     Skewed,
-    /// Objects are read again and again without passes.
+    /// Objects are read repeatedly without passes.
     NoPasses,
-    /// It writes a checkpoint.
+    /// Writes of a checkpoint.
     Writes,
-    /// Others that are called alike train with the same dataset.
+    /// Other workloads with similar names train with the same dataset.
     AreAlike {
-        /// How many they are, itself among them.
+        /// Number of these workloads, including this one.
         workloads: u32,
     },
 }

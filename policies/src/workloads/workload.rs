@@ -1,4 +1,4 @@
-//! A workload: what is known of it, and what each of its accesses adds.
+//! State of one workload, and its update by each access.
 
 use super::loads::Loads;
 use super::rate::Rate;
@@ -11,68 +11,69 @@ use crate::engine::{DatasetId, Engine};
 use crate::language::{FileType, Phase};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Datasets that are remembered of a workload.
+/// Maximum number of datasets that are remembered for a workload.
 pub(super) const SETS_MAX: usize = 8;
-/// Callers that are told apart.
+/// Maximum number of callers that are distinguished in a workload.
 pub(super) const CALLERS_MAX: usize = 64;
-/// Roles are looked at again once in so many reads, and so are undecided ones once they have been looked at
-/// for long.
+/// Number of reads between two updates of a role. Undecided roles are updated at every read until
+/// [`LOOKS_MAX`] reads.
 const LOOK_EVERY: u32 = 8;
 const LOOKS_MAX: u32 = 64;
-/// A pause between batches is so many times as long as requests are apart, on average over so many.
+/// Minimum length of a pause between batches, as a multiple of the mean gap between requests; the next
+/// constant is the number of gaps in the mean.
 const PAUSE: f64 = 3.0;
 const GAPS: f64 = 64.0;
-/// Batches from which on their size is told.
+/// Number of batches from which on their mean size is reported.
 const BATCHES_MIN: u64 = 8;
-/// Reads between writes that belong to different checkpoints, where no name says so.
+/// Reads between writes of different checkpoints, if names do not identify checkpoints.
 const READS_BETWEEN_SAVES: u32 = 32;
 
-/// What is known of a workload. Times are in microseconds.
+/// State of a workload. Times are in microseconds.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Its id: of its family, in hexadecimal.
+    /// Id: the family in hexadecimal.
     pub id: Box<str>,
-    /// The family that it is.
+    /// Caller family of the workload.
     family: u64,
-    /// What it says of itself.
+    /// Announced attributes.
     pub identity: Identity,
-    /// When it came.
+    /// Time of the first request.
     pub first_us: u64,
-    /// When it asked for something last.
+    /// Time of the last request.
     pub last_us: u64,
-    /// What it is doing, as far as that is known.
+    /// Current phase, if known.
     pub phase: Option<Phase>,
-    /// Since when.
+    /// Time at which the phase began.
     pub since_us: u64,
-    /// Why that is thought.
+    /// Evidence for the phase.
     pub why: Why,
-    /// Epochs that it has completed over what it trains with, as far as what it reads is read in passes.
+    /// Completed epochs over its training sets, as far as they are read in passes.
     pub epochs: u32,
-    /// As many as that ever was: what has been counted for all workloads stays counted.
+    /// Maximum of `epochs` so far: epochs in the totals of all workloads are never subtracted.
     pub(super) counted: u32,
-    /// As many as there were of what it trained with and is not remembered any more.
+    /// Completed epochs over training sets that are no longer remembered.
     epochs_before: u32,
-    /// Batches that it has read: as many as it says, or bursts of reads with pauses between them.
+    /// Batches read: derived from the announced batch size, or bursts of reads with pauses between them.
     pub batches: u64,
-    /// Requests for data: an object each, or a range of one.
+    /// Requests for data, each for an object or a range of one.
     pub items: u64,
-    /// Bytes that it has read.
+    /// Bytes read.
     pub bytes_read: u64,
-    /// Bytes that it has written.
+    /// Bytes written.
     pub bytes_written: u64,
-    /// Checkpoints that it has begun to write.
+    /// Number of checkpoints whose write has started.
     pub saves: u32,
-    /// When it began the last one.
+    /// Time at which the write of the last checkpoint started.
     pub saved_us: Option<u64>,
-    /// How long it is between two, lately.
+    /// Recent time between two checkpoints.
     pub save_interval_us: Option<u64>,
-    /// The last one, where names tell which files are one.
+    /// The last checkpoint, if names identify its files.
     pub saved: Option<GroupId>,
-    /// The datasets that it reads.
+    /// Datasets that the workload reads.
     pub sets: Vec<Set>,
-    /// Whether it has said who it is since the start.
+    /// True if its attributes have been set since the start of the process.
     pub(super) is_introduced: bool,
-    /// Of its frameworks a bit each, by user agent.
+    /// Bit mask of the frameworks that the user agent indicates.
     pub(super) agent_frameworks: u32,
     pub(super) trials: u32,
     pub(super) changes: u32,
@@ -86,7 +87,7 @@ pub struct Workload {
     item_us: u64,
     training_items: u64,
     previous: DatasetId,
-    /// The dataset that was written to last, and whether it is of checkpoints.
+    /// The dataset of the last write; the flag is true if it holds checkpoints.
     written: Option<(DatasetId, bool)>,
 }
 
@@ -131,7 +132,7 @@ impl Workload {
         }
     }
 
-    /// Notes an access. Answers the dataset that turned out to be one that it trains with.
+    /// Records an access. Returns the dataset if it has just become a training set of the workload.
     pub(super) fn note(&mut self, access: &Access<'_>, what: &What<'_>) -> Option<DatasetId> {
         self.last_us = access.at_us;
         self.note_caller(access.caller.id, access.at_us);
@@ -168,7 +169,7 @@ impl Workload {
         if !set.is_described {
             what.describe(access.key, set);
         }
-        // Spread over all bits, as the ids of callers may not be.
+        // The hash is spread over all bits, because caller ids may not be.
         let caller = access.caller.id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         set.largest = set.largest.max(access.size);
         set.read(access.at_us, xxh3_64(access.key.as_bytes()), caller, bytes, access.range.start == 0);
@@ -190,12 +191,12 @@ impl Workload {
         begun
     }
 
-    /// The place of a dataset among those that are remembered.
+    /// Index of a dataset among the remembered ones; adds it if necessary.
     fn set_of(&mut self, dataset: DatasetId, access: &Access<'_>, what: &What<'_>) -> usize {
         if let Some(at) = self.sets.iter().position(|set| set.dataset == dataset) {
             return at;
         }
-        // What became part of another one goes on as that.
+        // A dataset that was merged into another one continues under the id of the latter.
         if let Some(at) = self.sets.iter().position(|set| what.engine.dataset_now(set.dataset) == dataset) {
             self.sets[at].dataset = dataset;
             return at;
@@ -214,8 +215,8 @@ impl Workload {
         at
     }
 
-    /// Looks what a dataset is to it. Answers which one if it has just turned out to be one that it trains
-    /// with.
+    /// Updates the role of a dataset. Returns the dataset if it has just become a training set of the
+    /// workload.
     fn look(&mut self, at: usize, what: &What<'_>, now_us: u64) -> Option<DatasetId> {
         let set = &mut self.sets[at];
         let pattern = set.pattern(what.engine, what.seen, now_us);
@@ -237,7 +238,7 @@ impl Workload {
         Some(dataset)
     }
 
-    /// Takes in how many epochs there are of what it trains with.
+    /// Updates the number of epochs from those of the training sets.
     fn count_epochs(&mut self) {
         let trained = self.sets_of(Role::Training).map(|set| set.epochs);
         self.epochs = trained.fold(self.epochs, u32::max);
@@ -255,7 +256,7 @@ impl Workload {
         if self.item_us > 0 {
             let is_pause = gap_us > PAUSE * self.gap_us && self.gap_us > 0.0;
             self.batches += u64::from(is_pause && self.identity.batch_size.is_none());
-            // A stop, for a checkpoint or for good, is no gap between requests.
+            // The time of a stop, for a checkpoint or permanently, is not a gap between requests.
             let counted = gap_us.min(if self.gap_us > 0.0 { 64.0 * self.gap_us } else { gap_us });
             self.gap_us += (counted - self.gap_us) / GAPS.min(self.training_items as f64);
         }
@@ -289,8 +290,8 @@ impl Workload {
         self.enter(Phase::CheckpointSave, Why::Writes, access.at_us);
     }
 
-    /// Whether a write is one of a checkpoint: by its name; without one, of what trains, if it is no smaller
-    /// than what that reads at once.
+    /// True if a write belongs to a checkpoint: by its name; otherwise, for a workload with a training set,
+    /// if it is at least as large as its mean read.
     fn is_of_checkpoint(&mut self, access: &Access<'_>, what: &What<'_>) -> bool {
         if what.checkpoint.is_some() {
             return true;
@@ -309,7 +310,8 @@ impl Workload {
                 .is_some_and(|bytes| access.size >= bytes)
     }
 
-    /// The same as of now: with passes that ended with a read after which nobody looked.
+    /// A copy with the epochs at `now_us`: includes passes that ended with a read after the last update of
+    /// the role.
     #[must_use]
     pub fn caught_up(&self, engine: &Engine, now_us: u64) -> Self {
         let mut it = self.clone();
@@ -320,7 +322,7 @@ impl Workload {
         it
     }
 
-    /// Epochs that were counted for it, as of now: they never get less.
+    /// Epochs counted for the workload at `now_us`; the number never decreases.
     pub(super) fn counted_now(&self, engine: &Engine, now_us: u64) -> u32 {
         let of_sets = self.sets.iter().zip(self.epochs_of_sets(engine, now_us));
         let trained = of_sets.filter(|(set, _)| set.role == Role::Training).map(|(_, epochs)| epochs);
@@ -329,7 +331,7 @@ impl Workload {
 
     fn epochs_of_sets<'a>(&'a self, engine: &'a Engine, now_us: u64) -> impl Iterator<Item = u32> + 'a {
         self.sets.iter().map(move |set| {
-            // Of the first pass nobody knows where it ends, and the end of another one is seen once.
+            // The end of the first pass cannot be detected, and the end of a later pass is counted once.
             if set.passes == 0 || set.epochs > set.passes {
                 return set.epochs;
             }
@@ -339,13 +341,13 @@ impl Workload {
         })
     }
 
-    /// Callers that have asked for something within so long.
+    /// Number of callers that have sent a request within `idle_us`.
     #[must_use]
     pub fn workers(&self, now_us: u64, idle_us: u64) -> usize {
         self.callers.iter().filter(|(_, last_us)| now_us.saturating_sub(*last_us) <= idle_us).count()
     }
 
-    /// Those that are told apart.
+    /// Ids of the callers that are distinguished.
     pub(crate) fn caller_ids(&self) -> impl Iterator<Item = u64> {
         self.callers.iter().map(|(id, _)| *id)
     }
@@ -354,13 +356,13 @@ impl Workload {
         self.callers.len() as u32
     }
 
-    /// Requests for data a second, lately.
+    /// Recent data requests per second.
     #[must_use]
     pub fn items_per_second(&self, now_us: u64) -> f64 {
         self.rate.per_second(now_us)
     }
 
-    /// Objects that it reads at once, as it says or as pauses show.
+    /// Objects per batch: the announced number, or the mean number between pauses.
     #[must_use]
     pub fn batch_size(&self) -> Option<f64> {
         let seen = self.batches >= BATCHES_MIN;
@@ -368,12 +370,12 @@ impl Workload {
         declared.or_else(|| seen.then(|| self.training_items as f64 / self.batches as f64))
     }
 
-    /// Datasets that are this to it.
+    /// Datasets with this role.
     pub fn sets_of(&self, role: Role) -> impl Iterator<Item = &Set> {
         self.sets.iter().filter(move |set| set.role == role)
     }
 
-    /// A bit for each framework that its user agent or the names of what it reads speak for.
+    /// Bit mask of the frameworks that the user agent or the names of its datasets indicate.
     #[must_use]
     pub fn frameworks(&self) -> u32 {
         self.sets.iter().fold(self.agent_frameworks, |all, set| all | set.frameworks)
@@ -383,13 +385,13 @@ impl Workload {
         self.agent_frameworks
     }
 
-    /// How often its phase has changed.
+    /// Number of phase changes.
     #[must_use]
     pub const fn changes(&self) -> u32 {
         self.changes
     }
 
-    /// Why it is thought to be in its phase, in a sentence.
+    /// Evidence for the phase, as a sentence.
     #[must_use]
     pub fn evidence(&self) -> String {
         self.why.to_string()

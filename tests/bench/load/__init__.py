@@ -1,1 +1,1 @@
-"""Clients that cost little, and what watches a server while they run."""
+"""Clients of low cost, and observers of a server while they run."""

@@ -1,4 +1,4 @@
-"""A slow way to a server: the fault proxy of the tests, as a program of its own."""
+"""A slow path to a server: the fault proxy of the tests, as a program of its own."""
 
 import json
 import subprocess
@@ -8,7 +8,8 @@ from server import free_port
 
 
 class FaultProxy:
-    """Before a server on `port`: every request waits, and bodies come at a rate; to be used by `with`."""
+    """A proxy before a server on `port` that delays every request and limits the rate of bodies; to be used
+    by `with`."""
 
     def __init__(self, program, port, delay, connection_rate, total_rate):
         self.control = free_port()
@@ -27,7 +28,7 @@ class FaultProxy:
         self.process.stdout.close()
 
     def log(self):
-        """The requests that reached it since it was last asked."""
+        """The requests that reached it since the last call."""
         url = f"http://127.0.0.1:{self.control}"
         with urllib.request.urlopen(f"{url}/log", timeout=30) as answer:
             lines = json.loads(answer.read())

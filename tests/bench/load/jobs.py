@@ -1,7 +1,8 @@
-"""Jobs that read objects beside each other, each with an order, connections and a name of its own; what each read found.
+"""Jobs that read objects in parallel, each with an order, connections and a name of its own; and the result
+of each read.
 
-A job is a caller: its requests say who they are by user agent and workload. Its reads begin in its order, whatever the number of
-its connections; bodies are dropped by the kernel."""
+A job acts as one caller: its requests identify it by user agent and workload. Its reads begin in its order,
+for any number of its connections; the kernel drops the bodies."""
 
 import itertools
 import socket
@@ -16,8 +17,8 @@ from units import MIB
 
 @dataclass
 class Job:
-    """Who reads which objects, in this order, and how long it does something else after each (seconds). It begins once the first
-    of all jobs has begun `after` reads."""
+    """The objects that a job reads, in this order, and its pause after each read (seconds). The job begins
+    after the first of all jobs has begun `after` reads."""
 
     name: str
     objects: list
@@ -28,7 +29,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Part:
-    """What a job reads of an object, where it does not read all of it."""
+    """A range that a job reads of an object, if it does not read all of it."""
 
     name: str
     first: int
@@ -37,7 +38,8 @@ class Part:
 
 @dataclass
 class Read:
-    """One read: whose, of what object (or part of one), whether it was found here (among copies, and at all), and the seconds until its last byte."""
+    """A read: its job, its object (or part of one), whether it was a hit (in the cache of copies, and in any
+    local tier), and the seconds until its last byte."""
 
     job: str
     object: str | Part
@@ -49,7 +51,7 @@ class Read:
 
 @dataclass
 class Reading:
-    """All jobs at once. `target` makes the target of a request from an object's name."""
+    """All jobs together. `target` makes the target of a request from an object's name."""
 
     port: int
     target: object
@@ -58,7 +60,7 @@ class Reading:
     reads: list = field(default_factory=list)
 
     def run(self):
-        """All reads, once the last job is done."""
+        """Runs all jobs; returns all reads once the last job is done."""
         self.lock, self.begun, self.broken = threading.Condition(), 0, None
         ways = []
         for job in self.jobs:
@@ -109,7 +111,8 @@ class Reading:
         head, rest = take_head(connection)
         expect(head, status=206 if part else 200)
         read.size = int(header(head, "content-length"))
-        # An origin that is asked directly says nothing of it; what is shared in memory has no part of the room for copies.
+        # An origin that is read directly does not send this header; objects shared in memory take no space of
+        # the copies.
         read.is_hit = b"\r\nx-mlgw-cache: hit; tier=hot" in head
         read.is_here = b"\r\nx-mlgw-cache: hit" in head
         drop(connection, read.size - len(rest))
@@ -117,7 +120,7 @@ class Reading:
 
 
 def drop(connection, left):
-    """Takes so many bytes into nothing (MSG_TRUNC)."""
+    """Receives this many bytes and drops them (MSG_TRUNC)."""
     buffer = bytearray(min(left, MIB) or 1)
     while left > 0:
         came = connection.recv_into(buffer, min(left, MIB), socket.MSG_TRUNC)
@@ -127,7 +130,7 @@ def drop(connection, left):
 
 
 def epochs(objects, count, chance=None):
-    """The objects so many times over: in their order, or shuffled anew each time."""
+    """The objects `count` times over: in their order, or shuffled anew each time."""
     passes = [list(objects) for _ in range(count)]
     for one in passes if chance else ():
         chance.shuffle(one)
@@ -135,5 +138,5 @@ def epochs(objects, count, chance=None):
 
 
 def hit_ratio(reads):
-    """The share of bytes that were found here."""
+    """The fraction of bytes that were hits."""
     return sum(read.size for read in reads if read.is_hit) / max(1, sum(read.size for read in reads))

@@ -1,5 +1,5 @@
-"""Requests over keep-alive connections from one thread, each one's wait known: writes each thing exactly once, stops when
-it is told to. About 10 µs of client a request."""
+"""Requests over keep-alive connections from one thread, with the latency of each: writes each object exactly
+once, stops on request. About 10 µs of client time per request."""
 
 import select
 import socket
@@ -10,11 +10,11 @@ ANSWER_SECONDS_MAX = 120
 
 
 class AnswerError(Exception):
-    """An answer that was none of success, or none at all."""
+    """A response with an error status, or no response."""
 
 
 class Connection:
-    """One request at a time, ready made; the answer has a body of a length that is known."""
+    """One request at a time, prepared beforehand; the response has a body of known length."""
 
     def __init__(self, port, body_bytes=0):
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -25,12 +25,13 @@ class Connection:
         return self.socket.fileno()
 
     def send(self, request, since=None):
-        """`since` is when its wait began, if that was before now."""
+        """Sends a request. `since` is the time at which its wait began, if that was earlier."""
         self.since = since or time.perf_counter()
         self.socket.sendall(request)
 
     def receive(self):
-        """Takes what came; the wait in seconds once the answer is whole, else nothing."""
+        """Reads available bytes; returns the latency in seconds once the response is complete, otherwise
+        None."""
         came = self.socket.recv(1 << 18)
         if not came:
             raise AnswerError("the server closed the connection")
@@ -48,15 +49,15 @@ class Connection:
 
 
 class Waits:
-    """When each answer came (perf_counter) and how long it was waited for, in seconds."""
+    """The time of each response (perf_counter) and its latency, in seconds."""
 
     def __init__(self):
         self.at, self.waits, self.seconds = array("d"), array("d"), 0.0
 
 
 def exchange(port, requests, connections, seconds=None, until=None, on_answer=None, body_bytes=0):
-    """Sends `requests`, one after the other on each connection, until there are none, the seconds are over, or `until`
-    says so; then waits for what is under way."""
+    """Sends `requests`, one after the other on each connection, until there are none, the seconds are over,
+    or `until` returns true; then waits for the requests in flight."""
     result, begun = Waits(), time.perf_counter()
     deadline = begun + seconds if seconds else float("inf")
     more = lambda: time.perf_counter() < deadline and not (until and until())

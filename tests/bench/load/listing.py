@@ -9,7 +9,7 @@ NEXT = re.compile(rb"<NextContinuationToken>([^<]*)<")
 
 
 def listed(store, connection, prefix, delimiter=""):
-    """Walks all pages of a prefix; how many keys and common prefixes they showed."""
+    """Reads all pages of a prefix; returns the number of keys and common prefixes that they contained."""
     query, shown = [("list-type", "2"), ("prefix", prefix), ("max-keys", "1000")], 0
     if delimiter:
         query.append(("delimiter", delimiter))

@@ -1,4 +1,4 @@
-"""nginx beside us: the same files from a folder, without signature or check."""
+"""nginx for comparison: the same files from a folder, without signatures or checksums."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ http {{
 
 
 class Nginx:
-    """One nginx on a folder of its own; `program` is where it is."""
+    """An nginx on a folder of its own; `program` is the path of its binary."""
 
     def __init__(self, program, folder):
         self.program, self.folder, self.port = program, folder, free_port()
@@ -43,7 +43,7 @@ class Nginx:
         return f"127.0.0.1:{self.port}"
 
     def write(self, names, body_bytes):
-        """A file for each name; returns a file of request lines for them."""
+        """Writes a file for each name; returns a file of request lines for them."""
         files, body = self.folder / "files", os.urandom(body_bytes)
         for folder in {name.rpartition("/")[0] for name in names}:
             (files / folder).mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
-"""An open loop: requests at a given pace, whatever the answers do. A request's wait counts from when it was due, so time
-that it spent waiting for a free connection, or for this client, is part of it. So the client runs before others where it may:
-what it does not get of the processor would pass for the server's."""
+"""An open loop: requests at a given rate, independent of the responses. The latency of a request counts from
+the time at which it was due, so it includes the wait for a free connection and for this client. The client
+therefore runs with a higher priority where permitted: processor time that it lacks would be attributed to the
+server."""
 
 import os
 import select
@@ -16,7 +17,7 @@ PRIORITY = -15
 
 @contextmanager
 def preferred():
-    """This thread runs before others meanwhile, if it is allowed to."""
+    """Raises the priority of this thread meanwhile, if permitted."""
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     try:
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
@@ -29,7 +30,8 @@ def preferred():
 
 
 class Paced:
-    """So many requests a second for so many seconds, over as many connections as it takes, up to a bound."""
+    """A number of requests per second for a number of seconds, over as many connections as needed, up to a
+    bound."""
 
     def __init__(self, port, per_second, seconds, body_bytes):
         self.port, self.body_bytes = port, body_bytes
@@ -38,7 +40,7 @@ class Paced:
         self.result, self.sent = Waits(), 0
 
     def run(self, requests):
-        """Every wait, once all are answered."""
+        """Sends the requests; returns every latency, once all are answered."""
         with preferred():
             self._run(requests)
         self.poll.close()
@@ -70,7 +72,7 @@ class Paced:
         return connection
 
     def _take(self, seconds):
-        # select() waits to the microsecond, epoll by itself only to the millisecond.
+        # select() waits with a resolution of a microsecond, epoll alone only of a millisecond.
         ready, _, _ = select.select([self.poll], [], [], seconds)
         if not ready and seconds == ANSWER_SECONDS_MAX:
             raise AnswerError(f"no answer within {ANSWER_SECONDS_MAX} s")

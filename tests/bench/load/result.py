@@ -1,4 +1,4 @@
-"""What a load came to."""
+"""The result of a load."""
 
 import time
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 @dataclass
 class Load:
-    """What a load came to: requests answered well, seconds, waits for answers in microseconds; CPU seconds of the
-    server, where they were measured."""
+    """The result of a load: successful requests, seconds, latencies in microseconds; CPU seconds of the
+    server, if measured."""
 
     requests: int
     seconds: float
@@ -17,26 +17,26 @@ class Load:
 
     @staticmethod
     def of_waits(waits, seconds):
-        """From single waits in seconds."""
+        """A result from single latencies in seconds."""
         ordered = sorted(waits)
         at = lambda part: ordered[int(len(ordered) * part)] * 1e6
         return Load(len(ordered), seconds, at(0.5), at(0.99))
 
     @staticmethod
     def counted(work):
-        """From work that returns how much it did, without single waits."""
+        """A result from work that returns the amount it did, without single latencies."""
         begun = time.perf_counter()
         done = work()
         return Load(done, time.perf_counter() - begun, 0.0, 0.0)
 
     def __add__(self, later):
-        """Both, one after the other; of waits the worse."""
+        """The results of two consecutive loads; the worse of both latencies."""
         return Load(self.requests + later.requests, self.seconds + later.seconds, max(self.p50, later.p50),
                     max(self.p99, later.p99), self.cpu + later.cpu)
 
     @property
     def cpu_micros(self):
-        """CPU of one request, in microseconds."""
+        """CPU time of one request, in microseconds."""
         return self.cpu / self.requests * 1e6
 
     @property

@@ -1,11 +1,11 @@
-"""Looks at something again and again while it is entered: memory, files, a metric."""
+"""Periodic sampling while the context is entered: memory, files, a metric."""
 
 import threading
 import time
 
 
 class Sampler:
-    """`samples` are pairs of when (perf_counter) and what `look` gave."""
+    """`samples` are pairs of a time (perf_counter) and the result of `look`."""
 
     def __init__(self, look, every_seconds):
         self.look, self.every, self.samples = look, every_seconds, []
@@ -17,7 +17,7 @@ class Sampler:
             try:
                 self.samples.append((time.perf_counter(), self.look()))
             except OSError:
-                return  # What it looked at has ended.
+                return  # The sampled process has ended.
             self.over.wait(self.every)
 
     def __enter__(self):
@@ -32,5 +32,5 @@ class Sampler:
         return self.samples[-1][1] if self.samples else None
 
     def between(self, begin, end):
-        """What was seen in that time."""
+        """The samples of that period."""
         return [value for at, value in self.samples if begin <= at <= end]

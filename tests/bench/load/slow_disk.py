@@ -1,4 +1,5 @@
-"""A disk of one spindle, 150 MB/s and 8 ms for a seek: the slow disk of the tests, as a program of its own."""
+"""A disk of one spindle, 150 MB/s and 8 ms for a seek: the slow disk of the tests, as a program of its own.
+"""
 
 import signal
 import subprocess
@@ -7,12 +8,13 @@ UNMOUNT_SECONDS_MAX = 30
 
 
 class SlowDiskError(Exception):
-    """It could not be mounted or unmounted; it says why on standard error."""
+    """The disk could not be mounted or unmounted; the reason is on standard error."""
 
 
 class SlowDisk:
-    """A directory `path` that is mounted over `backing`; to be used by `with`, and by nobody any more at its end. The kernel
-    caches it as any disk: writes wait for it, what was just written or read can be read again from memory."""
+    """A directory `path` that is mounted over `backing`; to be used by `with`, at whose end no process may
+    use it. The kernel caches it as any disk: writes wait for it, recently written or read data can be read
+    again from memory."""
 
     def __init__(self, program, folder):
         self.backing, self.path = folder / "slow-backing", folder / "slow"

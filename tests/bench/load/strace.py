@@ -8,14 +8,16 @@ from server import ServerError
 
 
 def slow_syncs(micros):
-    """The words in front of a server's command line that make each of its syncs take so much longer. The tracer is the
-    grandchild (-D), so that the process started is the server itself; with --seccomp-bpf nothing but syncs is slowed."""
+    """The prefix of a server's command line that makes each of its syncs take `micros` longer. The tracer is
+    the grandchild (-D), so that the process started is the server itself; with --seccomp-bpf only syncs are
+    slowed."""
     return ["strace", "-D", "-f", "--quiet=all", "--seccomp-bpf", "--trace=fsync,fdatasync",
             f"--inject=fsync,fdatasync:delay_exit={micros}", "--output=/dev/null"]
 
 
 class CountedCalls:
-    """Counts the system calls of all threads of a process while it is entered; `counts` has them by name after that."""
+    """Counts the system calls of all threads of a process while it is entered; afterwards `counts` has them
+    by name."""
 
     def __init__(self, pid, output):
         self.pid, self.output, self.counts = pid, output, {}

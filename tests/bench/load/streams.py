@@ -1,4 +1,5 @@
-"""Large bodies at little cost to the client: read without being copied out of the kernel, written from one buffer."""
+"""Large bodies at little cost to the client: read without a copy out of the kernel, written from one buffer.
+"""
 
 import re
 import socket
@@ -11,13 +12,13 @@ PIECE_BYTES = MIB
 
 
 def in_parallel(work, things, threads):
-    """Does `work` on each thing, `threads` at a time; what it returned, in order."""
+    """Runs `work` on each item, `threads` at a time; returns the results in order."""
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, things))
 
 
 def download(port, request, body_bytes):
-    """Sends one GET and takes its answer, the body into nothing (MSG_TRUNC has the kernel drop it)."""
+    """Sends one GET and reads its response; the kernel drops the body (MSG_TRUNC)."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(request)
         head, begun = take_head(connection)
@@ -31,7 +32,7 @@ def download(port, request, body_bytes):
 
 
 def upload(port, head, body, times=1):
-    """Sends one PUT whose body is `body` so many times over; the answer's head."""
+    """Sends one PUT whose body is `body` repeated `times` times; returns the response's head."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(head)
         for _ in range(times):
@@ -42,7 +43,7 @@ def upload(port, head, body, times=1):
 
 
 def header(answer, name):
-    """The value of a header of an answer's head."""
+    """The value of a header of a response's head."""
     found = re.search(rf"(?im)^{name}: *(.*?)\r?$", answer.decode())
     if not found:
         raise AnswerError(f"no {name} in {answer[:300]!r}")
@@ -50,7 +51,7 @@ def header(answer, name):
 
 
 def take_head(connection):
-    """The head of an answer, and what of its body came with it."""
+    """The head of a response, and the part of its body that came with it."""
     came = b""
     while b"\r\n\r\n" not in came:
         more = connection.recv(65536)
@@ -62,7 +63,7 @@ def take_head(connection):
 
 
 def expect(head, body_bytes=None, status=200):
-    """Raises AnswerError where an answer is not of that status, or not of so many bytes."""
+    """Raises AnswerError unless a response has that status, and that many bytes if given."""
     good = head.startswith(f"HTTP/1.1 {status} ".encode())
     if not good or (body_bytes is not None and int(header(head, "content-length")) != body_bytes):
         raise AnswerError(f"the server answered {head[:300]!r}")

@@ -1,7 +1,9 @@
-"""A training loop of PyTorch over the S3 connector, run with the Python of the environment `torch`: reads a bucket's objects in
-shuffled epochs, and has an accelerator that takes its time over each batch (a pause, as in MLPerf Storage).
+"""A training loop of PyTorch over the S3 connector, run with the Python of the environment `torch`: reads a
+bucket's objects in shuffled epochs, with a simulated accelerator that takes time for each batch (a pause, as
+in MLPerf Storage).
 
-usage: python torch_training.py '{"endpoint":…, "uri":…, "epochs":…, "batch":…, "compute":…, "workers":…, "seed":…}'
+usage: python torch_training.py '{"endpoint":…, "uri":…, "epochs":…, "batch":…, "compute":…, "workers":…,
+"seed":…}'
 Prints a line of JSON for each epoch: seconds, those spent waiting for data, and samples."""
 
 import json
@@ -15,13 +17,14 @@ REGION = "us-east-1"
 
 
 def size_and_sum(item):
-    """A sample: its bytes as a tensor, of which a model would make more."""
+    """A sample: the size of its bytes as a tensor, and the mean of some of them in place of a model's work.
+    """
     body = torch.frombuffer(bytearray(item.read()), dtype=torch.uint8)
     return len(body), body[::64].float().mean()
 
 
 def train(loader, compute):
-    """One epoch."""
+    """Runs one epoch."""
     samples, waited, begun = 0, 0.0, time.perf_counter()
     batches, asked = iter(loader), time.perf_counter()
     for sizes, means in batches:

@@ -1,4 +1,4 @@
-"""wrk: the cheapest client of small requests there is, which leaves most of two cores to the server."""
+"""wrk: the cheapest client for small requests, which leaves most of two cores to the server."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ class LoadError(Exception):
 
 
 def wrk(host, lines, seconds, connections, body_bytes=0, seed=1):
-    """Sends request lines of a file, drawn uniformly, for so many seconds."""
+    """Sends request lines of a file, drawn uniformly, for a number of seconds."""
     done = subprocess.run(
         ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s", "-s", str(SCRIPT), f"http://{host}",
          "--", str(lines), str(body_bytes), host, str(seed)], capture_output=True, text=True)

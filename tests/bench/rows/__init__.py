@@ -1,4 +1,5 @@
-"""Groups of rows, in the order in which they run: each leaves its store so that the later ones find what they need."""
+"""Groups of rows, in the order in which they run: each leaves its store in the state that the later ones
+need."""
 
 from rows.back import bound_back
 from rows.bound import bound, bound_small

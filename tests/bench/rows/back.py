@@ -1,4 +1,4 @@
-"""Objects that are written back: acknowledged as fast as native ones, and at their origin as fast as was asked for."""
+"""Write-back: acknowledged as fast as native writes, and written to the origin as fast as configured."""
 
 import time
 
@@ -16,7 +16,7 @@ RATE = 20 * MB
 
 
 def bound_back(bench):
-    """10,000 objects in turns with as many native ones, at 20 MB/s to the origin."""
+    """10,000 objects alternating with as many native ones, at 20 MB/s to the origin."""
     with fronted(bench, FAR) as (origin, proxy):
         settings = {"upstream.origin.persist_bytes_per_second": RATE, "bound.dirty_bytes_max": "4GiB"}
         front = Front(bench, origin, proxy, settings)
@@ -42,7 +42,7 @@ def bound_back(bench):
 
 
 def puts(store, names, bucket):
-    """Whole PUTs; all bodies differ."""
+    """Complete PUT requests; all bodies differ."""
     body = bytes(BODY_BYTES - 8)
     for at, target in enumerate(targets(store, names, bucket, "PUT")):
         head = f"PUT {target} HTTP/1.1\r\nHost: {store.server.host}\r\nContent-Length: {BODY_BYTES}\r\n\r\n"

@@ -1,6 +1,7 @@
-"""A bucket bound to one behind a slow way: 20 ms for each request, 60 MB/s on a connection and 200 MB/s on all of them.
+"""A remote-backed bucket behind a slow path: 20 ms for each request, 60 MB/s per connection and 200 MB/s in
+total.
 
-Each figure stands beside the same reads done directly over the same way, in the same minutes."""
+Each figure is compared with the same reads done directly over the same path, in the same minutes."""
 
 import os
 import socket
@@ -42,11 +43,11 @@ class Front:
         self.store.command("bucket", "bind", BOUND, "--upstream", "origin", "--ttl", "1h")
 
     def requests(self, names, bucket=BOUND):
-        """Whole GETs of a bucket here."""
+        """Complete GET requests for a bucket of this store."""
         return whole(self.store, names, bucket)
 
     def direct(self, names):
-        """The same of the origin; they are to be sent to the proxy."""
+        """The same GETs for the origin; they are to be sent to the proxy."""
         return whole(self.origin, names, BUCKET)
 
     def lines(self, names, bucket):
@@ -67,12 +68,12 @@ def whole(store, names, bucket):
 
 @contextmanager
 def fronted(bench, shape):
-    """A server as origin, the proxy before it, and a server before that."""
+    """A server as origin, and a proxy before it."""
     bench.stop()
     origin = bench.stores.get("origin") or bench.open("origin")
     if origin.server is None:
         bench.open("origin")
-    # Both run: the bench ends the one in front.
+    # Both servers run: the bench stops the one in front.
     bench.current = None
     try:
         with FaultProxy(os.environ[PROGRAM], origin.server.port, **shape) as proxy:
@@ -84,7 +85,8 @@ def fronted(bench, shape):
 
 
 def bound(bench):
-    """What a bound bucket costs: warm beside native objects, cold beside the same reads done directly."""
+    """The costs of a remote-backed bucket: warm compared with native objects, cold compared with the same
+    reads done directly."""
     with fronted(bench, FAR) as (origin, proxy):
         objects = min(bench.options.objects, 20_000)
         small = origin.fill("4 KiB objects", numbered("small", objects), 4 * KIB)
@@ -99,7 +101,7 @@ def bound(bench):
 
 
 def cold(bench, front, names):
-    """Pairs of one read through and one direct, of different objects."""
+    """Pairs of one read through the gateway and one direct read, of different objects."""
     ours, theirs = names[:PAIRS], names[PAIRS:]
     times = {"ours": [], "direct": []}
     for here, there in zip(front.requests(ours), front.direct(theirs)):
@@ -130,7 +132,7 @@ def timed(port, request, body_bytes):
 
 
 def cold_long(bench, front, names):
-    """One stream of ours against one direct stream."""
+    """One stream through the gateway compared with one direct stream."""
     ours = [timed(front.store.server.port, request, 256 * MIB)[1] for request in front.requests(names)]
     direct = timed(front.proxy.port, front.direct(names[:1])[0], 256 * MIB)[1]
     ratio = direct / statistics.median(ours)
@@ -138,7 +140,7 @@ def cold_long(bench, front, names):
 
 
 def at_once(bench, front, names):
-    """Many clients want one cold object: each of its blocks comes once."""
+    """Many clients read one cold object: each of its blocks is fetched once."""
     front.proxy.log()
     requests = front.requests(names) * CLIENTS
     in_parallel(lambda one: download(front.store.server.port, one, 64 * MIB), requests, CLIENTS)
@@ -147,7 +149,7 @@ def at_once(bench, front, names):
 
 
 def warm(bench, front, names):
-    """Bound and native objects of one server, in turns; then the same reads done directly."""
+    """Remote-backed and native objects of one server, alternating; then the same reads done directly."""
     store = front.store
     store.fill("4 KiB objects", names, 4 * KIB)
     exchange(store.server.port, iter(front.requests(names)), CLIENTS)
@@ -170,7 +172,7 @@ def warm(bench, front, names):
 
 
 def bound_small(bench):
-    """Small files with metadata that holds, 2 ms away."""
+    """Small files with valid metadata, 2 ms away."""
     with fronted(bench, NEAR) as (origin, proxy):
         names = origin.fill("4 KiB objects", numbered("small", min(bench.options.objects, 20_000)), 4 * KIB)
         front = Front(bench, origin, proxy)

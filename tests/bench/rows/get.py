@@ -1,7 +1,8 @@
 """GET and HEAD of small objects from the page cache, each object with a presigned URL of its own.
 
-Each load runs three times, and the cheapest counts: what else the machine and its neighbours do only adds. nginx takes turns
-with GET, so that one sees of the same minutes what the machine takes of a request at the least."""
+Each load runs three times, and the cheapest counts: other activity of the machine and its neighbours only
+adds. nginx alternates with GET, as a measure of the machine's minimal cost of a request in the same minutes.
+"""
 
 import proc
 from load.strace import CountedCalls
@@ -13,7 +14,7 @@ TURNS = 3
 
 
 def get(bench):
-    """GET 4 KiB: CPU, then system calls, which are counted apart because counting slows the server."""
+    """GET 4 KiB: CPU, then system calls, which are counted separately because counting slows the server."""
     store, names = bench.small()
     nginx, theirs = bench.nginx(names)
     with nginx:

@@ -1,4 +1,4 @@
-"""A server that does nothing, with a million objects in it: memory and CPU."""
+"""An idle server with a million objects in it: memory and CPU."""
 
 import time
 

@@ -1,10 +1,12 @@
-"""LIST in pages of a thousand: keys, common prefixes, keys under a prefix; then keys again after nine of ten were deleted.
+"""LIST in pages of a thousand: keys, common prefixes, keys under a prefix; then keys again after nine of ten
+were deleted.
 
-What counts is what a page shows, for each CPU second of the server: a key or a common prefix, each of which is one line to
-whoever asked. A common prefix takes a jump over all of its keys, which a key does not, so prefixes are held to four fifths
-of the target for keys; the other two to four fifths of what the keys of this run took.
-The keys that deleting left are shown as often as it takes to show as many as before, so that what follows a restart (blocks
-to read, compaction of what was deleted) is shared by as many."""
+The result is the number of listed entries for each CPU second of the server: keys or common prefixes, each of
+which is one line to the client. A common prefix requires a seek past all of its keys, which a key does not,
+so the target for prefixes is four fifths of the target for keys; the other two targets are four fifths of the
+result for keys in this run. The keys left by deleting are listed repeatedly until as many were listed as
+before, so that the costs that follow a restart (blocks to read, compaction of the deleted keys) are divided
+by the same number."""
 
 from bench import NO_COMPACTION
 from load.keepalive import AnswerError
@@ -18,7 +20,8 @@ KEPT_OF = 10
 
 
 def listing(bench):
-    """Each after a restart; deleting comes last. RocksDB goes on compacting what filling left, so one waits for its end."""
+    """Each row after a restart; deleting comes last. RocksDB continues to compact after filling, so the row
+    waits for its end."""
     store, names = bench.million(NO_COMPACTION)
     bench.rest()
     folders = sorted({name.rpartition("/")[0] + "/" for name in names})
@@ -43,7 +46,7 @@ def listing(bench):
 
 
 def row(bench, name, expected, target, walk):
-    """Things shown for a CPU second."""
+    """Listed entries per CPU second."""
     bench.report.say(f"{name}: {expected:,} to be shown")
     with bench.current.connection() as over:
         load = bench.spent(lambda: Load.counted(lambda: walk(over)))

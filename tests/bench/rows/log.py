@@ -1,8 +1,9 @@
-"""The catalogue's log over five million commands, and what a snapshot (the flush and purge when the log is long) does to those
-who write meanwhile, with a million objects in the catalogue.
+"""The catalogue's log over five million commands, and the effect of a snapshot (the flush and purge when the
+log is long) on concurrent writers, with a million objects in the catalogue.
 
-The log is filled by DeleteObjects of long keys that do not exist, the cheapest commands that are as long in the log as a
-PUT's; they pass the log and change nothing. When it is nearly full, 32 connections PUT until a snapshot was taken."""
+The log is filled by DeleteObjects of long keys that do not exist, the cheapest commands that are as long in
+the log as a PUT's; they pass the log and change nothing. When it is nearly full, 32 connections PUT until a
+snapshot was taken."""
 
 import random
 import time
@@ -22,14 +23,15 @@ NEARLY = 0.93
 WINDOW_SECONDS = 2.0
 LOOK_SECONDS = 0.05
 CYCLE_SECONDS_MAX = 120
-# PUTs read what they replace, and what a compaction wrote anew is read anew: filling the cache is no cost of a snapshot.
+# PUTs read the entries they replace, and the output of a compaction is read again: filling the cache is not a
+# cost of a snapshot.
 SMALL_CACHE = {"catalogue.cache_bytes": "16MiB"}
 
 
 @dataclass
 class Seen:
-    """Of each snapshot: the longest stall in seconds with when it ended after the snapshot, and how much memory it took in
-    bytes; and the longest wait that no snapshot was near."""
+    """Results of each snapshot: the longest stall in seconds with the time of its end after the snapshot, and
+    its memory in bytes; and the longest wait that was not near a snapshot."""
 
     stalls: list = field(default_factory=list)
     memory: list = field(default_factory=list)
@@ -37,7 +39,7 @@ class Seen:
 
 
 def log(bench):
-    """Both take turns until the commands have passed."""
+    """Alternates both until the number of commands is reached."""
     store, names = bench.million(NO_COMPACTION | SMALL_CACHE)
     seen, wanted = Seen(), bench.options.commands
     folder = store.folder / "catalogue" / "log"
@@ -62,7 +64,7 @@ def commands(store):
 
 
 def fill_log(store, count):
-    """DeleteObjects until the log is nearly as long as it may get."""
+    """Sends DeleteObjects until the log is nearly as long as it may get."""
     number = random.Random(count.done)
     while True:
         metrics = store.server.metrics()
@@ -73,7 +75,7 @@ def fill_log(store, count):
 
 
 def cross(store, names, seen):
-    """PUTs over the moment of a snapshot, which the sampler finds by its counter."""
+    """PUTs during a snapshot, whose time the sampler finds from its counter."""
     pid = store.server.pid
     look = lambda: (proc.resident_bytes(pid), store.server.metrics().sum("mlgw_raft_snapshots_total"))
     requests = store.puts(random.sample(names, len(names)) * 4, KIB)
@@ -87,14 +89,14 @@ def cross(store, names, seen):
 
 
 class Moment:
-    """When the counter of snapshots was first seen higher."""
+    """The time at which the counter of snapshots was first higher."""
 
     def __init__(self, sampler):
         self.sampler, self.at = sampler, None
         _, self.before = sampler.last()
 
     def is_past(self):
-        """Whether that is far enough in the past to have seen what it did."""
+        """True if that is long enough in the past for its effects to have been sampled."""
         at, (_, taken) = self.sampler.samples[-1]
         if self.at is None and taken > self.before:
             self.at = at
@@ -102,7 +104,8 @@ class Moment:
 
 
 def judge(waits, sampler, at, seen):
-    """A stall is a wait near the snapshot less the median of the others; memory is the peak less what there was before."""
+    """Computes stall and memory: a stall is a wait near the snapshot less the median of the others; memory is
+    the peak less the value before."""
     near = [(wait, when - at) for when, wait in zip(waits.at, waits.waits) if abs(when - at) <= WINDOW_SECONDS]
     others = [wait for when, wait in zip(waits.at, waits.waits) if abs(when - at) > WINDOW_SECONDS]
     longest, after = max(near)

@@ -1,4 +1,4 @@
-"""GET of small objects that the memory tier holds, in turns with the same GETs from the page cache."""
+"""GET of small objects in the memory tier, alternating with the same GETs from the page cache."""
 
 import proc
 from load.wrk import wrk
@@ -7,13 +7,14 @@ from store import CONNECTIONS
 TURNS = 3
 # The memory tier of a machine with 20 GiB.
 SETTINGS = {"memory.capacity": "2GiB"}
-# So long that nearly all of them were read once.
+# Long enough that nearly all objects were read once.
 WARM_SECONDS = 15
 PAGES_WARM_SECONDS = 2
 
 
 def memory(bench):
-    """The CPU of a GET, and how many times that of one without the tier it is. The server restarts for each turn."""
+    """The CPU time of a GET, and its ratio to that without the memory tier. The server restarts for each
+    turn."""
     cost = {"with": [], "without": []}
     for turn in range(TURNS):
         cost["without"].append(turn_of(bench, {}, PAGES_WARM_SECONDS, turn))

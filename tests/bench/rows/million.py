@@ -1,4 +1,4 @@
-"""A million objects of 1 KiB: what they cost in memory, in segments and in the catalogue."""
+"""A million objects of 1 KiB: their cost in memory, in segments and in the catalogue."""
 
 import random
 import time
@@ -8,7 +8,7 @@ from load.keepalive import exchange
 from store import CONNECTIONS
 from units import KIB, MIB
 
-# As small as it may be, so that growth does not hide in the cache.
+# The smallest permitted value, so that the cache does not hide growth.
 CACHE_MIB = 16
 SETTINGS = {"catalogue.cache_bytes": f"{CACHE_MIB}MiB"}
 SEGMENT_HEADER_BYTES = 64
@@ -16,8 +16,8 @@ SETTLE_SECONDS = 3
 
 
 def million(bench):
-    """Fills an empty store with a small catalogue cache. Memory counts from what the server has when it is empty, less the
-    whole of the configured cache."""
+    """Fills an empty store with a small catalogue cache. Memory counts from that of the empty server, less
+    the whole of the configured cache."""
     store = bench.open("million", SETTINGS)
     time.sleep(1)
     empty = proc.resident_bytes(store.server.pid)
@@ -42,5 +42,5 @@ def million(bench):
 
 
 def is_state(path):
-    """Whether a file is a table of a group's state; the log is another row's."""
+    """True if a file is a table of a group's state; the log has a row of its own."""
     return path.suffix == ".sst" and "group-" in str(path)

@@ -1,5 +1,5 @@
-"""2,000 GET/s of 4 KiB while bodies of 1 GiB are written and compaction moves what lives, beside a control: the same GETs
-beside two processes that only compute."""
+"""2,000 GET/s of 4 KiB while bodies of 1 GiB are written and compaction moves live data, compared with a
+control: the same GETs beside two processes that only compute."""
 
 import itertools
 import multiprocessing
@@ -25,8 +25,9 @@ OF_GETS = "disk_read"
 
 
 def mixed(bench):
-    """The ratio of both p99; and by the server's histogram the waits of over 5 ms in the only queue that GETs pass, that for a
-    thread that reads. The PUT and compaction pass the others, where they wait for the disk: for information."""
+    """The ratio of both p99; and, from the server's histogram, the waits of over 5 ms in the only queue that
+    GETs pass, that for a reader thread. PUT and compaction pass the other queues, where they wait for the
+    disk: for information."""
     store, names = bench.small(NO_COMPACTION)
     waste(store, numbered("waste", len(names)))
     requests = list(store.requests("GET", names))
@@ -51,7 +52,7 @@ def mixed(bench):
 
 
 def waste(store, names):
-    """Something for compaction: every other one of these goes."""
+    """Writes data for compaction: every other one of these objects is deleted."""
     store.fill("4 KiB objects to be compacted", names, BODY_BYTES)
     store.delete(names[::2])
 
@@ -67,7 +68,7 @@ def gets(bench, store, requests, beside, load):
 
 @contextmanager
 def beside(*works):
-    """Runs each in a process of its own, over and over, until left."""
+    """Runs each in a process of its own, repeatedly, until the block ends."""
     processes = [multiprocessing.Process(target=over_and_over, args=(work,), daemon=True) for work in works]
     for process in processes:
         process.start()
@@ -91,7 +92,7 @@ def computing():
 
 @contextmanager
 def writing(store, gib):
-    """One PUT after the other, and a compaction of all that is dead."""
+    """One PUT after the other, and a compaction of all dead data."""
     body, times = os.urandom(PIECE_BYTES), max(1, int(gib * GIB / PIECE_BYTES))
     target = next(store.targets("PUT", ["written"]))
     length = f"Content-Length: {len(body) * times}\r\n"

@@ -1,4 +1,5 @@
-"""What the engine keeps of generated workloads, beside the optimum, references and what they write to flash."""
+"""Hits of the policy engine on generated workloads, compared with the optimum and reference caches, and its
+flash writes."""
 
 import json
 import subprocess

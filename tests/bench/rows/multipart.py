@@ -1,5 +1,5 @@
-"""A multipart PUT of 1 GiB with an unsigned payload: CPU for a GiB, with MD5 ETags and with the client's checksum alone;
-beside a program that only writes as much to a file."""
+"""A multipart PUT of 1 GiB with an unsigned payload: CPU for a GiB, with MD5 ETags and with the client's
+checksum alone; compared with a program that only writes as much to a file."""
 
 import os
 import time
@@ -20,7 +20,8 @@ SYNC_BYTES = 32 * MIB
 
 
 def multipart(bench):
-    """MD5 ETags are the default; `s3.etag` = "fast" leaves the checksum that the client sent (CRC32, as boto3 does)."""
+    """MD5 ETags are the default; `s3.etag` = "fast" leaves the checksum that the client sent (CRC32, as boto3
+    does)."""
     store = bench.open("read")
     plain(bench)
     measure(bench, store, "multipart-md5", 2.2, crc=False)
@@ -32,7 +33,7 @@ def multipart(bench):
 
 
 def plain(bench):
-    """What the kernel takes of it."""
+    """The kernel's part of the cost."""
     piece, path = os.urandom(SYNC_BYTES), bench.folder / "plain"
     proc.have_page_cache_ready(bench.folder, int(bench.options.gib * GIB))
     begun = time.process_time()
@@ -59,7 +60,7 @@ def measure(bench, store, name, target, crc):
 
 @dataclass
 class Sender:
-    """One object in parts that are all alike, with a CRC32 of each in its headers or without."""
+    """One object in identical parts, with a CRC32 of each in its headers or without."""
 
     store: object
     body: bytes
@@ -69,7 +70,7 @@ class Sender:
     headers: dict = field(default_factory=dict)
 
     def send(self):
-        """All of it; how many parts that were."""
+        """Sends the whole object; returns the number of parts."""
         algorithm = {"x-amz-checksum-algorithm": "CRC32"} if self.checksum else {}
         self.headers = {"x-amz-checksum-crc32": self.checksum} if self.checksum else {}
         _, answer = self.store.call("POST", self.path, [("uploads", "")], headers=algorithm)

@@ -1,5 +1,5 @@
-"""One connection, beside nginx that serves the same files in the same run: the two take turns, so that whatever else the
-machine does meets both."""
+"""One connection, compared with nginx that serves the same files in the same run: the two alternate, so that
+other activity of the machine affects both."""
 
 from statistics import median
 
@@ -9,7 +9,7 @@ TURNS = 3
 
 
 def one_connection(bench):
-    """The median wait of GET 4 KiB by itself and as a multiple of nginx's."""
+    """The median latency of GET 4 KiB, absolute and as a multiple of nginx's."""
     store, names = bench.small()
     ours = store.targets_file("GET", names)
     nginx, theirs = bench.nginx(names)

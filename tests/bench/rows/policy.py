@@ -1,8 +1,8 @@
-"""What the policy engine keeps of a bound bucket, seen by clients: epochs, jobs that share a dataset, a mix, checkpoints beside
-training.
+"""The policy engine on a remote-backed bucket, as clients see it: epochs, jobs that share a dataset, a mix,
+checkpoints beside training.
 
-The goals of the simulator (`ml`) at a small scale through two servers and a slow way between them. What others would have found is
-computed from the very reads that were made."""
+The goals of the simulator (`ml`) at a small scale through two servers and a slow path between them. The hits
+of reference caches are computed from the same reads."""
 
 import itertools
 import os
@@ -27,9 +27,10 @@ from units import KIB, MIB
 
 # 20 ms away, with a bandwidth that a few connections fill.
 WAY = {"delay": "20ms", "connection_rate": "60MB", "total_rate": "100MB"}
-# As far, with what an object store has for one connection, and for all of them: who reads ahead takes nothing from who waits.
+# The same distance, with the bandwidth of an object store for one connection and for all: read-ahead takes
+# nothing from waiting reads.
 WIDE = {"delay": "20ms", "connection_rate": "100MB", "total_rate": "1GB"}
-# Of `bound.capacity`, in percent; the server says what it came to.
+# In percent of `bound.capacity`; the server reports the resulting bytes.
 BLOCKS_PERCENT = 92
 COUNTED_FROM = 3
 
@@ -56,7 +57,8 @@ CONNECTIONS_OF_CHECKPOINT = 8
 
 
 class Kept:
-    """A server that begins with nothing kept and has room for a share of `total` bytes, and the objects that it fronts."""
+    """A server with an empty cache that has space for a fraction of `total` bytes, and the objects of its
+    remote-backed bucket."""
 
     def __init__(self, bench, origin, proxy, room, more=None):
         self.bench = bench
@@ -67,31 +69,32 @@ class Kept:
         self.known = {}
 
     def target(self, name):
-        """That of one object; signed once."""
+        """The target of an object; signed once."""
         if name not in self.known:
             self.known[name] = self.signer.presign("GET", self.store.server.host, f"/{BOUND}/{name}")
         return self.known[name]
 
     def read(self, *jobs):
-        """The reads of jobs, in the order in which they began."""
+        """Runs jobs; returns their reads in the order in which they began."""
         return Reading(self.store.server.port, self.target, list(jobs)).run()
 
     def recorded(self, *jobs, meanwhile=None):
-        """The same recorded: the reads, the bytes that may be kept, and the trace in a file."""
+        """Runs jobs with recording; returns the reads, the capacity for copies in bytes, and the trace in a
+        file."""
         self.store.command("trace", "start", "bench")
         with meanwhile or nullcontext():
             reads = self.read(*jobs)
         return reads, *self.end_recording()
 
     def end_recording(self):
-        """The bytes that may be kept, and the trace in a file."""
+        """Ends the recording; returns the capacity for copies in bytes, and the trace in a file."""
         capacity, file = self.store.command("trace", "stop")["capacity_bytes"], self.store.folder.with_suffix(".trace")
         file.unlink(missing_ok=True)
         self.store.command("trace", "export", "bench", str(file))
         return capacity, file
 
     def rehearsed(self, file, capacity, *policies, field="byte_hit_ratio"):
-        """What policies reach on a trace."""
+        """The results of policies on a trace."""
         words = ["--trace", str(file), "--cache", f"{capacity}B", "--policy", ",".join(policies)]
         rows = self.store.command("policy", "simulate", *words)
         return {row["policy"]: row[field] for row in rows}
@@ -99,7 +102,7 @@ class Kept:
 
 @contextmanager
 def kept(bench, origin, proxy, room, more=None):
-    """One, whose data goes afterwards."""
+    """A server of this kind, whose data is removed afterwards."""
     server = Kept(bench, origin, proxy, room, more)
     try:
         yield server
@@ -125,7 +128,7 @@ def pairs(reads):
 
 
 def one_job(bench, origin, proxy):
-    """G1: from the third epoch on as much is found here as fits."""
+    """G1: from the third epoch on, the hits equal the capacity."""
     count = 100 if bench.options.quickly else 300
     names = origin.fill("objects of one job", numbered("one", count), ONE_BYTES)
     for order, share in itertools.product(("shuffled", "sequential"), ONE_SHARES):
@@ -163,13 +166,14 @@ def shared(bench, origin, proxy):
 
 
 def as_rehearsed(bench, name, found, rehearsed):
-    """What `mlgw policy simulate` finds of the recorded trace is what was found."""
+    """The hit ratio that `mlgw policy simulate` computes for the recorded trace equals the measured one."""
     note = f"of all reads: found {found:.3f}, rehearsed {rehearsed:.3f}"
     bench.report.at_most(f"{name}-rehearsed", abs(found - rehearsed), "apart", 0.02, note)
 
 
 def mixture(bench, origin, proxy):
-    """G4: training with a validation set, a scan that reads a lake once, pages asked for by Zipf's law, and checkpoints."""
+    """G4: training with a validation set, a scan that reads a lake once, pages read with a Zipf distribution,
+    and checkpoints."""
     count = 150 if bench.options.quickly else 600
     chance = random.Random(bench.options.seed)
     train, validation, lake, pages = (
@@ -230,13 +234,14 @@ def read_ahead(bench, origin, proxy):
     shards = origin.fill("shards to be read ahead", [f"shards/{at:05d}.tar" for at in range(count)], SHARD_BYTES)
     shuffled = random.Random(bench.options.seed).sample(shards, count)
     parts = [Part(shard, first, AHEAD_BYTES) for shard in shuffled for first in range(0, SHARD_BYTES, AHEAD_BYTES)]
-    # Nobody knows which shard is next.
+    # The next shard is unpredictable.
     judged = [part for part in parts if part.first > 0]
     prompt(bench, origin, proxy, "policy-g6-shards", parts, judged, "parts of 1 MiB of shards, but the first of each")
 
 
 def prompt(bench, origin, proxy, row, objects, judged, what):
-    """Who of `judged` waits for no origin in a first epoch, and what came in vain."""
+    """The fraction of `judged` that does not wait for the origin in a first epoch, and the bytes fetched in
+    vain."""
     with kept(bench, origin, proxy, 2 * len(objects) * AHEAD_BYTES) as server:
         before = server.store.server.metrics()
         reads = server.read(Job("trainer", epochs(objects, 2), pause=AHEAD_PAUSE))
@@ -244,7 +249,7 @@ def prompt(bench, origin, proxy, row, objects, judged, what):
     first, second = reads[: len(objects)], reads[len(objects) :]
     usual = statistics.median(read.wait for read in second)
     asked = set(judged)
-    # Who finds all of it here waits for no origin, whatever else holds it up.
+    # A read found entirely in local tiers waits for no origin, whatever other delays it has.
     quick = sum(read.is_here or read.wait <= usual + 0.001 for read in first if read.object in asked) / len(judged)
     wasted = max(0.0, came / (len(objects) * AHEAD_BYTES) - 1)
     bench.report.at_least(f"{row}-quick", quick, "of requests", 0.95, f"{len(judged)} {what}")
@@ -252,7 +257,7 @@ def prompt(bench, origin, proxy, row, objects, judged, what):
 
 
 def checkpoint(bench, origin, proxy):
-    """G8: parts of checkpoints in turns beside training and alone, and what training finds meanwhile."""
+    """G8: parts of checkpoints, alternately beside training and alone, and the hits of training meanwhile."""
     count, parts = (80, 8) if bench.options.quickly else (300, 32)
     names = origin.fill("objects of one job", numbered("one", count), ONE_BYTES)
     chance = random.Random(bench.options.seed)
@@ -267,7 +272,7 @@ def checkpoint(bench, origin, proxy):
             rates["alone"].append(rate_of(sender))
             with ThreadPoolExecutor(1) as pool:
                 training = pool.submit(train)
-                # It is in the midst of it.
+                # Training is in progress by then.
                 time.sleep(0.3)
                 rates["beside"].append(rate_of(sender))
                 found["beside"] += training.result()
@@ -279,15 +284,15 @@ def checkpoint(bench, origin, proxy):
 
 
 def rate_of(sender):
-    """Bytes a second of one checkpoint."""
+    """Bytes per second of one checkpoint."""
     begun = time.perf_counter()
     sender.send()
     return sender.parts * len(sender.body) / (time.perf_counter() - begun)
 
 
 def survival(bench, origin, proxy):
-    """G8: what was acknowledged of a checkpoint beside training is there after kill -9 in the same moment, and all of its newest
-    complete group is pinned then."""
+    """G8: after a kill -9 amid training, every acknowledged part of a checkpoint is present, and all of the
+    newest complete group is pinned."""
     count = 80 if bench.options.quickly else 300
     names = origin.fill("objects of one job", numbered("one", count), ONE_BYTES)
     body = os.urandom(PART_BYTES)
@@ -296,7 +301,7 @@ def survival(bench, origin, proxy):
         training = threading.Thread(target=until_it_dies, args=(server, names), daemon=True)
         training.start()
         for generation in range(GENERATIONS):
-            # As torch.distributed.checkpoint writes it: the metadata last.
+            # In the order of torch.distributed.checkpoint: the metadata last.
             prefix = f"/{BUCKET}/run/step-{generation:08d}"
             shards = {f"{prefix}/__{rank}_0.distcp": body[rank:] for rank in range(RANKS)}
             for group in (shards, {f"{prefix}/.metadata": body[:KIB]}):
@@ -328,7 +333,7 @@ def is_there(store, path, body):
 
 
 def count_pinned(store, wanted):
-    """How many objects rules have pinned, once that are as many as should be."""
+    """The number of objects pinned by rules, as soon as it reaches the expected number."""
     deadline = time.monotonic() + PINNED_SECONDS_MAX
     while time.monotonic() < deadline:
         pinned = store.server.metrics().sum("mlgw_policy_actions_total", action="pin", outcome="done")

@@ -1,4 +1,5 @@
-"""Durable PUT of 4 KiB at 32 connections, for so long that everything that PUTs cause is part of their cost."""
+"""Durable PUT of 4 KiB at 32 connections, for so long that all consequences of PUTs are part of their cost.
+"""
 
 from bench import numbered
 from load.wrk import wrk
@@ -12,8 +13,9 @@ SLICES_BEYOND = 4
 
 
 def put(bench):
-    """At least so many requests, to keys drawn uniformly from two fifths as many, so that most of them overwrite and what
-    is dead lies between what lives; until a flush with a purge, a seal and a compaction that moved something were in it."""
+    """At least the configured number of requests, to keys drawn uniformly from two fifths as many, so that
+    most of them overwrite and dead data is mixed with live data; until a flush with a purge, a seal and a
+    compaction that moved data were included."""
     store = bench.open("write")
     wanted = bench.options.puts
     lines = store.targets_file("PUT", numbered("put", wanted * 2 // 5))
@@ -29,7 +31,8 @@ def put(bench):
 
 
 def write(bench, store, lines, wanted, before, count):
-    """One load after the other until enough was sent and everything was seen; it gives up at some times as much."""
+    """One load after the other until enough was sent and everything was observed; it gives up at several
+    times as much."""
     seconds = min(SLICE_SECONDS, bench.options.seconds)
     total = None
     while total is None or total.requests < wanted or not_seen(before, store.server.metrics()):
@@ -42,11 +45,11 @@ def write(bench, store, lines, wanted, before, count):
 
 
 def not_seen(before, after):
-    """What did not happen between two looks at the metrics."""
+    """Events that did not happen between two samples of the metrics."""
     grown = growth(before, after)
     happened = {
         "flush and purge": grown("mlgw_raft_snapshots_total") >= 1,
-        # A segment that was begun after the first one of its kind says that one was sealed.
+        # A segment that was begun after the first one of its kind implies that one was sealed.
         "seal": grown("mlgw_sync_total", file="segment_new") >= 3,
         "compaction": grown("mlgw_moved_bytes_total", reason="compaction") > 0 and grown("mlgw_freed_bytes_total") > 0,
     }

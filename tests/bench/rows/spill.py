@@ -1,5 +1,5 @@
-"""Segments that go down to a disk of one spindle and come up again, beside plain copies of as many bytes the same ways, while
-somebody reads what stays on the hot tier."""
+"""Segments spilled to a disk of one spindle and promoted again, compared with plain copies of as many bytes
+the same ways, while a client reads objects that stay on the hot tier."""
 
 import itertools
 import os
@@ -18,7 +18,7 @@ from units import GIB, KIB, MIB
 PROGRAM = "MLGW_SLOW_DISK"
 BODY_BYTES = 64 * MIB
 GIB_MOVED = 2
-# As the server copies: so much is read and written at a time, so much synced.
+# As the server copies: bytes read and written at a time, bytes per sync.
 WINDOW_BYTES = MIB
 PIECE_BYTES = 32 * MIB
 SHARE_MIN = 0.8
@@ -44,7 +44,7 @@ def spill(bench):
         store = bench.open("spill", settings)
         count = max(2, int(bench.options.gib * GIB_MOVED * GIB / BODY_BYTES))
         store.fill("64 MiB objects", numbered("large", count), BODY_BYTES)
-        # Has their segments sealed; those of what is read are open from here on, and stay.
+        # Seals their segments; the segments of the objects to read are open from here on, and stay.
         store.restart()
         sealed = set(proc.files(store.folder))
         names = store.fill("64 KiB objects to read meanwhile", numbered("read", READ_OBJECTS), READ_BYTES)
@@ -58,7 +58,7 @@ def spill(bench):
 
 @contextmanager
 def ended(bench):
-    """No server is left at the end, however it comes."""
+    """Ensures that no server is left at the end, however the block ends."""
     try:
         yield
         bench.stop()
@@ -67,7 +67,8 @@ def ended(bench):
 
 
 def drained(bench, store, tier, in_cold, read):
-    """Seconds that it takes until so many segments are in the cold tier; also how long reads of others waited for us meanwhile."""
+    """Seconds until this many segments are in the cold tier; also the latencies of concurrent reads
+    meanwhile."""
     proc.drop_from_page_cache(store.folder)
     before = store.server.metrics()
     bench.report.say(f"draining the {tier} tier")
@@ -98,8 +99,8 @@ def cold_segments(store):
 
 @contextmanager
 def reading(store, names, files, seed):
-    """One client that GETs these at a steady pace, each from the disk: `files`, in which they are, are let go of by the page
-    cache before each."""
+    """One client that GETs these objects at a steady rate, each from the disk: `files`, which contain them,
+    are dropped from the page cache before each read."""
     requests = list(store.requests("GET", names))
     random.Random(seed).shuffle(requests)
     over, failed = threading.Event(), []
@@ -130,7 +131,8 @@ def read_on(port, requests, files, over, failed):
 
 
 def plain_copies(bench, slow, length):
-    """Bytes a second of plain copies from the hot disk to the slow one, and back, by the row that they stand beside."""
+    """Bytes per second of plain copies from the hot disk to the slow one, and back, by the row that they are
+    compared with."""
     source, there, back = bench.folder / "plain", slow / "plain", bench.folder / "plain.back"
     bench.report.say(f"copying {length} bytes to the slow disk and back")
     window = os.urandom(WINDOW_BYTES)
@@ -142,7 +144,7 @@ def plain_copies(bench, slow, length):
 
 
 def plain_copy(source, target):
-    """Seconds that one takes."""
+    """Seconds of one copy."""
     begun = time.perf_counter()
     with open(source, "rb", buffering=0) as read:
         write_synced(target, iter(lambda: read.read(WINDOW_BYTES), b""))

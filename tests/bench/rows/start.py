@@ -1,4 +1,4 @@
-"""Starting with a million objects: after a clean stop, and after kill -9 while it wrote. What the disk holds is read from the
+"""Starting with a million objects: after a clean stop, and after kill -9 during writes. Data is read from the
 disk: the data directory is dropped from the page cache before."""
 
 import threading
@@ -31,7 +31,8 @@ def measure(bench, store, name, cpu_seconds_max, log_bytes):
 
 
 def kill_amid_writes(bench, store, names):
-    """Overwrites a good part of the objects at 32 connections and kills the server meanwhile; bytes of its log then."""
+    """Overwrites a large part of the objects at 32 connections and kills the server meanwhile; returns the
+    bytes of its log then."""
     enough = threading.Event()
     wanted = min(len(names) - CONNECTIONS, bench.options.puts // 2)
     count = bench.report.counter("overwriting before kill -9", wanted)

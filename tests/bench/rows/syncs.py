@@ -1,4 +1,4 @@
-"""Syncs of a PUT, of all files together, by the number of connections that write."""
+"""Syncs per PUT, of all files together, by the number of connections that write."""
 
 from bench import NO_COMPACTION, numbered
 from load.wrk import wrk
@@ -11,7 +11,7 @@ BODY_BYTES = 4 * KIB
 
 
 def syncs(bench):
-    """PUTs of 4 KiB on a server that does nothing else."""
+    """PUTs of 4 KiB on an otherwise idle server."""
     store = bench.open("write", NO_COMPACTION)
     lines, seconds = store.targets_file("PUT", numbered("syncs", KEYS)), bench.options.seconds // 2 + 1
     for connections, target in TARGETS:

@@ -1,5 +1,5 @@
-"""What a bound bucket brings to those who train and serve: PyTorch over the S3 connector, a model that many load at once, and a
-scan beside training; each beside the same done without."""
+"""The benefit of a remote-backed bucket for training and serving: PyTorch over the S3 connector, a model
+loaded by many replicas at once, and a scan beside training; each compared with the same run without it."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from units import KIB, MIB
 
 REPO = Path(__file__).parents[3]
 LOOP = Path(__file__).parents[1] / "load" / "torch_training.py"
-# Half of what the accelerator below takes.
+# Half of the accelerator's data rate below.
 NARROW = {"delay": "20ms", "connection_rate": "20MB", "total_rate": "20MB"}
 TORCH_BYTES = 128 * KIB
 TORCH_EPOCHS = 4
@@ -30,7 +30,7 @@ SCAN_EPOCHS = 5
 
 
 def training(bench):
-    """Three ways to use it, each before the origin that it needs."""
+    """Three uses, each before the origin that it needs."""
     with fronted(bench, NARROW) as (origin, proxy):
         pytorch(bench, origin, proxy)
     with fronted(bench, WAY) as (origin, proxy):
@@ -39,7 +39,8 @@ def training(bench):
 
 
 def pytorch(bench, origin, proxy):
-    """Four shuffled epochs: from the origin itself, through a server without room, and through one with room for half."""
+    """Four shuffled epochs: from the origin itself, through a server without cache space, and through one
+    with space for half."""
     count = 128 if bench.options.quickly else 640
     total = count * TORCH_BYTES
     origin.fill("samples for PyTorch", numbered("torch", count), TORCH_BYTES)
@@ -62,7 +63,7 @@ def pytorch(bench, origin, proxy):
 
 
 def settled_epochs(bench, ran):
-    """Seconds and what of them was waiting, from the third epoch on."""
+    """Seconds, and the part of them spent waiting, from the third epoch on."""
     names = {"direct": "from the origin itself", "none": "through a server without room", "kept": "with room for half"}
     for kind, name in names.items():
         settled = ran[kind][COUNTED_FROM - 1 :]
@@ -73,7 +74,7 @@ def settled_epochs(bench, ran):
 
 
 def loop(bench, port, bucket):
-    """What the training loop says of its epochs."""
+    """The results that the training loop prints for its epochs."""
     python = said([REPO / "tests/steps/python-env", "torch"]).strip()
     options = {"endpoint": f"http://127.0.0.1:{port}", "uri": f"s3://{bucket}/torch/", "epochs": TORCH_EPOCHS, "batch": BATCH,
                "compute": COMPUTE_SECONDS, "workers": WORKERS, "seed": bench.options.seed}
@@ -88,14 +89,14 @@ def said(command, environment=None):
 
 
 def through(bench, server):
-    """The same by a server, and the bytes that came from its origin meanwhile."""
+    """The same through a server, and the bytes that came from its origin meanwhile."""
     before = server.store.server.metrics()
     epochs_of_it = loop(bench, server.store.server.port, BOUND)
     return epochs_of_it, growth(before, server.store.server.metrics())("mlgw_upstream_bytes_total")
 
 
 def model(bench, origin, proxy):
-    """Replicas come up at once and each loads all shards of a model, one after the other."""
+    """Replicas start at once and each loads all shards of a model, one after the other."""
     shard_bytes = (2 if bench.options.quickly else 8) * MIB
     shards = origin.fill("shards of a model", numbered("model", SHARDS), shard_bytes)
     jobs = [Job(f"replica-{at}", shards) for at in range(REPLICAS)]
@@ -115,7 +116,8 @@ def model(bench, origin, proxy):
 
 
 def scan(bench, origin, proxy):
-    """A pipeline reads a lake of three times the dataset once, beside training with room for half of its dataset."""
+    """A pipeline reads a lake of three times the dataset once, beside training with space for half of its
+    dataset."""
     count = 100 if bench.options.quickly else 300
     names = origin.fill("objects of one job", numbered("one", count), ONE_BYTES)
     lake = origin.fill("objects of a lake", numbered("lake", 3 * count), ONE_BYTES)
@@ -135,12 +137,12 @@ def scan(bench, origin, proxy):
 
 
 def settled(reads, count):
-    """Those of the trainer from the third epoch on."""
+    """The trainer's reads from the third epoch on."""
     return [read for read in reads if read.job == "trainer"][(COUNTED_FROM - 1) * count :]
 
 
 def lru_of_trainer(reads, capacity, count):
-    """What LRU finds of those, with all reads in one cache."""
+    """The hits of these reads with LRU, with all reads in one cache."""
     sizes = lru(pairs(reads), capacity)
     of_trainer = [size for read, size in zip(reads, sizes) if read.job == "trainer"]
     counted = (COUNTED_FROM - 1) * count

@@ -1,4 +1,4 @@
-"""A dataset that is warmed ahead of use, beside what the way to its origin can do."""
+"""A dataset that is warmed ahead of use, compared with the bandwidth of the path to its origin."""
 
 import time
 
@@ -13,7 +13,8 @@ STREAMS = 8
 
 
 def warm_up(bench):
-    """1,000 objects of 1 MiB and 4 of 1 GiB: how much of the bandwidth a warm-up takes that downloads at once have."""
+    """1,000 objects of 1 MiB and 4 of 1 GiB: the ratio of a warm-up's bandwidth to that of parallel
+    downloads."""
     with fronted(bench, FAR) as (origin, proxy):
         large_bytes = max(int(bench.options.gib * GIB), 64 * MIB)
         small = origin.fill("1 MiB objects", numbered("warm/small", SMALL_OBJECTS), MIB)
@@ -30,7 +31,7 @@ def warm_up(bench):
 
 
 def direct_rate(front, names, body_bytes):
-    """Bytes a second of downloads at once, over the same way."""
+    """Bytes per second of parallel downloads over the same path."""
     requests = front.direct(names) * (STREAMS // len(names))
     begun = time.perf_counter()
     in_parallel(lambda one: download(front.proxy.port, one, body_bytes), requests, STREAMS)

@@ -1,4 +1,4 @@
-"""A boto3 client as its users get it: nothing set but the endpoint and the credentials."""
+"""A boto3 client with default settings: nothing set but the endpoint and the credentials."""
 
 import boto3
 import pytest

@@ -1,4 +1,4 @@
-"""boto3: what a new bucket says of itself, what tools empty it by, and what happens when it is made again."""
+"""boto3: the configuration of a new bucket, the calls by which tools empty it, and its repeated creation."""
 
 import boto3
 import pytest

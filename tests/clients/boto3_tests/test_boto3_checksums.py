@@ -1,4 +1,5 @@
-"""boto3: checksums of every algorithm, sent in a header and as a trailer, right and wrong, whole and of parts."""
+"""boto3: checksums of every algorithm, in a header and as a trailer, right and wrong, of whole bodies and of
+parts."""
 
 import base64
 import hashlib
@@ -18,7 +19,7 @@ ALGORITHMS = {
     "SHA1": lambda data: hashlib.sha1(data).digest(),
     "SHA256": lambda data: hashlib.sha256(data).digest(),
 }
-# botocore computes CRC32C and CRC64NVME only with the optional awscrt; for those the value is given.
+# botocore computes CRC32C and CRC64NVME only with the optional awscrt; for those the tests pass the value.
 COMPUTED_BY_BOTOCORE = ("CRC32", "SHA1", "SHA256")
 PART_BYTES = 5 << 20
 

@@ -1,4 +1,5 @@
-"""boto3: ETags are the MD5 of the bytes, by whatever way and in however many chunks these came, and a wrong MD5 stores nothing."""
+"""boto3: an ETag is the MD5 of the bytes, for every upload method and number of chunks, and a wrong MD5
+stores nothing."""
 
 import base64
 import concurrent.futures
@@ -13,7 +14,7 @@ from content import content
 from wire import Connection, Wire, head_bytes
 
 MIB = 1 << 20
-# The server hashes bodies of one chunk of 1 MiB by themselves, and longer ones side by side.
+# The server hashes a body of one chunk of 1 MiB alone, and longer bodies in parallel.
 AROUND_CHUNKS = [0, 1, 63, MIB - 1, MIB, MIB + 1, 2 * MIB, 2 * MIB + 55, 3 * MIB + 56, 3 * MIB + 64, 5 * MIB + 77]
 PARTS, PART_BYTES, THREADS = 16, 5 * MIB + 9, 8
 

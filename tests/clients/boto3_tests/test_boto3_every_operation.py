@@ -1,7 +1,7 @@
-"""Every operation of botocore's S3 model, offered or not: what it is not for stays as it was.
+"""Every operation of botocore's S3 model, supported or not: an operation changes nothing but its target.
 
-The model is the oracle. Of each operation it names the method, the path and the query, so that a sub-resource
-of tomorrow is tested on the day that botocore learns of it.
+The model is the oracle. For each operation it gives the method, the path and the query, so that a new
+sub-resource is tested as soon as botocore knows it.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from wire import Wire, new_bucket
 BODY = b"as it was"
 KEY = "k"
 MODEL = botocore.session.get_session().get_service_model("s3")
-# What may change the object, or take an empty bucket away, by what it is.
+# Operations that may change the object or delete an empty bucket.
 CHANGES = {"PutObject", "CopyObject", "DeleteObject", "DeleteObjects", "DeleteBucket", "PutObjectTagging"}
 READS = ("GET", "HEAD")
 METHODS = (*READS, "PUT", "POST", "DELETE")
@@ -26,7 +26,7 @@ SEED = 20261125
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """How an operation is asked for."""
+    """The request of an operation: method, path and query."""
 
     name: str
     method: str
@@ -61,8 +61,8 @@ class Shape:
 
 SHAPES = [Shape.of(name) for name in MODEL.operation_names]
 STATIC = {name.partition("=")[0] for shape in SHAPES for name in shape.static}
-# An operation is asked for by what stands in its path, or by an upload's id; versions of one operation are no
-# sub-resources.
+# An operation is selected by sub-resources in its query, or by an upload's id; versions of one operation are
+# not sub-resources.
 SELECTORS = sorted((STATIC | {"uploadId"}) - {"list-type", "select-type"})
 PARAMETERS = sorted({name for shape in SHAPES for name in shape.members} - {"uploadId"})
 
@@ -82,7 +82,7 @@ def full(http, wire):
 
 @pytest.fixture(scope="module")
 def hollow(http):
-    """A bucket without an object, which a plain DELETE would take away."""
+    """A bucket without an object, which a plain DELETE would delete."""
     return new_bucket(http)
 
 
@@ -111,7 +111,7 @@ def filled(name):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_an_operation_does_what_it_is_or_nothing(wire, full, hollow, shape):
-    """As the model asks for it, alone and with all of its parameters."""
+    """Sends the request as the model describes it, alone and with all of its parameters."""
     offered = shape.name in CHANGES
     for members in {(), shape.members}:
         query = [*shape.static, *map(filled, members)]
@@ -131,7 +131,7 @@ def test_an_operation_does_what_it_is_or_nothing(wire, full, hollow, shape):
 @pytest.mark.parametrize("level", ["bucket", "object"])
 @pytest.mark.parametrize("method", METHODS)
 def test_what_selects_an_operation_anywhere_is_never_passed_over(wire, full, hollow, method, level):
-    """Each name by itself, with a value, percent-encoded, and beside what every SDK adds."""
+    """Sends each name alone, with a value, percent-encoded, and beside the parameter that every SDK adds."""
     path = path_of(level, full, hollow)
     plain = {"GET": BODY if level == "object" else b"<ListBucketResult"}.get(method)
     for name in SELECTORS:
@@ -150,11 +150,11 @@ def test_what_selects_an_operation_anywhere_is_never_passed_over(wire, full, hol
 def test_a_parameter_of_another_operation_is_refused_where_something_would_change(
     wire, full, hollow, method, level
 ):
-    """A half of a pair, or what belongs to a listing."""
+    """Sends half of a pair of parameters, or a parameter of a listing."""
     path = path_of(level, full, hollow)
     taken = {"DELETE": {"versionId"}}.get(method, set()) if level == "object" else set()
     for name in PARAMETERS:
-        # These override headers of an answer, and mean nothing here.
+        # These override headers of a response, and have no effect here.
         if name.startswith("response-") or name in taken:
             continue
         answer = ask(wire, method, path, [f"{name}=1"])

@@ -1,4 +1,4 @@
-"""`s3.etag = "fast"`: ETags that name bytes without being their MD5, and clients that live with them."""
+"""`s3.etag = "fast"`: ETags that identify bytes without being their MD5, and clients that accept them."""
 
 import base64
 import hashlib

@@ -13,7 +13,7 @@ TEXTS = ["Grüße, 世界", "é", "🎉" * 60, "naïve =? x ?=", "ü" * 1000, "a
 
 
 def metadata(answer):
-    """The value of x-amz-meta-name as it came, and as a client decodes it."""
+    """The value of x-amz-meta-name as received, and as a client decodes it."""
     value = answer.header("x-amz-meta-name")
     pieces = email.header.decode_header(value)
     return value, "".join(p.decode(c or "ascii") if isinstance(p, bytes) else p for p, c in pieces)
@@ -65,7 +65,7 @@ def test_other_headers_are_latin_1_and_nothing_else(server, bucket, name):
     value = 'x; filename="café®.txt"'
     assert wire.send("PUT", path, [(name, value)], b"1").status == 200
     for method in ("HEAD", "GET"):
-        # The wire is read as ISO-8859-1 here, as HTTP has it.
+        # Header values are decoded as ISO-8859-1 here, as HTTP specifies.
         assert wire.send(method, path).header(name) == value
     for method, target in (("PUT", path), ("POST", path + "?uploads")):
         answer = wire.send(method, target, [(name, 'x; filename="世界.txt"')])

@@ -1,4 +1,5 @@
-"""boto3: multipart uploads by hand and through its transfer manager, attributes, part reads, listings of both."""
+"""boto3: multipart uploads by hand and through its transfer manager, attributes, part reads, listings of
+both."""
 
 import io
 

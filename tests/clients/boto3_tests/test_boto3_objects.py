@@ -1,4 +1,4 @@
-"""boto3: storing, reading, listing, deleting, copying, tagging, conditions, as applications do."""
+"""boto3: storing, reading, listing, deleting, copying, tagging and conditions, as applications use them."""
 
 import concurrent.futures
 import datetime

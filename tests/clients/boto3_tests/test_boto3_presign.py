@@ -1,4 +1,4 @@
-"""boto3: URLs and forms signed in advance, used by a program that has no credentials."""
+"""boto3: presigned URLs and forms, used by a program that has no credentials."""
 
 import boto3
 import pytest
@@ -12,7 +12,7 @@ def client(version, region="us-east-1"):
     return boto3.session.Session().client("s3", region_name=region, config=config)
 
 
-# The default in us-east-1 is Signature Version 2, with any unknown region it is 4.
+# The default in us-east-1 is Signature Version 2; in an unknown region it is Version 4.
 SIGNERS = {
     "default": (None, "us-east-1"),
     "v4": ("s3v4", "us-east-1"),

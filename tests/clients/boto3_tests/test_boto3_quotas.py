@@ -1,4 +1,4 @@
-"""boto3: what goes over a quota is refused once, with a code and the figures, and is not tried again."""
+"""boto3: a request over a quota is refused once, with a code and the figures, and is not retried."""
 
 import boto3
 import pytest

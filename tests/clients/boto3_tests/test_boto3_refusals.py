@@ -1,4 +1,4 @@
-"""boto3: what the server does not do is refused by name, never accepted and forgotten."""
+"""boto3: unsupported operations are refused by name, never accepted and ignored."""
 
 import pytest
 from botocore.exceptions import ClientError
@@ -47,8 +47,8 @@ def test_a_header_that_would_be_ignored_is_refused_by_its_name(s3, aws, bucket, 
     assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 
-# Lines (a few beside those that are signed) and bytes of a value, and whether the head is too large. hyper
-# takes a hundred lines by itself; the last heads are larger than what is read of one.
+# Lines (in addition to the signed ones), bytes of a value, and true if the head is too large. hyper accepts a
+# hundred lines by default; the last heads exceed the size limit of a head.
 HEADS = [
     (100, 1, False),
     (101, 1, False),

@@ -1,4 +1,5 @@
-"""boto3: a narrowed access key does what it may and nothing else; a reader keeps what it reads."""
+"""boto3: a restricted access key has exactly its rights; a read in progress continues after the object was
+replaced."""
 
 import io
 import json
@@ -59,7 +60,7 @@ def test_a_key_that_reads_writes_nothing(s3, aws, bucket):
 @pytest.mark.parametrize("end", ["delete", "overwrite"])
 def test_a_download_goes_on_when_its_object_is_gone(s3, bucket, end):
     body = os.urandom(32 * MIB)
-    # In parts, because the map of a part is fetched when the reading gets there.
+    # In parts, because the map of a part is fetched when the read reaches it.
     parts = TransferConfig(multipart_threshold=5 * MIB, multipart_chunksize=5 * MIB)
     s3.upload_fileobj(io.BytesIO(body), bucket, "k", Config=parts)
     download = s3.get_object(Bucket=bucket, Key="k")["Body"]
@@ -68,7 +69,7 @@ def test_a_download_goes_on_when_its_object_is_gone(s3, bucket, end):
         s3.delete_object(Bucket=bucket, Key="k")
     else:
         s3.put_object(Bucket=bucket, Key="k", Body=b"new")
-    # What the background job would free first are the maps of bodies; let it look.
+    # The background job would free the maps of bodies first; give it time to run.
     for _ in range(20):
         s3.put_object(Bucket=bucket, Key="other", Body=b"x" * 5)
     assert first + download.read() == body

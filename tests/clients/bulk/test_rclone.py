@@ -1,4 +1,4 @@
-"""rclone, once at size: a file of 1 GiB, and a tree of 10,000, over HTTP."""
+"""rclone, once at size: a file of 1 GiB, and a tree of 10,000 files, over HTTP."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""A server of moto's, a gateway that has it as upstream, and buckets in the gateway that are bound to it.
+"""A moto server, a gateway that has it as upstream, and remote-backed buckets in the gateway.
 
-`lake` is where buckets are bound, each to a prefix of its own; `attic` is where they are moved to.
+Buckets are bound to `lake`, each to a prefix of its own; they are moved to `attic`.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ LAKE, ATTIC = "lake-of-others", "attic-of-others"
 
 
 class Bound:
-    """A bucket of the gateway and what it fronts; both sides are boto3 clients."""
+    """A remote-backed bucket of the gateway and its origin; both sides are boto3 clients."""
 
     numbers = itertools.count(1)
 
@@ -34,7 +34,7 @@ class Bound:
         return {"Bucket": self.bucket, "Key": self.prefix + key}
 
     def keys_there(self):
-        """All keys at the origin, as the bucket here should show them."""
+        """All keys at the origin, as the gateway's bucket should list them."""
         pages = self.there.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
         return [row["Key"][len(self.prefix) :] for page in pages for row in page.get("Contents", [])]
 

@@ -1,4 +1,4 @@
-"""What a reader sees of an object, and keys that are easily got wrong."""
+"""The client-visible state of an object, and keys that are easily mishandled."""
 
 import datetime
 import time
@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from content import content
 
 MIB = 1 << 20
-# Those that a path, a URL, a form or XML may spoil, in byte order. moto has no keys with line ends.
+# Keys that a path, a URL, a form or XML may break, in byte order. moto has no keys with line ends.
 KEYS = sorted(
     [
         "../up",
@@ -50,23 +50,24 @@ PARTS = [content(length, f"part {length}") for length in (5 * MIB, 6 * MIB, 1000
 
 
 def head_of(client, where):
-    """Everything but the body that describes an object, as HEAD tells it."""
+    """Everything except the body that describes an object, from HEAD."""
     answer = client.head_object(**where)
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
 
 
 def wait_until_later(bucket, key):
-    """Until who writes now does so in a later second than that of what is there: moto tells no more of its time."""
+    """Waits until the current second is later than the object's Last-Modified, which moto gives in whole
+    seconds."""
     there = bucket.there.head_object(**bucket.of_there(key))["LastModified"]
     while datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0) <= there:
         time.sleep(0.02)
 
 
 def described(client, where):
-    """The body of an object and what describes it, as GET tells it.
+    """The body of an object and its description, from GET.
 
-    Without checksums, which moto keeps only where a header names the algorithm, too, and without the number
-    of tags, which a bound bucket does not tell.
+    Without checksums, which moto keeps only if a header names the algorithm too, and without the number of
+    tags, which a remote-backed bucket does not return.
     """
     answer = client.get_object(**where)
     left_out = ("ResponseMetadata", "Body", "TagCount")
@@ -79,12 +80,12 @@ def tags_of(client, where):
 
 
 def begin(client, where, **more):
-    """Begins an upload in parts and returns what all requests of it name."""
+    """Begins a multipart upload and returns the parameters that all requests of it need."""
     return {**where, "UploadId": client.create_multipart_upload(**where, **more)["UploadId"]}
 
 
 def put_parts(client, where, **more):
-    """Puts PARTS in an upload and returns the answer to its complete."""
+    """Puts PARTS in an upload and returns the response to its complete."""
     upload = begin(client, where, **more)
     parts = [
         {"PartNumber": number, "ETag": client.upload_part(**upload, PartNumber=number, Body=body)["ETag"]}
@@ -94,7 +95,7 @@ def put_parts(client, where, **more):
 
 
 def refused(call, **arguments):
-    """Status and code of an answer that has to be an error."""
+    """Status and code of a response that must be an error."""
     with pytest.raises(ClientError) as caught:
         call(**arguments)
     answer = caught.value.response

@@ -1,4 +1,4 @@
-"""Objects that come out of a bucket of moto's, move to another one, and segments that lie in one."""
+"""Objects imported from a moto bucket or moved to another one, and segments stored in one."""
 
 import pytest
 
@@ -13,7 +13,7 @@ MODES = ["read-through", "write-through", "write-back"]
 
 
 def fill(bucket, keys=KEYS):
-    """Objects of these keys, one of parts and one that is large; returns their bodies and tags."""
+    """Puts objects with these keys, one of parts and one that is large; returns their bodies and tags."""
     bodies = {key: content(number * 700, key) for number, key in enumerate(keys)}
     whole = content(9 * MIB, "whole")
     tags = {key: {"n": str(number)} for number, key in enumerate(keys)} | {"parts": {}, "whole": {}}
@@ -26,7 +26,8 @@ def fill(bucket, keys=KEYS):
 
 
 def without_time(facts):
-    """A move changes Last-Modified, and where a copy is kept that is not seen before it goes."""
+    """The facts without Last-Modified: a move changes it, and a cached copy hides the change until it is
+    evicted."""
     return {name: value for name, value in facts.items() if name != "LastModified"}
 
 
@@ -111,7 +112,7 @@ def test_segments_go_to_it_are_read_there_and_come_back(start, encrypt):
     bodies = {f"k{n}": content(n * 80_000, n) for n in range(12)}
     for key, body in bodies.items():
         s3.put_object(Bucket=bucket, Key=key, Body=body)
-    # Only sealed segments go, and a start seals them.
+    # Only sealed segments are spilled, and a start seals them.
     server.end()
     server.start()
     assert [step["fault"] for step in server.command("upstream", "check", "far")] == [None] * 9
@@ -126,7 +127,7 @@ def test_segments_go_to_it_are_read_there_and_come_back(start, encrypt):
     drained = server.command("tier", "drain", "hot", "--wait")
     assert (drained["failed"], drained["waiting_bytes"]) == (0, 0), drained
     total = sum(map(len, bodies.values()))
-    # Encrypted they are a little longer there.
+    # Encrypted segments are slightly longer there.
     assert total < drained["spilled_bytes"] <= sum(row["Size"] for row in stored())
     others = moto.s3.list_objects_v2(Bucket="segments")["Contents"]
     assert {row["Key"] for row in others} - {row["Key"] for row in stored()} == {"node-1/mlgw-owner"}
@@ -143,6 +144,6 @@ def test_segments_go_to_it_are_read_there_and_come_back(start, encrypt):
 
 
 def has_plain(moto, stored, body):
-    """Whether some segment shows the beginning of `body` as it is."""
+    """True if a segment contains the beginning of `body` in plain text."""
     found = (moto.s3.get_object(Bucket="segments", Key=row["Key"])["Body"].read() for row in stored)
     return any(body[:1000] in segment for segment in found)

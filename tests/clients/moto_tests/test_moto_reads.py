@@ -1,4 +1,4 @@
-"""Reading a bucket of moto's through the gateway: what it has is what is shown."""
+"""Reads of a moto bucket through the gateway: the gateway shows what the origin has."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import pytest
 from content import content
 from seen import DESCRIBED, KEYS, MIB, described, head_of, put_parts, refused, tags_of
 
-# Of the first 8 MiB, which is a block that is fetched and kept, the last, and over the edge.
+# Ranges of the first 8 MiB, which is the size of a cached block, of the last block, and across the boundary.
 RANGES = [(0, 0), (1, 9), (8 * MIB - 1, 8 * MIB), (5 * MIB - 3, 9 * MIB + 3), (11 * MIB, 12 * MIB - 1)]
 
 
@@ -18,7 +18,7 @@ def bucket(bind):
 
 @pytest.fixture
 def filled(bucket):
-    """One with an object of every key."""
+    """A bucket with an object of every key."""
     for number, key in enumerate(KEYS, 1):
         bucket.there.put_object(**bucket.of_there(key), Body=content(number * 700, key), **DESCRIBED)
     return bucket
@@ -68,7 +68,7 @@ def test_ranges_are_what_was_asked_for(bucket, kept):
 
 
 def expected_rows(prefix, delimiter):
-    """The keys and the common prefixes that a listing has, in byte order."""
+    """The keys and the common prefixes of a listing, in byte order."""
     rows = set()
     for key in KEYS:
         if key.startswith(prefix):
@@ -83,7 +83,7 @@ def rows_of(page):
     return sorted(keys + prefixes, key=str.encode)
 
 
-# The expectation is made here: moto's ListObjects repeats common prefixes on every page.
+# The expectation is computed here: moto's ListObjects repeats common prefixes on every page.
 @pytest.mark.parametrize("version", ["list_objects", "list_objects_v2"])
 def test_listings_have_every_key_once_and_in_order_on_full_pages(filled, version):
     pages = filled.here.get_paginator(version)
@@ -117,7 +117,7 @@ def test_a_change_at_the_origin_is_seen_after_a_refresh(bucket):
     bucket.there.put_object(**bucket.of_there("changed"), Body=b"after it", ContentType="text/x")
     bucket.there.delete_object(**bucket.of_there("removed"))
     bucket.there.put_object(**bucket.of_there("new"), Body=b"new")
-    # For an hour nobody would ask; listings are the origin's.
+    # Objects are not revalidated for an hour; listings come from the origin.
     assert bucket.here.get_object(**changed)["Body"].read() == b"before"
     assert bucket.here.get_object(**removed)["Body"].read() == b"before"
     assert bucket.keys_here() == ["changed", "new"]

@@ -1,4 +1,5 @@
-"""Writing back to a bucket of moto's: here at once, and there after a flush, as moto's own readers see it."""
+"""Write-back to a moto bucket: local immediately, and at the origin after a flush, as moto's own readers see
+it."""
 
 import concurrent.futures
 
@@ -18,14 +19,14 @@ def bucket(bind):
 
 
 def is_here(bucket, key, body):
-    """The gateway has these bytes; what it tells of them."""
+    """Asserts that the gateway has these bytes; returns their description."""
     found, facts = described(bucket.here, bucket.of_here(key))
     assert found == body, key
     return facts
 
 
 def is_everywhere(bucket, key, body):
-    """Both sides have these bytes and tell the same of them; only there the mark is shown."""
+    """Asserts that both sides have these bytes and the same description; only the origin shows the mark."""
     here = is_here(bucket, key, body)
     there, facts = described(bucket.there, bucket.of_there(key))
     assert there == body and facts["Metadata"].pop(MARK), key
@@ -128,7 +129,7 @@ def test_what_was_written_while_the_origin_was_away_is_sent_later_and_spares_wha
     for key in ("deleted", "ours", "theirs"):
         put(bucket, key, b"before")
     bucket.flush()
-    # Nothing listens there.
+    # No process listens on this port.
     restart(server, there | {"upstream.lake.endpoint": f"http://127.0.0.1:{free_port()}"})
     for key in ("new", "ours", "theirs", "theirs too"):
         put(bucket, key, b"written here")
@@ -153,7 +154,8 @@ def test_what_was_written_while_the_origin_was_away_is_sent_later_and_spares_wha
 
 
 def put_there_since(bucket, key, body):
-    """Puts at the origin what is surely newer than what is here: moto tells of both by the second."""
+    """Puts an object at the origin that is certainly newer than the local one: moto's times have a resolution
+    of a second."""
     ours = bucket.here.head_object(**bucket.of_here(key))["LastModified"]
     where = bucket.of_there(key)
     bucket.there.put_object(**where, Body=body)

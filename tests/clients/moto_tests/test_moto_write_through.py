@@ -1,4 +1,4 @@
-"""Writing through to a bucket of moto's: what is acknowledged is there, as moto's own readers see it."""
+"""Write-through to a moto bucket: acknowledged writes are at the origin, as moto's own readers see it."""
 
 import io
 
@@ -16,7 +16,8 @@ def bucket(bind):
 
 
 def is_everywhere(bucket, key, body):
-    """Both sides have these bytes, and the gateway tells of them what the origin tells."""
+    """Asserts that both sides have these bytes, and that the gateway returns the same description as the
+    origin."""
     there = described(bucket.there, bucket.of_there(key))
     assert there[0] == body, key
     assert described(bucket.here, bucket.of_here(key)) == there, key
@@ -42,7 +43,7 @@ def test_what_only_describes_an_object_is_seen_at_once_when_it_changes(bucket):
     where = bucket.of_here("k")
 
     def keep():
-        """Reads until a copy is kept: with the same bytes it could be taken for what is new."""
+        """Reads until a copy is cached: with the same bytes it could be mistaken for the new object."""
         while bucket.here.get_object(**where)["ResponseMetadata"]["HTTPHeaders"]["x-mlgw-cache"][:3] != "hit":
             pass
 
@@ -75,7 +76,7 @@ def test_a_body_that_is_not_what_was_announced_is_not_at_the_origin(bucket, leng
 
 def test_what_is_deleted_is_gone_at_the_origin(bucket):
     put(bucket, "stays", *KEYS)
-    # One by itself that no client could read in the answer to DeleteObjects: XML cannot say it.
+    # A key that is deleted alone, because XML cannot represent it in the response to DeleteObjects.
     single, rest = "control\x01", [key for key in KEYS if "\x01" not in key]
     bucket.here.delete_object(**bucket.of_here(single))
     assert refused(bucket.here.get_object, **bucket.of_here(single)) == (404, "NoSuchKey")
@@ -144,7 +145,7 @@ def test_a_copy_of_nothing_or_of_what_is_known_writes_nothing(bucket):
     put(bucket, "k")
     target, none = bucket.of_here("copy"), bucket.of_here("none")
     assert refused(bucket.here.copy_object, **target, CopySource=none) == (404, "NoSuchKey")
-    # moto decides this condition on a copy's source and ignores the other three.
+    # moto evaluates this condition on a copy's source and ignores the other three.
     etag = bucket.here.head_object(**bucket.of_here("k"))["ETag"]
     known = {"CopySource": bucket.of_here("k"), "CopySourceIfNoneMatch": etag}
     assert refused(bucket.here.copy_object, **target, **known) == (412, "PreconditionFailed")
@@ -178,7 +179,7 @@ def test_a_write_whose_condition_does_not_hold_changes_nothing(bucket):
 
 def test_an_upload_that_may_not_replace_anything_does_not(bucket):
     put(bucket, "k")
-    # moto decides If-None-Match of a complete, and ignores its If-Match.
+    # moto evaluates If-None-Match of a complete, and ignores its If-Match.
     upload = begin(bucket.here, bucket.of_here("k"))
     part = {"PartNumber": 1, "ETag": bucket.here.upload_part(**upload, PartNumber=1, Body=b"x")["ETag"]}
     complete = {**upload, "MultipartUpload": {"Parts": [part]}, "IfNoneMatch": "*"}

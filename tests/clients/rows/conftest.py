@@ -1,7 +1,7 @@
-"""Rows of the table of what S3 clients need: one file per group, one test per row, named after its number.
+"""Rows of the table of S3 client requirements: one file per group, one test per row, named after its number.
 
-A test that takes `wire` runs over HTTP/1.1 and over HTTP/2; one that takes `wire1` is about something
-that only HTTP/1.1 has.
+A test with the fixture `wire` runs over HTTP/1.1 and over HTTP/2; one with `wire1` tests a feature that only
+HTTP/1.1 has.
 """
 
 import pytest
@@ -26,7 +26,7 @@ def wire1(http):
 
 @pytest.fixture
 def server_wire(server, version):
-    """As `wire`, over HTTP and over HTTPS."""
+    """Like `wire`, over HTTP and over HTTPS."""
     return Wire(server, http2=version == "http2")
 
 

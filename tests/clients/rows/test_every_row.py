@@ -1,4 +1,4 @@
-"""Holds this folder to its purpose: no row without a test."""
+"""Asserts that every row has a test in this folder."""
 
 import pathlib
 import re

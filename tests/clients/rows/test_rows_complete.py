@@ -1,4 +1,4 @@
-"""Row 10: every way in which clients write CompleteMultipartUpload, and its repetition."""
+"""Row 10: every form in which clients write CompleteMultipartUpload, and its repetition."""
 
 import base64
 import itertools
@@ -12,7 +12,7 @@ NAMESPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
 
 def upload_of(wire, path):
-    """(upload id, ETags without quotes) of an upload of two parts."""
+    """Creates an upload of two parts; returns (upload id, ETags without quotes)."""
     upload = wire.send("POST", path + "?uploads").text.partition("<UploadId>")[2].partition("<")[0]
     etags = []
     for number, body in enumerate(BODIES, 1):
@@ -47,7 +47,7 @@ SHAPES = {"number-first": number_first, "etag-first": etag_first, "empty-checksu
 
 @pytest.mark.parametrize("quotes", QUOTES)
 def test_row_10_complete_understands_every_way_of_writing_it_and_can_be_repeated(wire, bucket, quotes):
-    """Each combination is sent to one upload: the first completes it, the others are repetitions."""
+    """Sends each combination to one upload: the first completes it, the others are repetitions."""
     path = f"/{bucket}/k"
     upload, etags = upload_of(wire, path)
     answers = set()

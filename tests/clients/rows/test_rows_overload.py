@@ -1,5 +1,5 @@
-"""Row 25: a refusal under load is SlowDown with a time to wait, clients come through it, and a failed
-complete inside a 200 is an error they see."""
+"""Row 25: a refusal under load is SlowDown with a retry delay, clients recover from it, and a failed complete
+inside a 200 is an error that they detect."""
 
 import http.client as http_client
 import http.server as http_server
@@ -19,14 +19,15 @@ HOLD_SECONDS_MAX = 10
 
 @pytest.fixture
 def small():
-    """A server that takes only a few connections at a time."""
+    """A server that accepts only a few connections at a time."""
     server = Server(settings={"limits.connections": CONNECTIONS}).start()
     yield server
     server.stop()
 
 
 def hold(server, wire, bucket):
-    """A connection that the server has taken: it may still count one that has just been closed."""
+    """Opens a connection that the server has accepted; retries, because the server may still count a
+    connection that was just closed."""
     deadline = time.monotonic() + HOLD_SECONDS_MAX
     while time.monotonic() < deadline:
         connection = Connection(server)
@@ -56,7 +57,7 @@ def test_row_25_too_many_connections_are_told_to_slow_down_and_come_through_late
 
 
 def seen(response, refusals, held):
-    """After the first refusal the connections that are in the way are closed."""
+    """Records refusals; after the first one, closes the connections that occupy the server."""
     if response is not None:
         refusals.append(response[0].status_code)
     while held:
@@ -64,7 +65,8 @@ def seen(response, refusals, held):
 
 
 def test_row_25_an_error_within_a_200_is_seen_by_a_client(http, bucket):
-    """Two completes of one upload with contrary conditions: whatever the status line, the loser reads an error."""
+    """Sends two completes of one upload with contrary conditions: whatever the status line, the loser reads
+    an error."""
     wire, path = Wire(http), f"/{bucket}/k"
     outcomes = []
     barrier = threading.Barrier(2)
@@ -97,7 +99,7 @@ LATE_ERROR = (
 
 @pytest.fixture
 def unlucky(http):
-    """A way to the server on which the first answer to a complete is lost: an error within a 200 comes instead."""
+    """A proxy to the server that replaces the first response to a complete by an error within a 200."""
 
     class Way(http_server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,4 @@
-"""Rows about reading: ranges, lengths, interim answers, metadata, versions, probes."""
+"""Rows about reading: ranges, lengths, interim responses, metadata, versions, probes."""
 
 import base64
 import zlib
@@ -68,7 +68,7 @@ def test_row_06_a_refused_request_is_answered_without_asking_for_its_body(http, 
         connection.write(head_bytes("PUT", f"/{bucket}-absent/k", headers))
         answer = connection.read_answer("PUT")
         assert (answer.status, answer.interim) == (404, [])
-        if answer.header("connection") != "close":  # Then the connection is good for another request.
+        if answer.header("connection") != "close":  # The connection is reusable then.
             connection.write(head_bytes("GET", "/", wire1.headers("GET", "/")))
             assert connection.read_answer("GET").status == 200
 

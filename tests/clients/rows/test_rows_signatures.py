@@ -1,4 +1,4 @@
-"""Rows about how a request is addressed and signed."""
+"""Rows about the addressing and the signing of requests."""
 
 import base64
 import hashlib
@@ -76,7 +76,7 @@ def test_row_22_a_host_name_may_carry_the_bucket(http, wire, put, bucket):
 
 
 def signed(wire, method, target, lines, comma=", ", path=None, query=None):
-    """A request whose Authorization may be written in other ways than `Wire.send` does."""
+    """A request whose Authorization header may have other forms than that of `Wire.send`."""
     lines = [
         ("Host", wire.server.host),
         ("x-amz-date", amz_date()),

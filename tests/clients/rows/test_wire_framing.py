@@ -1,4 +1,5 @@
-"""Framing and addressing that two readers may understand in two ways is refused, and nothing is stored."""
+"""Ambiguous framing and addressing, which two readers may interpret differently, is refused, and nothing is
+stored."""
 
 import pytest
 
@@ -8,7 +9,8 @@ BODY = b"0123456789"
 
 
 def raw(server, data):
-    """The first answer to these bytes, and whether the server closes behind it."""
+    """Sends these bytes; returns the first response, and true if the server closes the connection after it.
+    """
     with Connection(server) as connection:
         connection.write(data)
         answer = connection.read_answer("PUT")

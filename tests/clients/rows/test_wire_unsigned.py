@@ -1,4 +1,4 @@
-"""Who does not sign learns no name, and gets what it needs all the same."""
+"""A client that does not sign learns no name, and still receives the responses it needs."""
 
 import hashlib
 

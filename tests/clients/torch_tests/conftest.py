@@ -1,4 +1,4 @@
-"""The S3 connector of PyTorch takes credentials and the endpoint from the environment."""
+"""The S3 connector of PyTorch reads credentials and the endpoint from the environment."""
 
 import pytest
 from s3torchconnector import S3ClientConfig

@@ -26,7 +26,7 @@ def same(left, right):
 
 
 def test_a_checkpoint_comes_back_weight_for_weight(connector, aws, bucket):
-    # float32: a square layer of this width takes the large size of this scheme.
+    # float32: a square layer of this width has the large size of this scheme.
     width = int((aws.load.large_bytes / 4) ** 0.5)
     weights = {"large": torch.randn(width, width), "model": state(1)[0].state_dict()}
     checkpoint = S3Checkpoint(**connector)

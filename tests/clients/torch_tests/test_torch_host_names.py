@@ -1,7 +1,7 @@
-"""Row 22 with the real connector: by a host name it speaks virtual-host style, so the bucket is in the name.
+"""Row 22 with the real connector: with a host name it uses virtual-host style, so the bucket is in the name.
 
-Nothing resolves such names on a test machine, so the client runs in a mount namespace with an
-/etc/hosts of its own.
+Such names do not resolve on a test machine, so the client runs in a mount namespace with an /etc/hosts of its
+own.
 """
 
 import os
@@ -36,7 +36,7 @@ def named():
 
 
 def with_hosts(names, folder, command):
-    """The command in a mount namespace in which these names are this machine."""
+    """The command, wrapped in a mount namespace in which these names resolve to this machine."""
     (folder / "hosts").write_text("".join(f"127.0.0.1 {name}\n" for name in ["localhost", *names]))
     inside = 'mount --bind "$0" /etc/hosts && exec "$@"'
     return ["unshare", "--mount", "sh", "-c", inside, str(folder / "hosts"), *command]

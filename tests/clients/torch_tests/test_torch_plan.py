@@ -1,4 +1,5 @@
-"""The access plan of docs/POLICIES.md, followed by PyTorch's own sampler: the server knows what comes next."""
+"""The access plan of docs/POLICIES.md, followed by PyTorch's own sampler: the server predicts the next reads.
+"""
 
 import json
 import pathlib
@@ -30,7 +31,7 @@ def number(plan, field):
 
 @pytest.fixture
 def gateway():
-    """A server whose bucket `data` fronts that of an origin."""
+    """A server whose bucket `data` is backed by a bucket of an origin."""
     origin = Server().start()
     Wire(origin).send("PUT", "/lake")
     for key in KEYS:
@@ -50,7 +51,7 @@ def gateway():
 
 
 class Objects(torch.utils.data.Dataset):
-    """The keys in the order of a listing, each read with one GET by a process that says what it works for."""
+    """The keys in the order of a listing, each read with one GET by a process that declares its workload."""
 
     def __init__(self, server, workload):
         self.server, self.headers = server, [("x-mlgw-workload", workload)]
@@ -65,7 +66,7 @@ class Objects(torch.utils.data.Dataset):
 
 
 def epoch(server, workload, ranks, seed, of):
-    """All ranks side by side."""
+    """Runs all ranks in parallel."""
     dataset = Objects(server, workload)
     samplers = [
         torch.utils.data.DistributedSampler(dataset, num_replicas=ranks, rank=rank, seed=seed)
@@ -88,7 +89,7 @@ def test_the_plan_of_the_documentation_is_what_the_sampler_of_torch_reads(gatewa
         epoch(gateway, "resnet50", number(plan, "ranks"), number(plan, "seed"), of)
     shown = gateway.command("workload", "plan", "show", "resnet50")
     assert shown["trusted"], json.dumps(shown, indent=1)
-    # 13 objects a rank: the padded rest is read twice.
+    # 13 objects per rank: the padded rest is read twice.
     ranks = number(plan, "ranks")
     assert shown["reads"] == -(-len(KEYS) // ranks) * ranks
     assert shown["epoch"] in (EPOCHS - 1, EPOCHS), json.dumps(shown, indent=1)

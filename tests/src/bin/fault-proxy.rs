@@ -1,8 +1,8 @@
 //! The fault proxy as a program, for benchmarks and by hand: `mlgw-fault-proxy --to 127.0.0.1:9000 --delay
 //! 20ms`.
 //!
-//! The first line that it prints is the address of the proxy, the second that of the control port if there is
-//! to be one. It runs until it is killed.
+//! The first line of its output is the address of the proxy; the second is the address of the control port,
+//! if one was requested. The program runs until it is killed.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -12,25 +12,25 @@ use std::time::Duration;
 use clap::Parser;
 use mlgw_tests::proxy::{FaultProxy, Shape, units};
 
-/// Stands before an S3 origin, makes it slow and, by rules that its control port takes, faulty.
+/// Proxy before an S3 origin that slows it down and, by rules sent to its control port, injects faults.
 #[derive(Parser)]
 struct Arguments {
-    /// Where to listen; port 0 for a free one
+    /// Address to listen on; port 0 for a free one
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// The origin
     #[arg(long)]
     to: SocketAddr,
-    /// Where to open the control port: GET /counters and /log, POST /rules, /shape and /clear
+    /// Address of the control port: GET /counters and /log, POST /rules, /shape and /clear
     #[arg(long)]
     control: Option<SocketAddr>,
-    /// The wait before each request is sent on, as 20ms
+    /// The delay before each request is forwarded, as 20ms
     #[arg(long, default_value = "0s", value_parser = units::duration)]
     delay: Duration,
-    /// Bytes of bodies a second on each connection, each way, as 60MB; 0 for as many as can be
+    /// Bytes of bodies per second on each connection, each way, as 60MB; 0 for no limit
     #[arg(long, default_value = "0", value_parser = units::bytes)]
     connection_rate: u64,
-    /// Bytes of bodies a second on all connections together, each way
+    /// Bytes of bodies per second on all connections together, each way; 0 for no limit
     #[arg(long, default_value = "0", value_parser = units::bytes)]
     total_rate: u64,
 }

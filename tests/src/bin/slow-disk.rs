@@ -1,8 +1,8 @@
 //! The slow disk as a program, for benchmarks and by hand: `mlgw-slow-disk BACKING MOUNT_POINT`.
 //!
-//! It prints the mount point once that can be used, and unmounts it when it is told to end (SIGTERM, SIGINT).
-//! Whoever uses the mount has to be gone by then; otherwise it says so and ends with status 1, and the mount
-//! is of no use any more.
+//! The program prints the mount point once the mount is usable, and unmounts it on SIGTERM or SIGINT. No
+//! process may use the mount by then; otherwise the program reports it and exits with status 1, and the mount
+//! is unusable.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -13,21 +13,21 @@ use mlgw_tests::proxy::units;
 use mlgw_tests::slow_disk::{Caching, Pace, SlowDisk};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Mounts a directory once more, as slow as a disk of one spindle.
+/// Pass-through mount of a directory, as slow as a disk of one spindle.
 #[derive(Parser)]
 struct Arguments {
-    /// The directory that everything passes through to
+    /// The directory that all calls pass through to
     backing: PathBuf,
     /// The directory on which it is mounted
     mount_point: PathBuf,
-    /// Bytes that are read or written in a second, as 150MB; 0 for as many as can be
+    /// Bytes read or written per second, as 150MB; 0 for no limit
     #[arg(long, default_value = "150MB", value_parser = units::bytes)]
     bytes_per_second: u64,
-    /// What a request costs that does not follow on the last one, and a sync, as 8ms
+    /// The cost of a sync, and of a request that does not continue the last one, as 8ms
     #[arg(long, default_value = "8ms", value_parser = units::duration)]
     seek: Duration,
-    /// Have the kernel keep and read ahead what is read, as it does with any disk; otherwise every call
-    /// arrives at the disk
+    /// Let the kernel cache and read ahead, as it does with any disk; otherwise every call arrives at the
+    /// disk
     #[arg(long)]
     page_cache: bool,
 }

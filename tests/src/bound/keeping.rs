@@ -1,4 +1,5 @@
-//! What is kept of a bound bucket is what the policy engine says, and a rehearsal says the same.
+//! The policy engine decides which blocks of a remote-backed bucket are kept, and a rehearsal decides the
+//! same.
 
 use http::Method;
 use serde_json::Value;
@@ -17,12 +18,12 @@ pub(super) fn key(n: u64) -> String {
 }
 
 impl Bench {
-    /// With room for so many bytes of copies.
+    /// Starts a gateway with a cache of this many bytes.
     pub(super) fn with_room(bytes: usize) -> Self {
         Self::with_room_and(bytes, |setup| setup)
     }
 
-    /// The same, set up further.
+    /// The same, with further settings.
     pub(super) fn with_room_and(bytes: usize, more: impl FnOnce(Setup) -> Setup) -> Self {
         let room = tempfile::tempdir().expect("a directory");
         let origin = Setup::new(room.path().join("origin")).start();
@@ -36,7 +37,7 @@ impl Bench {
         bench
     }
 
-    /// Reads an object whole, or some of it, and says whether it was kept here.
+    /// Reads an object, or a range of it. Returns true if it was cached.
     pub(super) async fn is_hit(&self, key: &str, range: Option<&str>) -> bool {
         let headers: Vec<_> = range.map(|range| ("range", range.to_owned())).into_iter().collect();
         let answer =
@@ -44,7 +45,7 @@ impl Bench {
         answer.header("x-mlgw-cache").expect("it says so").starts_with("hit; tier=hot")
     }
 
-    /// What a command that answers a document says.
+    /// Runs a command and returns its output, parsed as JSON.
     pub(super) fn document(&self, words: &[&str]) -> Value {
         let (said, status) = self.setup.command(&[words, &["--output", "json"]].concat());
         assert_eq!(status, Some(0), "{said}");
@@ -70,21 +71,22 @@ fn over_epochs_as_much_is_found_here_as_fits() {
             }
             hits.push(found);
         }
-        // 92 % of the room are for blocks: 29 of them. One that evicts by age finds some 15.
+        // 92 % of the cache are for blocks: 29 of them. Eviction by age finds about 15.
         assert!(hits[0] == 0 && hits[2..].iter().all(|hits| (26..=30).contains(hits)), "{hits:?}");
     });
 }
 
 #[test]
-fn a_rehearsal_of_what_was_recorded_decides_alike() {
-    // Much more than what goes while something comes: nothing is refused for want of room.
+fn a_rehearsal_of_a_recorded_trace_makes_the_same_decisions() {
+    // The cache is much larger than the copies evicted while others arrive, so that nothing is refused for
+    // lack of space.
     let bench = Bench::with_room(128 * MIB);
     bench.document(&["trace", "start", "one"]);
     let (said, status) = bench.setup.command(&["trace", "start", "two"]);
     assert!(status == Some(4) && said.contains("\"one\" is being recorded"), "{said}");
     runtime().block_on(async {
         for n in 0..150 {
-            // Of one block and of two.
+            // Objects of one block and of two.
             let length = if n % 10 == 0 { 9 * MIB } else { MIB + n as usize };
             bench.put(&key(n), Content { id: n, length }).await;
         }
@@ -113,7 +115,7 @@ fn a_rehearsal_of_what_was_recorded_decides_alike() {
 }
 
 #[test]
-fn of_what_does_not_fit_no_more_is_fetched_than_is_read() {
+fn only_the_read_range_is_fetched_of_objects_that_do_not_fit() {
     let bench = Bench::with_room(32 * MIB);
     runtime().block_on(async {
         for n in 0..20 {
@@ -140,7 +142,7 @@ fn of_what_does_not_fit_no_more_is_fetched_than_is_read() {
 }
 
 #[test]
-fn a_dataset_that_is_pinned_stays() {
+fn a_pinned_dataset_stays() {
     let bench = Bench::with_room(48 * MIB);
     runtime().block_on(async {
         for n in 0..60 {

@@ -1,5 +1,5 @@
-//! What becomes of copies is accounted for, other caches are run beside, and bounds move by it: each move is
-//! a version that a person can take back.
+//! The outcomes of copies are recorded, shadow caches run beside the cache, and bounds are adjusted by the
+//! results. Each adjustment is a version of the policy that a user can roll back.
 
 use super::keeping::key;
 use super::{Bench, MIB, runtime};
@@ -40,7 +40,7 @@ impl Bench {
         });
     }
 
-    /// The newest version of the policy, once it is so.
+    /// Waits for a newest policy version that satisfies `is_so`, and returns it.
     fn version(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
@@ -61,7 +61,7 @@ impl Bench {
 }
 
 #[test]
-fn a_rule_that_is_too_careful_becomes_bolder_by_a_version_that_can_be_taken_back_and_survives_a_kill() {
+fn a_too_cautious_bound_is_lowered_by_a_version_that_survives_a_kill_and_can_be_rolled_back() {
     let mut bench = bench();
     bench.apply(PATIENT);
     bench.read_all(3);
@@ -84,7 +84,7 @@ fn a_rule_that_is_too_careful_becomes_bolder_by_a_version_that_can_be_taken_back
 }
 
 #[test]
-fn what_became_of_copies_is_told_by_rule_and_what_others_would_have_had_by_dataset() {
+fn outcomes_of_copies_are_listed_by_rule_and_shadow_caches_by_dataset() {
     let bench = bench();
     bench.read_all(1);
     let kept = bench.copies_of("engine")["kept_bytes"].as_u64();

@@ -1,5 +1,5 @@
-//! Origins with wrong answers: no acknowledged write is lost, no wrong byte is served. Correct origins whose
-//! ETags are no MD5s, or whose listings have whole seconds, work.
+//! Origins with wrong responses: no acknowledged write is lost, and no wrong byte is served. Correct
+//! origins whose ETags are not MD5s, or whose listings have whole seconds, work.
 
 use bytes::Bytes;
 use http::Method;
@@ -12,10 +12,10 @@ use crate::server::{Server, Setup};
 const READ: &str = "read";
 const THROUGH: &str = "through";
 const BACK: &str = "back";
-/// A length of several parts at the origin, and the length of each.
+/// Size of each part at the origin.
 const PART: usize = 5 * MIB;
 
-/// An origin, and a gateway with a bucket of each mode that is bound to it.
+/// An origin, and a gateway with one bucket of each mode that is bound to it.
 struct Bench {
     _room: tempfile::TempDir,
     origin: LyingOrigin,
@@ -35,7 +35,7 @@ impl Bench {
         let setup = setup.with_upstream("far", origin.addr, "lake", "1s").with("upstream.far.etag", etag);
         let gateway = setup.start();
         for (bucket, mode) in [(READ, "read-through"), (THROUGH, "write-through"), (BACK, "write-back")] {
-            // Every read asks the origin.
+            // Every read contacts the origin.
             let bind = ["bucket", "bind", bucket, "--upstream", "far", "--prefix", PREFIX, "--ttl", "0s"];
             let (said, status) = setup.command(&[&bind[..], &["--mode", mode]].concat());
             assert_eq!(status, Some(0), "{said}");
@@ -89,7 +89,7 @@ fn lies(on: &[On]) -> Vec<Lie> {
 }
 
 #[test]
-fn what_is_written_back_stays_here_until_the_origin_really_has_it() {
+fn written_back_objects_stay_until_the_origin_really_has_them() {
     let bench = Bench::new(Manner::Usual);
     runtime().block_on(async {
         let client = bench.client();
@@ -112,7 +112,7 @@ fn what_is_written_back_stays_here_until_the_origin_really_has_it() {
 }
 
 #[test]
-fn what_is_written_back_in_parts_stays_here_until_the_origin_really_has_it() {
+fn written_back_uploads_stay_until_the_origin_really_has_them() {
     let bench = Bench::new(Manner::Usual);
     runtime().block_on(async {
         let client = bench.client();
@@ -131,14 +131,14 @@ fn what_is_written_back_in_parts_stays_here_until_the_origin_really_has_it() {
 }
 
 #[test]
-fn what_is_deleted_stays_so_until_the_origin_really_has_it_no_more() {
+fn deleted_objects_stay_deleted_until_the_origin_has_deleted_them() {
     let bench = Bench::new(Manner::Usual);
     runtime().block_on(async {
         let client = bench.client();
         for (n, lie) in lies(&[On::Delete]).into_iter().enumerate() {
             let key = n.to_string();
             bench.origin.put(&format!("{PREFIX}{key}"), bytes(1, 100));
-            // So that the object is known here, whatever its times are.
+            // The read makes the object known here, whatever its time.
             client.get(BACK, &key).await.expect("read");
             bench.origin.lie(Some(lie));
             client.delete(BACK, &key).await.expect("acknowledged");
@@ -157,7 +157,7 @@ fn what_is_deleted_stays_so_until_the_origin_really_has_it_no_more() {
 }
 
 #[test]
-fn what_is_written_through_is_acknowledged_only_when_the_origin_has_it() {
+fn written_through_objects_are_acknowledged_only_if_the_origin_has_them() {
     let bench = Bench::new(Manner::Usual);
     runtime().block_on(async {
         let client = bench.client();
@@ -170,7 +170,7 @@ fn what_is_written_through_is_acknowledged_only_when_the_origin_has_it() {
             };
             let told = bench.origin.lies_told();
             bench.origin.lie(None);
-            // Half of an object of parts has an ETag as right as any; only a reader can find that.
+            // Half of a multipart object has an ETag that looks correct. Only a later read can detect it.
             if lie == Lie::StoresHalf(On::Complete) {
                 continue;
             }
@@ -219,7 +219,7 @@ fn no_wrong_byte_of_an_object_whose_md5_is_known_is_served() {
 }
 
 #[test]
-fn an_error_says_what_is_wrong_with_the_origin() {
+fn an_error_names_the_fault_of_the_origin() {
     let bench = Bench::new(Manner::Usual);
     runtime().block_on(async {
         let client = bench.client();
@@ -241,7 +241,7 @@ fn an_error_says_what_is_wrong_with_the_origin() {
 }
 
 #[test]
-fn a_length_that_is_not_the_known_one_is_an_error_though_the_etag_is_no_md5() {
+fn an_unexpected_length_is_an_error_even_if_the_etag_is_no_md5() {
     let bench = Bench::new(Manner::Versions);
     runtime().block_on(async {
         let client = bench.client();
@@ -262,7 +262,7 @@ fn a_length_that_is_not_the_known_one_is_an_error_though_the_etag_is_no_md5() {
 }
 
 #[test]
-fn a_length_that_an_origin_takes_back_is_not_believed_any_more() {
+fn a_length_that_the_origin_corrects_is_no_longer_used() {
     let bench = Bench::new(Manner::Versions);
     runtime().block_on(async {
         let client = bench.client();
@@ -278,7 +278,7 @@ fn a_length_that_an_origin_takes_back_is_not_believed_any_more() {
 }
 
 #[test]
-fn a_page_of_a_proxy_is_no_empty_listing() {
+fn an_html_page_of_a_proxy_is_not_an_empty_listing() {
     let bench = Bench::new(Manner::Usual);
     runtime().block_on(async {
         bench.origin.put(&format!("{PREFIX}k"), bytes(1, 10));
@@ -296,7 +296,7 @@ fn a_page_of_a_proxy_is_no_empty_listing() {
 }
 
 #[test]
-fn a_flush_ends_and_names_what_an_origin_does_not_confirm() {
+fn a_flush_ends_and_names_writes_that_the_origin_does_not_confirm() {
     let bench = Bench::new(Manner::RandomHex);
     runtime().block_on(async {
         let body = bytes(1, 2000);
@@ -310,7 +310,7 @@ fn a_flush_ends_and_names_what_an_origin_does_not_confirm() {
 }
 
 #[test]
-fn an_honest_origin_is_written_to_and_read_whatever_its_etags_and_times_are() {
+fn a_correct_origin_works_with_every_kind_of_etags_and_times() {
     for (manner, etag) in [
         (Manner::Usual, "auto"),
         (Manner::Usual, "opaque"),
@@ -356,7 +356,7 @@ fn an_honest_origin_is_written_to_and_read_whatever_its_etags_and_times_are() {
 }
 
 #[test]
-fn what_was_read_here_before_is_no_conflict_though_an_origin_tells_whole_seconds() {
+fn an_object_read_before_is_no_conflict_if_times_have_whole_seconds() {
     let bench = Bench::new(Manner::WholeSeconds);
     runtime().block_on(async {
         let client = bench.client();
@@ -376,7 +376,7 @@ fn what_was_read_here_before_is_no_conflict_though_an_origin_tells_whole_seconds
 }
 
 #[test]
-fn a_cold_object_comes_once_and_on_one_connection_where_its_checksum_is_asked_for() {
+fn a_cold_object_is_fetched_once_and_by_one_request_if_its_checksum_is_requested() {
     let bench = Bench::new(Manner::Versions);
     runtime().block_on(async {
         let client = bench.client();
@@ -394,7 +394,7 @@ fn a_cold_object_comes_once_and_on_one_connection_where_its_checksum_is_asked_fo
                 assert_eq!(sent, length as u64, "{key}: {log:?}");
                 let expected = if checksums { 1 } else { length.div_ceil(8 * MIB) };
                 assert_eq!(log.len(), expected, "{key}: {log:?}");
-                // And all of it is kept, as soon as it is on the disk.
+                // All of it is kept as soon as it is on the disk.
                 until("it is kept", async || {
                     let again = client.get(READ, &key).await.expect("read");
                     assert!(again.body == body, "{key}");
@@ -407,12 +407,12 @@ fn a_cold_object_comes_once_and_on_one_connection_where_its_checksum_is_asked_fo
 }
 
 #[test]
-fn an_upload_whose_id_was_never_learned_is_found_and_ended_and_no_other() {
+fn an_upload_of_unknown_id_is_found_and_aborted_and_no_other() {
     let mut bench = Bench::new(Manner::Usual);
     let (before, used) = (format!("{PREFIX}k"), format!("{PREFIX}other"));
     let theirs = [bench.origin.begin_upload(&before), bench.origin.begin_upload(&used)];
     let body = bytes(1, PART + 1000);
-    // Every answer with an upload's id is lost, and the server dies of it.
+    // Every response with an upload id is lost, and then the server is killed.
     bench.origin.lie(Some(Lie::BeginLost));
     runtime().block_on(async {
         bench.put_parts(BACK, "k", &body).await.expect("acknowledged");

@@ -1,4 +1,4 @@
-//! An origin that is slow, lies, hangs up or is away: what clients here see of it.
+//! An origin that is slow, wrong, disconnects or is unreachable, as clients here see it.
 
 use super::{Bench, HERE, MIB, runtime};
 use crate::content::Content;
@@ -46,7 +46,7 @@ fn an_origin_that_is_away_is_stood_in_for_and_one_that_denies_is_not() {
         bench.here().get(HERE, "k").await.expect("read");
         for fault in [Fault::Refuse, slow_down(), Fault::Status { status: 500, code: "InternalError".into() }]
         {
-            // With a matcher it meets the connections that stand, too.
+            // A rule with a matcher also applies to open connections.
             bench.proxy.set_rules(vec![Rule::new(fault).method("GET")]);
             let found = bench.here().get(HERE, "k").await.expect("read from the copy");
             assert_eq!(content.difference(&found.body), None);
@@ -60,7 +60,7 @@ fn an_origin_that_is_away_is_stood_in_for_and_one_that_denies_is_not() {
         bench.proxy.set_rules(vec![Rule::new(Fault::Status { status: 404, code: "NoSuchKey".into() })]);
         assert!(bench.here().get(HERE, "k").await.expect_err("it is gone").is_not_found());
         bench.proxy.set_rules(vec![]);
-        // That there is none holds for two seconds at most.
+        // The absence of a key stays valid for at most two seconds.
         super::until("it is back", async || bench.here().get(HERE, "k").await.is_ok()).await;
     });
 }
@@ -71,7 +71,7 @@ fn another_version_midway_ends_the_answer_and_the_next_one_is_whole() {
     runtime().block_on(async {
         let content = Content { id: 3, length: 60 * MIB };
         bench.put("k", content).await;
-        // The third block is told under another name.
+        // The third block arrives with another ETag.
         let etag = Fault::Header { name: "etag".into(), value: "\"another\"".into() };
         bench.proxy.set_rules(vec![Rule::new(etag).header("range").nth(2).times(1)]);
         let ended = bench.here().get(HERE, "k").await.expect_err("two versions");

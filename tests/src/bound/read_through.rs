@@ -1,4 +1,4 @@
-//! Read-through: everything that an origin has is here at once, as it is there, and is asked for once.
+//! Read-through: every object of the origin is visible here immediately and unchanged, and is fetched once.
 
 use std::process::Command;
 
@@ -22,13 +22,13 @@ async fn put_with_headers(client: &Client, key: &str, n: u64) {
     client.call(Method::PUT, &path, &headers, body).await.expect("stored");
 }
 
-/// A key in a path; a `/` of it as it is.
+/// Encodes a key for a path and keeps each `/`.
 fn encode_path(key: &str) -> String {
     key.split('/').map(encode).collect::<Vec<_>>().join("/")
 }
 
 #[test]
-fn everything_that_an_origin_has_is_here_at_once_as_it_is_there() {
+fn every_object_of_an_origin_is_visible_at_once_and_unchanged() {
     let bench = Bench::new("1h");
     runtime().block_on(async {
         let (here, there) = (bench.here(), bench.there());
@@ -88,7 +88,7 @@ fn groups_and_pages_are_those_of_the_origin() {
     });
 }
 
-/// Keys and groups of a listing, in its order of lines.
+/// Returns the keys and groups of a listing, in the order of its lines.
 fn names(document: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(document).into_owned();
     let body = text.split_once("</IsTruncated>").map_or("", |(_, body)| body);
@@ -98,7 +98,7 @@ fn names(document: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn sixty_four_clients_of_a_cold_object_have_each_block_fetched_once() {
+fn sixty_four_readers_of_a_cold_object_fetch_each_block_once() {
     let bench = Bench::new("1h");
     runtime().block_on(async {
         let bytes = bench.put("large", Content { id: 1, length: 20 * MIB }).await;
@@ -135,7 +135,7 @@ fn a_range_fetches_its_blocks_and_no_others() {
 }
 
 #[test]
-fn what_was_fetched_is_there_after_a_restart_and_after_a_kill() {
+fn fetched_blocks_survive_a_restart_and_a_kill() {
     let bench = Bench::new("1h");
     let (runtime, content) = (runtime(), Content { id: 3, length: 3 * MIB });
     runtime.block_on(bench.put("k", content));
@@ -161,7 +161,7 @@ fn what_was_fetched_is_there_after_a_restart_and_after_a_kill() {
 }
 
 #[test]
-fn a_refresh_is_seen_at_once_and_without_one_an_answer_holds() {
+fn a_refresh_takes_effect_at_once_and_without_one_metadata_stays_valid() {
     let bench = Bench::new("1h");
     let runtime = runtime();
     let read = || runtime.block_on(bench.here().get(HERE, "k")).expect("read").body;
@@ -175,7 +175,7 @@ fn a_refresh_is_seen_at_once_and_without_one_an_answer_holds() {
 }
 
 #[test]
-fn writes_are_refused_and_configuration_is_the_origins() {
+fn writes_are_refused_and_configuration_is_read_only() {
     let bench = Bench::new("1h");
     runtime().block_on(async {
         bench.put("k", Content { id: 6, length: 10 }).await;
@@ -231,7 +231,7 @@ fn a_binding_that_cannot_work_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn who_has_a_page_is_told_whether_it_is_still_the_same() {
+fn a_conditional_listing_reports_if_the_page_is_unchanged() {
     let bench = Bench::new("1h");
     runtime().block_on(async {
         bench.put("k", Content { id: 7, length: 10 }).await;
@@ -253,7 +253,7 @@ fn who_has_a_page_is_told_whether_it_is_still_the_same() {
 }
 
 #[test]
-fn an_unbound_bucket_is_gone_here_and_all_is_there() {
+fn unbinding_removes_the_bucket_here_and_keeps_the_origins_objects() {
     let bench = Bench::new("1h");
     runtime().block_on(async {
         bench.put("k", Content { id: 7, length: 10 }).await;
@@ -293,7 +293,7 @@ fn a_section_of_an_upstream_is_checked_and_its_secret_is_never_shown() {
 }
 
 #[test]
-fn a_part_is_what_the_origin_says_also_when_the_object_is_replaced_meanwhile() {
+fn a_part_is_the_origins_even_after_the_object_is_replaced() {
     let bench = Bench::new("1h");
     let lengths = [5 * MIB, 6 * MIB + 1, 100];
     let key = format!("{PREFIX}k");
@@ -316,7 +316,7 @@ fn a_part_is_what_the_origin_says_also_when_the_object_is_replaced_meanwhile() {
     };
     runtime().block_on(async {
         for id in [10, 20] {
-            // The second time something else is known, and holds for an hour.
+            // The second time, other metadata of the object is cached and stays valid for an hour.
             let parts = put_in_parts(id).await;
             for (number, expected) in [3u64, 2, 1].into_iter().zip(parts.iter().rev()) {
                 let got = here(Method::GET, number).await.expect("a part");

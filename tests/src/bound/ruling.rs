@@ -1,4 +1,4 @@
-//! A rule that a person applies has its effect on what is kept, at once, and loses it when it is rolled back.
+//! A rule that a user applies takes effect on the cache immediately, until it is rolled back.
 
 use super::keeping::key;
 use super::{Bench, MIB, path, runtime, until};
@@ -10,7 +10,7 @@ use http::Method;
 use std::time::Duration;
 
 impl Bench {
-    /// Has this policy run, as a person does.
+    /// Applies this policy, as a user would.
     pub(super) fn apply(&self, text: &str) {
         let file = self.room.path().join("policy.yaml");
         std::fs::write(&file, text).expect("written");
@@ -18,13 +18,13 @@ impl Bench {
         assert_eq!(status, Some(0), "{said}");
     }
 
-    /// Reads an object so often, and says how often it was here.
+    /// Reads an object `times` times. Returns the number of cache hits.
     fn hits(&self, key: &str, times: u32) -> u32 {
         runtime().block_on(async {
             let mut hits = 0;
             for _ in 0..times {
                 hits += u32::from(self.is_hit(key, None).await);
-                // What is to be kept is, soon after.
+                // Blocks are on the disk shortly after the read that keeps them.
                 for _ in 0..50 {
                     if self.document(&["object", "show", &format!("s3://{}/{key}", super::HERE)])["whole"]
                         == true
@@ -60,7 +60,7 @@ rules:
 ";
 
 #[test]
-fn what_a_rule_keeps_no_copies_of_is_not_here_until_it_is_rolled_back() {
+fn a_rule_without_copies_prevents_caching_until_rolled_back() {
     let bench = with_objects();
     assert_eq!(bench.hits(&key(0), 3), 2);
     bench.apply(NOTHING_KEPT);
@@ -71,7 +71,7 @@ fn what_a_rule_keeps_no_copies_of_is_not_here_until_it_is_rolled_back() {
 }
 
 #[test]
-fn what_a_rule_keeps_from_the_third_read_on_is_here_at_the_fourth() {
+fn a_rule_that_keeps_on_the_third_read_causes_hits_from_the_fourth() {
     let bench = with_objects();
     bench.apply(
         "
@@ -88,7 +88,7 @@ rules:
 }
 
 #[test]
-fn what_streams_through_is_not_kept() {
+fn streamed_objects_are_not_kept() {
     let bench = with_objects();
     bench.apply(
         "
@@ -105,7 +105,7 @@ rules:
 }
 
 #[test]
-fn what_streams_through_is_kept_where_its_rule_says_so() {
+fn streamed_objects_are_kept_if_their_rule_requests_it() {
     let bench = with_objects();
     for (number, actions) in (5..).zip([
         "{type: stream, parameters: {ahead: 2}}, {type: cache}",
@@ -136,7 +136,7 @@ rules:
     actions: [{type: prioritize, parameters: {lane: inference, priority: urgent}}]
 ";
 
-/// Reads that had to come from a disk, in a lane.
+/// Returns the number of reads that waited for a disk in a lane.
 fn from_disk(bench: &Bench, lane: &str) -> u64 {
     let metrics = bench.setup.command(&["status", "--metrics"]).0;
     let name = format!("mlgw_queue_wait_seconds_count{{queue=\"{lane}\"}} ");
@@ -145,7 +145,7 @@ fn from_disk(bench: &Bench, lane: &str) -> u64 {
 }
 
 #[test]
-fn reads_that_a_rule_puts_first_wait_for_the_disk_in_that_lane_here_and_of_bound_buckets() {
+fn prioritized_reads_wait_in_their_lane_in_local_and_remote_backed_buckets() {
     const OWN: &str = "own";
     let bench = Bench::with_room_and(64 * MIB, |setup| setup.with("memory.capacity", "0"));
     let object = Content { id: 9, length: MIB };
@@ -181,10 +181,10 @@ fn reads_that_a_rule_puts_first_wait_for_the_disk_in_that_lane_here_and_of_bound
     assert_eq!(read(OWN, keys[0]), [false, true]);
 }
 
-/// Objects are read one after the other, around and around: as LRU none is here in time. The engine alone
-/// keeps what fits.
+/// Objects are read in a loop that exceeds the cache. With LRU no read hits; the engine without the rule
+/// keeps as many objects as fit.
 #[test]
-fn a_dataset_that_a_rule_keeps_as_lru_is_kept_so_and_others_are_not() {
+fn a_rule_with_lru_applies_to_its_dataset() {
     const LRU: &str = "
 version: 1
 name: recent
@@ -237,7 +237,7 @@ rules:
 }
 
 #[test]
-fn workers_that_come_to_the_same_bytes_in_turn_share_one_read_of_what_is_not_kept() {
+fn workers_that_read_the_same_bytes_in_turn_share_one_fetch() {
     let bench = Bench::with_room(64 * MIB);
     let read_twice = |n: u64| {
         runtime().block_on(async {
@@ -259,7 +259,7 @@ fn workers_that_come_to_the_same_bytes_in_turn_share_one_read_of_what_is_not_kep
 }
 
 #[test]
-fn a_rule_says_how_far_is_read_ahead_of_who_reads_in_order() {
+fn a_rule_sets_the_read_ahead_depth_of_sequential_readers() {
     const READ: u64 = 40;
     let bench = Bench::with_room(64 * MIB);
     runtime().block_on(async {
@@ -267,7 +267,7 @@ fn a_rule_says_how_far_is_read_ahead_of_who_reads_in_order() {
             bench.put(&key(n), Content { id: n, length: 20_000 }).await;
         }
     });
-    // The furthest that was asked for of what nobody has read yet.
+    // Returns the greatest distance from the current read to a key that was requested and not read yet.
     let furthest_ahead = |first: u64| {
         bench.asked();
         let asked = |n: u64| bench.proxy.log().iter().any(|line| line.target.contains(&key(n)));
@@ -291,7 +291,7 @@ fn a_rule_says_how_far_is_read_ahead_of_who_reads_in_order() {
 }
 
 #[test]
-fn a_rule_that_asks_how_slow_upstreams_are_holds_once_they_are() {
+fn a_condition_on_upstream_latency_holds_once_the_upstream_is_slow() {
     let bench = with_objects();
     bench.apply(
         "
@@ -326,7 +326,7 @@ rules:
 }
 
 #[test]
-fn a_rule_that_asks_for_how_many_accelerators_a_client_reads_hears_what_it_says() {
+fn a_condition_on_gpu_count_uses_the_clients_header() {
     let bench = with_objects();
     bench.apply(
         "

@@ -1,5 +1,5 @@
-//! Write-back: an acknowledged write is seen here at once and at the origin in its turn, whatever happens to
-//! either.
+//! Write-back: an acknowledged write is visible here immediately, and at the origin in its order, whatever
+//! faults occur on either side.
 
 mod copies;
 mod pages;
@@ -17,7 +17,7 @@ use crate::content::Content;
 use crate::proxy::{Fault, Rule};
 use crate::s3::{Client, Failure, encode, whole};
 
-/// The bucket here that is written back.
+/// The bucket here in write-back mode.
 const HERE: &str = "back";
 
 fn back() -> Bench {
@@ -32,12 +32,12 @@ fn slow_down(method: &str) -> Rule {
     Rule::new(Fault::Status { status: 503, code: "SlowDown".to_owned() }).method(method)
 }
 
-/// Nothing that is written reaches the origin.
+/// Makes the origin refuse all writes.
 fn hold(bench: &Bench) {
     bench.proxy.set_rules(vec![slow_down("PUT"), slow_down("DELETE")]);
 }
 
-/// Waits until the second has passed: origins list times in whole seconds.
+/// Waits until the next second: origins list times in whole seconds.
 async fn another_second() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
 }
@@ -81,7 +81,7 @@ async fn keys_here(bench: &Bench, page: u32) -> Vec<String> {
     rows.into_iter().map(|row| row.key).collect()
 }
 
-/// The value of a metric without labels.
+/// Returns the value of a metric without labels.
 async fn metric(bench: &Bench, name: &str) -> f64 {
     let (said, status) = bench.setup.command(&["status", "--metrics"]);
     assert_eq!(status, Some(0), "{said}");
@@ -90,7 +90,7 @@ async fn metric(bench: &Bench, name: &str) -> f64 {
 }
 
 #[test]
-fn what_is_written_is_seen_here_at_once_and_at_the_origin_as_it_was_sent() {
+fn writes_are_visible_at_once_and_reach_the_origin_unchanged() {
     let bench = back();
     runtime().block_on(async {
         let client = bench.gateway.client();
@@ -136,7 +136,7 @@ fn what_is_written_is_seen_here_at_once_and_at_the_origin_as_it_was_sent() {
 }
 
 #[test]
-fn listings_show_what_is_dirty_laid_over_what_the_origin_has() {
+fn listings_merge_dirty_writes_with_the_origins_pages() {
     let bench = back();
     let there = ["a/1", "a/2", "b", "b/gone/1", "b/gone/2", "c", "d/1", "e", "z/1"];
     let gone = ["b/gone/1", "b/gone/2", "c", "e", "z/1", "never"];
@@ -155,7 +155,7 @@ fn listings_show_what_is_dirty_laid_over_what_the_origin_has() {
         for key in new {
             put(&client, key, 2, 20).await;
         }
-        // As if all of it were there.
+        // The listing as if all writes were at the origin.
         let mut expected: BTreeSet<&str> = there.into_iter().filter(|key| !gone.contains(key)).collect();
         expected.extend(new);
         let expected: Vec<String> = expected.into_iter().map(str::to_owned).collect();
@@ -176,7 +176,7 @@ fn listings_show_what_is_dirty_laid_over_what_the_origin_has() {
     });
 }
 
-/// Keys and groups at a `/`, in the order in which their pages come.
+/// Returns keys and groups at a `/`, in the order of their pages.
 async fn groups(client: &Client, page: usize) -> Vec<String> {
     let (mut names, mut marker) = (Vec::new(), String::new());
     loop {
@@ -197,7 +197,7 @@ async fn groups(client: &Client, page: usize) -> Vec<String> {
 }
 
 #[test]
-fn the_origin_never_has_a_write_without_what_was_acknowledged_before_it() {
+fn writes_reach_the_origin_in_the_order_of_acknowledgement() {
     let bench = back();
     let failing = |method: &str, seed| slow_down(method).probability(0.3, seed);
     let lost = Rule::new(Fault::CutBeforeAnswer).method("PUT").probability(0.2, 3);
@@ -224,7 +224,7 @@ fn the_origin_never_has_a_write_without_what_was_acknowledged_before_it() {
 }
 
 #[test]
-fn each_write_of_a_key_takes_its_turn_and_the_last_one_stays() {
+fn writes_of_a_key_are_ordered_and_the_last_one_stays() {
     let bench = back();
     runtime().block_on(async {
         hold(&bench);
@@ -248,7 +248,7 @@ fn each_write_of_a_key_takes_its_turn_and_the_last_one_stays() {
 }
 
 #[test]
-fn writes_that_overlap_are_sent_at_once() {
+fn overlapping_writes_are_sent_concurrently() {
     let bench = back();
     bench.proxy.set_rules(vec![Rule::new(Fault::Delay { by: Duration::from_millis(300) }).method("PUT")]);
     runtime().block_on(async {
@@ -264,8 +264,8 @@ fn writes_that_overlap_are_sent_at_once() {
         bench.proxy.set_rules(vec![Rule::new(Fault::Delay { by: delay }).method("PUT")]);
         let begun = std::time::Instant::now();
         flush(&bench);
-        // One after the other would take 32 seconds, and at once two: what is between leaves a busy machine
-        // its time.
+        // One at a time would take 32 seconds, concurrently two. The limit in between leaves time for a
+        // busy machine.
         assert!(begun.elapsed() < 16 * delay / 2, "{:?}", begun.elapsed());
         assert_eq!(keys_there(&bench).await.len(), 16);
     });
@@ -276,7 +276,7 @@ fn a_crash_before_and_after_the_origin_has_a_write_neither_loses_nor_repeats_it(
     let mut bench = back();
     let runtime = runtime();
     let puts = |bench: &Bench| bench.asked().iter().filter(|line| *line == "PUT").count();
-    // Before: nothing got through.
+    // Before: no write reached the origin.
     hold(&bench);
     runtime.block_on(async {
         put(&bench.gateway.client(), "k", 1, 100_000).await;
@@ -295,7 +295,7 @@ fn a_crash_before_and_after_the_origin_has_a_write_neither_loses_nor_repeats_it(
         is_everywhere(&bench, "k", &bytes(1, 100_000)).await;
         is_everywhere(&bench, "large", &bytes(2, 3 * MIB)).await;
     });
-    // After: the origin has it, and nobody here knows.
+    // After: the origin has the write, but the gateway does not know.
     for (id, length) in [(3, 1000), (4, 3 * MIB)] {
         bench.proxy.set_rules(vec![Rule::new(Fault::CutBeforeAnswer).method("PUT")]);
         runtime.block_on(async {
@@ -304,7 +304,7 @@ fn a_crash_before_and_after_the_origin_has_a_write_neither_loses_nor_repeats_it(
                 bench.there().get(THERE, &there("k")).await.is_ok_and(|got| got.body == bytes(id, length))
             };
             until("the origin has it", has_it).await;
-            // Before it is looked again.
+            // Before the gateway looks for the write again.
             bench.proxy.set_rules(vec![slow_down("HEAD"), slow_down("PUT")]);
         });
         bench.gateway.kill();
@@ -319,7 +319,7 @@ fn a_crash_before_and_after_the_origin_has_a_write_neither_loses_nor_repeats_it(
 }
 
 #[test]
-fn an_object_is_shown_dirty_and_then_at_its_origin() {
+fn an_object_is_shown_as_dirty_and_later_as_clean() {
     let bench = back();
     let show = |key: &str| {
         let object = format!("s3://{HERE}/{key}");
@@ -344,7 +344,7 @@ fn an_object_is_shown_dirty_and_then_at_its_origin() {
         "{said}"
     );
     runtime().block_on(is_here(&bench, "dir/k", &bytes(1, 9 * MIB)));
-    // Its blocks are kept soon after they were read.
+    // Blocks are kept shortly after they were read.
     runtime().block_on(until("it is here", async || show("dir/k").0["whole"] == true));
     let (shown, said, _) = show("dir/k");
     assert_eq!(shown["tiers"][0]["bytes"], 9 * MIB, "{said}");
@@ -358,7 +358,7 @@ fn an_object_is_shown_dirty_and_then_at_its_origin() {
 }
 
 #[test]
-fn many_writes_of_a_key_end_at_the_origin_with_the_last() {
+fn concurrent_writes_of_a_key_leave_the_last_at_the_origin() {
     let bench = back();
     runtime().block_on(async {
         bench.proxy.set_rules(vec![Rule::new(Fault::Delay { by: Duration::from_millis(5) }).method("PUT")]);
@@ -384,7 +384,7 @@ fn many_writes_of_a_key_end_at_the_origin_with_the_last() {
 }
 
 #[test]
-fn kills_in_the_middle_lose_no_write_and_change_no_order() {
+fn kills_while_writing_lose_no_write_and_keep_the_order() {
     let mut bench = back();
     let runtime = runtime();
     let mut next = 0;
@@ -422,11 +422,11 @@ fn kills_in_the_middle_lose_no_write_and_change_no_order() {
 }
 
 #[test]
-fn faults_of_the_way_are_gone_through() {
+fn writes_are_retried_through_network_faults() {
     let bench = back();
     runtime().block_on(async {
         let client = bench.gateway.client();
-        // The gateway waits for an answer for five seconds.
+        // The gateway waits five seconds for a response.
         let late = Duration::from_secs(7);
         for (n, (length, rules)) in [
             (1000, vec![slow_down("PUT").times(5)]),
@@ -454,7 +454,7 @@ fn faults_of_the_way_are_gone_through() {
 }
 
 #[test]
-fn what_somebody_else_wrote_since_is_reported_and_not_overwritten() {
+fn foreign_writes_are_reported_and_not_overwritten() {
     let mut bench = back();
     let runtime = runtime();
     runtime.block_on(async {
@@ -505,7 +505,7 @@ fn what_somebody_else_wrote_since_is_reported_and_not_overwritten() {
             matches!(&refused, Err(Failure::Refused { status, .. }) if status.as_u16() == 409),
             "{refused:?}"
         );
-        // Whoever writes anew knows what there is.
+        // A client that writes now has seen the foreign object, so its write is no conflict.
         put(&client, "theirs", 4, 80).await;
         until("it is there", async || {
             bench.there().get(THERE, &there("theirs")).await.is_ok_and(|got| got.body == bytes(4, 80))
@@ -523,7 +523,7 @@ fn what_somebody_else_wrote_since_is_reported_and_not_overwritten() {
     assert_eq!(status, Some(0), "{said}");
 }
 
-/// A gateway with another setting.
+/// Restarts the gateway with a changed setting.
 fn back_with(key: &str, value: &str) -> Bench {
     let mut bench = back();
     bench.gateway.ask_to_stop();
@@ -534,7 +534,7 @@ fn back_with(key: &str, value: &str) -> Bench {
 }
 
 #[test]
-fn the_etag_that_a_client_was_told_stays_when_the_origin_has_another() {
+fn the_etag_shown_to_a_client_stays_when_the_origins_differs() {
     let bench = back_with("s3.etag", "fast");
     runtime().block_on(async {
         let client = bench.gateway.client();
@@ -553,7 +553,7 @@ fn the_etag_that_a_client_was_told_stays_when_the_origin_has_another() {
 }
 
 #[test]
-fn no_more_is_sent_in_a_second_than_is_configured() {
+fn the_send_rate_is_limited_as_configured() {
     let bench = back_with("upstream.far.persist_bytes_per_second", "1MiB");
     runtime().block_on(async {
         let begun = std::time::Instant::now();
@@ -561,14 +561,14 @@ fn no_more_is_sent_in_a_second_than_is_configured() {
             put(&bench.gateway.client(), &n.to_string(), n, MIB / 2).await;
         }
         flush(&bench);
-        // The first goes at once, and a quarter of a second is saved up.
+        // The first write is sent at once, and unused rate is saved for a quarter of a second.
         assert!(begun.elapsed() > Duration::from_secs(2), "{:?}", begun.elapsed());
         assert_eq!(keys_there(&bench).await.len(), 6);
     });
 }
 
 #[test]
-fn what_may_be_dirty_is_bounded_and_writers_slow_down() {
+fn dirty_bytes_are_bounded_and_writers_are_throttled() {
     let bench = back_with("bound.dirty_bytes_max", "1MiB");
     hold(&bench);
     runtime().block_on(async {
@@ -584,7 +584,7 @@ fn what_may_be_dirty_is_bounded_and_writers_slow_down() {
         );
         assert!(begun.elapsed() > Duration::from_secs(5), "it waited");
         client.delete(HERE, "3").await.expect("a delete takes no bytes");
-        // Who waits goes on as soon as there is room.
+        // A waiting write continues as soon as there is room.
         let waiting = tokio::spawn({
             let client = bench.gateway.client();
             async move { put(&client, "4", 4, MIB / 2).await }
@@ -593,7 +593,7 @@ fn what_may_be_dirty_is_bounded_and_writers_slow_down() {
         assert!(!waiting.is_finished());
         release(&bench);
         waiting.await.expect("written");
-        // What could never be dirty goes through.
+        // A write that exceeds the limit of dirty bytes goes through to the origin.
         put(&client, "large", 5, 2 * MIB).await;
         is_everywhere(&bench, "large", &bytes(5, 2 * MIB)).await;
         flush(&bench);
@@ -602,7 +602,7 @@ fn what_may_be_dirty_is_bounded_and_writers_slow_down() {
 }
 
 #[test]
-fn what_goes_through_comes_after_what_was_acknowledged_before() {
+fn writes_that_go_through_follow_acknowledged_writes() {
     let bench = back();
     runtime().block_on(async {
         let client = bench.gateway.client();
@@ -643,7 +643,7 @@ fn what_goes_through_comes_after_what_was_acknowledged_before() {
 }
 
 #[test]
-fn what_is_not_at_its_origin_counts_for_the_bucket_and_deletes_are_never_refused() {
+fn dirty_objects_count_toward_the_quota_and_deletes_are_never_refused() {
     let bench = back();
     let command = |words: &[&str]| {
         let (said, status) = bench.setup.command(words);

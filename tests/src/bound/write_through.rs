@@ -1,5 +1,5 @@
-//! Write-through: an acknowledged write is at the origin, as it was sent, and nobody is shown what was there
-//! before.
+//! Write-through: an acknowledged write is at the origin unchanged, and no later read returns the previous
+//! version.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -13,7 +13,7 @@ use crate::proxy::{Fault, Rule};
 use crate::raw::Exchange;
 use crate::s3::{Answer, Client, Failure, encode, whole};
 
-/// The bucket here that is written through.
+/// The bucket here in write-through mode.
 const HERE: &str = "through";
 
 type Headers<'a> = &'a [(&'static str, String)];
@@ -30,7 +30,7 @@ async fn put(client: &Client, key: &str, headers: Headers<'_>, body: Bytes) -> R
     client.call(Method::PUT, &here(key), headers, whole(body)).await
 }
 
-/// The code of a refusal and its status.
+/// Returns the status and code of a refusal.
 fn refusal(result: Result<Answer, Failure>) -> (u16, String) {
     match result.expect_err("refused") {
         Failure::Refused { status, body } => {
@@ -41,8 +41,8 @@ fn refusal(result: Result<Answer, Failure>) -> (u16, String) {
     }
 }
 
-/// Why a write is refused. One that is refused while it is sent may find the connection broken before it
-/// reads why: that is answered 503, and sent again.
+/// Returns the refusal of a write. A client whose write is refused in transit may find the connection
+/// broken before it can read the reason; that counts as 503, and the write is repeated.
 async fn refusal_of(mut write: impl AsyncFnMut() -> Result<Answer, Failure>) -> (u16, String) {
     for _ in 0..20 {
         let refused = refusal(write().await);
@@ -53,7 +53,7 @@ async fn refusal_of(mut write: impl AsyncFnMut() -> Result<Answer, Failure>) -> 
     panic!("never told why")
 }
 
-/// Both sides have this object, and say the same of it.
+/// Checks that both sides have this object, with equal headers.
 async fn is_everywhere(bench: &Bench, key: &str, expected: &Bytes) {
     let origin = bench.there().get(THERE, &there(key)).await.expect("it is at the origin");
     assert!(origin.body == *expected, "{key}");
@@ -67,7 +67,7 @@ async fn is_everywhere(bench: &Bench, key: &str, expected: &Bytes) {
 }
 
 #[test]
-fn what_is_written_is_at_the_origin_as_it_was_sent() {
+fn acknowledged_writes_are_at_the_origin_unchanged() {
     let bench = through();
     runtime().block_on(async {
         let client = bench.gateway.client();
@@ -99,7 +99,7 @@ fn what_is_written_is_at_the_origin_as_it_was_sent() {
 }
 
 #[test]
-fn a_query_that_makes_no_operation_reaches_no_origin() {
+fn requests_without_a_valid_operation_do_not_reach_the_origin() {
     let bench = through();
     let (client, body) = (bench.gateway.client(), bytes(1, 100));
     runtime().block_on(async {
@@ -172,7 +172,7 @@ fn many_are_deleted_and_copied_at_the_origin() {
 }
 
 #[test]
-fn conditions_are_the_origins_to_decide() {
+fn conditions_are_evaluated_by_the_origin() {
     let bench = through();
     runtime().block_on(async {
         let client = bench.gateway.client();
@@ -191,8 +191,8 @@ fn conditions_are_the_origins_to_decide() {
                 assert_eq!(refusal_of(put).await, failed);
             }
             is_everywhere(&bench, &key, &bytes(1, length)).await;
-            // Somebody else writes to the origin: here the old one is known for an hour, and only there it is
-            // known better.
+            // Another client writes to the origin. Here the previous version stays cached for an hour; only
+            // the origin knows the new one.
             let two = bench.there().put(THERE, &there(&key), whole(bytes(2, length))).await.expect("stored");
             let late = async || put(&client, &key, &if_match(&one), bytes(3, length)).await;
             assert_eq!(refusal_of(late).await, failed);
@@ -205,7 +205,7 @@ fn conditions_are_the_origins_to_decide() {
 }
 
 #[test]
-fn an_upload_in_parts_is_the_origins_own() {
+fn uploads_are_the_origins_own() {
     let bench = through();
     runtime().block_on(async {
         let (client, origin) = (bench.gateway.client(), bench.there());
@@ -229,7 +229,7 @@ fn an_upload_in_parts_is_the_origins_own() {
         let listed = client.list_parts(HERE, "dir/large", &upload).await.expect("listed");
         assert_eq!(listed, origin.list_parts(THERE, &there("dir/large"), &upload).await.expect("listed"));
         assert_eq!(listed.iter().map(|part| part.size).sum::<u64>(), 10 * MIB as u64 + 95);
-        // What was known before the upload is complete is forgotten by it.
+        // Completing the upload invalidates the metadata that was cached before.
         client.get(HERE, "dir/large").await.expect_err("not yet");
         let wrong = client.complete(HERE, "dir/large", &upload, &[(1, "x".to_owned())]).await;
         assert_eq!(refusal(wrong.map(|_| unreachable!())), (400, "InvalidPart".to_owned()));
@@ -249,7 +249,7 @@ fn an_upload_in_parts_is_the_origins_own() {
     });
 }
 
-/// A body in one aws-chunked frame, with `trailer` behind it.
+/// Returns a body in one aws-chunked frame, followed by `trailer`.
 fn framed(body: &[u8], signature: &str, trailer: &str) -> Vec<u8> {
     let end = if signature.is_empty() { String::new() } else { format!(";chunk-signature={signature}") };
     let head = format!("{:x}{end}\r\n", body.len());
@@ -257,7 +257,7 @@ fn framed(body: &[u8], signature: &str, trailer: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_wrong_with_a_body_leaves_nothing_at_the_origin() {
+fn an_invalid_body_leaves_nothing_at_the_origin() {
     let bench = through();
     runtime().block_on(async {
         let client = bench.gateway.client();
@@ -302,7 +302,7 @@ fn what_is_wrong_with_a_body_leaves_nothing_at_the_origin() {
 }
 
 #[test]
-fn a_checksum_behind_the_bytes_is_kept_by_the_origin() {
+fn a_trailing_checksum_is_stored_by_the_origin() {
     let bench = through();
     runtime().block_on(async {
         let client = bench.gateway.client();
@@ -330,7 +330,7 @@ fn a_checksum_behind_the_bytes_is_kept_by_the_origin() {
 }
 
 #[test]
-fn a_write_of_unknown_outcome_is_no_success_and_what_is_read_is_what_the_origin_has() {
+fn a_write_of_unknown_outcome_fails_and_reads_return_the_origins_object() {
     let bench = through();
     let cut = || Rule::new(Fault::CutBeforeAnswer).method("PUT");
     runtime().block_on(async {
@@ -344,14 +344,14 @@ fn a_write_of_unknown_outcome_is_no_success_and_what_is_read_is_what_the_origin_
             assert_eq!(lost, (503, "ServiceUnavailable".to_owned()));
             bench.proxy.set_rules(vec![]);
             is_everywhere(&bench, &key, &bytes(2, length)).await;
-            // Who can tell whether the first time did it is the client.
+            // Only the client can decide if its first attempt succeeded.
             bench.proxy.set_rules(vec![cut().times(1)]);
             let unless = [("if-none-match", "*".to_owned())];
             let key = format!("new-{length}");
             assert_eq!(refusal(put(&client, &key, &unless, bytes(3, length)).await).0, 503);
             is_everywhere(&bench, &key, &bytes(3, length)).await;
         }
-        // What is in memory is sent again.
+        // A body in memory is sent again.
         bench.proxy.set_rules(vec![cut().times(2)]);
         put(&client, "again", &[], bytes(4, 1000)).await.expect("stored");
         is_everywhere(&bench, "again", &bytes(4, 1000)).await;
@@ -363,7 +363,7 @@ fn a_write_of_unknown_outcome_is_no_success_and_what_is_read_is_what_the_origin_
 }
 
 #[test]
-fn a_burst_of_503_is_waited_for_where_the_bytes_are_in_memory_and_else_passed_on() {
+fn a_burst_of_503_is_retried_for_bodies_in_memory_and_else_returned() {
     let bench = through();
     let burst = || {
         let slow = Fault::Status { status: 503, code: "SlowDown".to_owned() };
@@ -387,7 +387,7 @@ fn a_burst_of_503_is_waited_for_where_the_bytes_are_in_memory_and_else_passed_on
         client.copy(HERE, "plain", "copied").await.expect("copied");
         bench.proxy.set_rules(vec![burst()]);
         client.delete(HERE, "plain").await.expect("deleted");
-        // Half of a body, and the connection breaks.
+        // The connection breaks after half of a body.
         bench.proxy.set_rules(vec![Rule::new(Fault::CutRequest { after: 2 << 20 })]);
         assert_eq!(refusal(put(&client, "large", &[], bytes(3, 5 * MIB)).await).0, 503);
         bench.proxy.set_rules(vec![]);
@@ -395,7 +395,7 @@ fn a_burst_of_503_is_waited_for_where_the_bytes_are_in_memory_and_else_passed_on
     });
 }
 
-/// Reads until `done`, and is never shown a version older than the newest that was acknowledged before.
+/// Reads until `done`, and checks that no version is older than the last one acknowledged before the read.
 async fn read_on(client: Client, length: usize, acked: Arc<AtomicU64>, done: Arc<AtomicBool>) -> u64 {
     let mut reads = 0;
     while !done.load(SeqCst) {
@@ -403,7 +403,7 @@ async fn read_on(client: Client, length: usize, acked: Arc<AtomicU64>, done: Arc
         let read = client.get(HERE, "k").await;
         let body = match read {
             Ok(answer) => answer.body,
-            // A large answer that a write overtakes is cut off.
+            // A large response that overlaps a write is cut off.
             Err(Failure::Lost(_)) => continue,
             Err(refused) => panic!("{refused:?}"),
         };
@@ -416,10 +416,10 @@ async fn read_on(client: Client, length: usize, acked: Arc<AtomicU64>, done: Arc
 }
 
 #[test]
-fn nobody_is_shown_what_was_there_before_an_acknowledged_write() {
+fn no_read_returns_a_version_older_than_an_acknowledged_write() {
     for (length, versions) in [(500, 150), (400_000, 60), (9 * MIB, 12)] {
         let bench = through();
-        // Answers that began before a write come after it.
+        // Responses to reads that began before a write arrive after it.
         let late = Fault::Delay { by: std::time::Duration::from_millis(15) };
         bench.proxy.set_rules(vec![Rule::new(late).method("GET").probability(0.3, 7)]);
         runtime().block_on(async {
@@ -447,13 +447,13 @@ fn nobody_is_shown_what_was_there_before_an_acknowledged_write() {
 }
 
 #[test]
-fn a_crash_does_not_bring_back_what_was_overwritten() {
+fn a_crash_does_not_restore_an_overwritten_version() {
     let mut bench = through();
     runtime().block_on(async {
         put(&bench.gateway.client(), "k", &[], bytes(1, 1000)).await.expect("stored");
         is_everywhere(&bench, "k", &bytes(1, 1000)).await;
     });
-    // What is known is on the disk after a stop; that it was forgotten is not after a kill.
+    // A stop persists the cached metadata; the later invalidation is lost by the kill.
     bench.gateway.ask_to_stop();
     bench.gateway.wait_exit();
     bench.gateway = bench.setup.start();
@@ -466,14 +466,15 @@ fn a_crash_does_not_bring_back_what_was_overwritten() {
 }
 
 #[test]
-fn what_is_not_offered_is_refused_by_name() {
+fn unsupported_operations_are_refused_by_name() {
     let bench = through();
     let client = bench.gateway.client();
     runtime().block_on(async {
         let form = [("content-type", "multipart/form-data; boundary=x".to_owned())];
         let post = client.call(Method::POST, &format!("/{HERE}"), &form, whole("--x--")).await;
         let Err(Failure::Refused { status, body }) = post else { panic!("refused") };
-        // The form is verified before the bucket is looked up: one without a file learns nothing about it.
+        // The form is verified before the bucket is looked up: a form without a file learns nothing about
+        // it.
         assert!(status == StatusCode::BAD_REQUEST && !body.contains("far"), "{body}");
         let refused = client.call(Method::PUT, &format!("/{HERE}?tagging="), &[], whole("")).await;
         let Err(Failure::Refused { body, .. }) = refused else { panic!("refused") };
@@ -483,7 +484,7 @@ fn what_is_not_offered_is_refused_by_name() {
     });
 }
 
-/// The CRC-32 of some bytes, as S3 writes it: bit by bit, so that it is nobody's code but this.
+/// Returns the CRC-32 of some bytes in base64. It is computed bit by bit, independently of the tested code.
 fn crc32(bytes: &[u8]) -> String {
     let mut crc = u32::MAX;
     for byte in bytes {

@@ -1,4 +1,4 @@
-//! Uploads that were under way: an acknowledged part is promised like an object.
+//! Checks of uploads in progress: an acknowledged part is promised like an object.
 
 use super::{BUCKET, Reader, names, presence};
 use crate::history::{Stored, Thing, Value};
@@ -21,11 +21,11 @@ impl Reader<'_> {
         }
     }
 
-    /// A complete happened whole or not at all.
+    /// Checks that each complete took effect as a whole or not at all.
     pub(super) fn completes(&mut self) {
         for complete in self.history.completes(self.at) {
             let gone = self.found.get(&complete.upload) == Some(&Value::Absent);
-            // By ETag: the reader cannot know which of two equal bodies it was given.
+            // Compared by ETag: the reader cannot distinguish two equal bodies.
             let made = etag(self.found.get(&complete.object)) == etag(Some(&complete.value));
             if made && !gone {
                 self.broken.push(format!("completed, and the upload is still there: {:?}", complete.upload));

@@ -1,4 +1,4 @@
-//! The AWS SDK for Rust.
+//! Tests with the AWS SDK for Rust.
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
@@ -17,7 +17,7 @@ use crate::server::{ACCESS_KEY, SECRET_KEY};
 const BUCKET: &str = "aws-sdk";
 const AT_ONCE: usize = 8;
 
-/// A client with nothing set but the endpoint, the credentials and whom to trust.
+/// A client with nothing set but the endpoint, the credentials and the trusted certificate.
 pub(super) fn client(endpoint: &Endpoint) -> Client {
     let mut trusted = TrustStore::empty();
     if let Some(pem) = &endpoint.certificate {
@@ -127,7 +127,7 @@ async fn conditions_and_metadata(client: &Client) {
     assert_eq!(&get(client, "copy").await[..], b"data");
     let absent = client.get_object().bucket(BUCKET).key("absent").send().await.expect_err("absent");
     assert_eq!(absent.code(), Some("NoSuchKey"));
-    // A HEAD that fails is an answer and no broken protocol, which the SDK would try again for long.
+    // A failed HEAD is a valid response, not a protocol error: the SDK would retry a protocol error for long.
     let absent = client.head_object().bucket(BUCKET).key("absent").send().await.expect_err("absent");
     assert!(absent.into_service_error().is_not_found());
 }

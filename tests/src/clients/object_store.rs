@@ -1,4 +1,4 @@
-//! `object_store`, through which polars, DataFusion, delta-rs and others reach S3.
+//! Tests with `object_store`, through which polars, DataFusion, delta-rs and others reach S3.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::aws::{AmazonS3, AmazonS3Builder};

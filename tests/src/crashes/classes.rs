@@ -1,13 +1,13 @@
-//! Which file or directory of a data directory is of which kind, by its path.
+//! Classifies the files and directories of a data directory by path.
 //!
-//! The layout is docs/FORMATS.md's: `segments/`, `catalogue/log/` (a RocksDB whose write-ahead log is the
-//! Raft log on disk), one RocksDB without a write-ahead log for each group beside it, and a few files of
-//! the server at the top.
+//! The layout is the one in docs/FORMATS.md: `segments/`, `catalogue/log/` (a RocksDB whose write-ahead log
+//! is the Raft log on disk), beside it one RocksDB without a write-ahead log for each group, and a few files
+//! of the server at the top.
 
 use super::recorded::DATA_DIR;
 use crate::power_cut::Ignored;
 
-/// Every class of syncs that a promise rests on.
+/// Every class of syncs that a promise depends on.
 pub(super) const CLASSES: &[(&str, Ignored)] = &[
     ("segment files", |path, names| !names && segment(path)),
     ("names of segments", |path, names| names && segment_directory(path)),
@@ -27,7 +27,7 @@ pub(super) const CLASSES: &[(&str, Ignored)] = &[
     ("node.json", |path, names| !names && node(path)),
 ];
 
-/// The path within the data directory; none for what lies outside.
+/// The path within the data directory; `None` for a path outside it.
 fn inside(path: &str) -> Option<&str> {
     path.strip_prefix(DATA_DIR)?.strip_prefix('/')
 }
@@ -52,12 +52,13 @@ fn in_state(path: &str) -> bool {
     inside(path).is_some_and(|path| path.starts_with("catalogue/")) && !in_log(path)
 }
 
-/// The write-ahead log of the log store: where an acknowledged command is.
+/// True for the write-ahead log of the log store, which holds acknowledged commands.
 pub(super) fn log_file(path: &str) -> bool {
     in_log(path) && name(path).ends_with(".log")
 }
 
-/// Tables, MANIFEST and CURRENT (under its temporary name) of a RocksDB.
+/// True for tables of a RocksDB. `manifest` and `current` match its MANIFEST and its CURRENT (also under its
+/// temporary name).
 fn table(path: &str) -> bool {
     name(path).ends_with(".sst")
 }
@@ -102,7 +103,7 @@ pub(super) fn state_directory(path: &str) -> bool {
     in_state(path) && !name(path).contains('.') && !manifest(path) && !current(path)
 }
 
-/// Anything that a RocksDB of a group writes.
+/// True for every table and MANIFEST of a group's RocksDB.
 pub(super) fn state_file(path: &str) -> bool {
     state_table(path) || state_manifest(path)
 }
@@ -119,7 +120,7 @@ pub(super) fn above(path: &str) -> bool {
     path.is_empty()
 }
 
-/// `secrets.key`, under whatever name it is written before it is renamed.
+/// True for `secrets.key`, also under the temporary name that it has before it is renamed.
 pub(super) fn secrets(path: &str) -> bool {
     inside(path).is_some_and(|path| path.contains("secrets.key"))
 }

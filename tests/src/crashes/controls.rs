@@ -1,7 +1,7 @@
-//! Controls: with one class of syncs left out, the very same check must turn red.
+//! Controls: with one class of syncs left out, the same check must fail.
 //!
-//! A sync is left out by the model (it makes nothing durable), so one recording serves every class. A class
-//! that is never missed would be either a sync that does nothing or a hole in the tests.
+//! The model leaves a sync out by making nothing durable, so one recording serves every class. A class whose
+//! omission is never detected would be either a sync without effect or a gap in the tests.
 
 use std::time::Instant;
 
@@ -11,12 +11,12 @@ use super::states::{cuts, rate, recover_all};
 use crate::power_cut::{Cut, Ignored, NONE_IGNORED, Style};
 use crate::seed::{Rng, announce};
 
-/// States within which a missing sync must show, for each of the recordings.
+/// States per recording within which a missing sync must be detected.
 const STATES_MAX: usize = 60;
 const RECORDINGS: u64 = 2;
 
 #[test]
-fn a_class_of_syncs_that_is_left_out_is_found() {
+fn every_omitted_class_of_syncs_is_detected() {
     let mut rng = announce("controls", 3);
     let recordings: Vec<Recorded> = (0..RECORDINGS).map(|_| record(rng.next(), "full")).collect();
     assert!(!is_found("nothing", &recordings[..1], NONE_IGNORED), "the recording itself is whole");
@@ -29,7 +29,7 @@ fn a_class_of_syncs_that_is_left_out_is_found() {
 }
 
 #[test]
-fn durability_of_the_operating_system_loses_what_it_answered_for() {
+fn durability_os_loses_acknowledged_writes_at_a_power_cut() {
     let mut rng = announce("controls, os", 4);
     let recorded = [record(rng.next(), "os")];
     assert!(is_found("every sync, by durability = \"os\",", &recorded, NONE_IGNORED));
@@ -50,7 +50,7 @@ fn is_found(name: &str, recordings: &[Recorded], ignored: Ignored) -> bool {
     false
 }
 
-/// Cuts that lose most: they find a missing sync first.
+/// Cuts that lose the most: they detect a missing sync first.
 fn severe(recorded: &Recorded) -> Vec<Cut> {
     cuts(recorded, STATES_MAX, |rng: &mut Rng| match rng.below(4) {
         0 => Style::Mixed,

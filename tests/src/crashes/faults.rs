@@ -1,9 +1,9 @@
-//! One call fails once with EIO, for each kind of call.
+//! Each test makes one call fail once with EIO, for each kind of call.
 //!
-//! A failed write or sync of a segment is retried in a new one and the client notices nothing; a failed
-//! read fails that read; a failed write or sync of log or catalogue acknowledges nothing and stops the
-//! server. Each time the next start is clean and every promise kept, also after a power cut, in which a
-//! failed sync has made what was unsynced undecided for good.
+//! A failed write or sync of a segment is retried in a new segment without an error to the client; a failed
+//! read fails that read alone; a failed write or sync of log or catalogue acknowledges nothing and stops the
+//! server. In each case the next start is clean and every promise is kept, also after a power cut, in which a
+//! failed sync has left the unsynced data permanently undecided.
 
 use std::sync::Arc;
 
@@ -26,16 +26,16 @@ use crate::workload::create_bucket;
 /// Power cuts tried on the recording of each fault.
 const STATES: usize = 15;
 
-/// Writes until a fault of log or catalogue must have been met: enough for several flushes.
+/// Upper bound of the writes before a fault of log or catalogue is hit: enough for several flushes.
 const PUTS_MAX: u64 = 3000;
 
 #[test]
-fn a_failed_segment_write_is_retried_and_the_client_notices_nothing() {
+fn a_failed_segment_write_is_retried_without_an_error_to_the_client() {
     is_retried(Call::Write);
 }
 
 #[test]
-fn a_failed_segment_sync_is_retried_and_the_client_notices_nothing() {
+fn a_failed_segment_sync_is_retried_without_an_error_to_the_client() {
     is_retried(Call::Sync);
 }
 
@@ -171,7 +171,7 @@ impl Bench {
         Ok(())
     }
 
-    /// After a restart on the same disk, and after power cuts anywhere before it.
+    /// Checks all promises after a restart on the same disk, and after power cuts at positions before it.
     fn every_promise_is_kept(self) {
         let recording = self.mount.disk().recording().clone();
         let server = self.start();

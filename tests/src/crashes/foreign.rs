@@ -1,6 +1,6 @@
-//! Somebody else writes at the origin of a bucket that is read through, while copies come and go, connections
-//! break and the server is killed: what is read is one version of an object, and no older than answers of the
-//! origin may be.
+//! Another client writes at the origin of a remote-backed bucket while copies come and go, connections break
+//! and the server is killed: each read returns one version of an object, and that version is not older than
+//! the TTL of the origin's responses allows.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -20,15 +20,15 @@ const THERE: &str = "lake";
 const HERE: &str = "bound";
 const KEYS: usize = 6;
 const READERS: u64 = 4;
-/// How long an answer of the origin holds.
+/// Time for which a response of the origin is valid.
 const TTL: Duration = Duration::from_millis(300);
-/// What a machine may be late by: an answer is as old as the origin took for it, too.
+/// Lateness allowed to a slow machine: the age of a response includes the time that the origin took for it.
 const LATE: Duration = Duration::from_secs(3);
-/// How long nothing at all may be read while others write.
+/// Maximum time without any successful read while others write.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Of one block, and of several.
+/// Sizes of one block and of several blocks.
 const SIZES: &[usize] = &[100, 5_000, 300_000, 3 << 20, 9 << 20, 18 << 20];
-/// What is done to copies meanwhile.
+/// Commands that are run on the copies meanwhile.
 const MOVES: &[&[&str]] = &[
     &["dataset", "warm", "all"],
     &["dataset", "clear", "all"],
@@ -37,7 +37,7 @@ const MOVES: &[&[&str]] = &[
 ];
 
 #[test]
-fn what_others_write_is_read_whole_and_in_time() {
+fn foreign_writes_are_read_whole_and_within_the_ttl() {
     let mut rng = announce("foreign writes", 1);
     let room = tempfile::tempdir().expect("a directory");
     let origin = Setup::new(room.path().join("origin")).start();
@@ -86,7 +86,7 @@ fn faults(rng: &mut Rng) -> Vec<Rule> {
     ]
 }
 
-/// What was written under each key.
+/// The versions written under each key.
 #[derive(Default)]
 struct Versions {
     keys: [Mutex<Vec<Version>>; KEYS],
@@ -100,7 +100,7 @@ struct Version {
 }
 
 impl Versions {
-    /// The oldest version that may be read by who asks at `asked`.
+    /// The oldest version that a read sent at `asked` may return.
     fn oldest(&self, key: usize, asked: Instant) -> u64 {
         let versions = self.keys[key].lock().expect("no panic while held");
         let holds = |version: &&Version| version.acknowledged.is_some_and(|at| at + TTL + LATE < asked);
@@ -112,7 +112,7 @@ impl Versions {
         versions.iter().find(|version| version.etag == etag).map(|version| version.content)
     }
 
-    /// A new version is about to be written.
+    /// Records that a new version is about to be written.
     fn add(&self, key: usize, length: usize) -> Content {
         let id = self.keys[key].lock().expect("no panic while held").len() as u64 + 1;
         let content = Content { id, length };
@@ -121,7 +121,7 @@ impl Versions {
         content
     }
 
-    /// The newest one is there.
+    /// Records that the newest version was acknowledged.
     fn acknowledge(&self, key: usize) {
         if let Some(last) = self.keys[key].lock().expect("no panic while held").last_mut() {
             last.acknowledged = Some(Instant::now());
@@ -161,14 +161,14 @@ async fn read_while_others_write(
         tokio::task::spawn_blocking(move || {
             while !stop.load(Ordering::Relaxed) {
                 let words: &[&str] = rng.pick::<&[&str]>(MOVES);
-                // One that comes while another job is at work is refused.
+                // A command that is sent while another job runs is refused.
                 drop(setup.command(words));
             }
         })
     };
     tokio::time::sleep(long).await;
-    // On a busy machine a round goes on until something was read; a task that ended has failed, which is told
-    // below.
+    // On a busy machine a round continues until something was read. A task that ended early has failed, which
+    // is reported below.
     let patient_until = Instant::now() + PATIENCE;
     let has_read = || versions.read.load(Ordering::Relaxed) > before;
     while !has_read() && !tasks.iter().any(JoinHandle::is_finished) && Instant::now() < patient_until {
@@ -193,8 +193,8 @@ async fn write(client: Client, versions: Arc<Versions>, mut rng: Rng, writer: u6
     }
 }
 
-/// Reads whole objects and ranges of them. One that changes while it is read may break off, and one whose
-/// origin fails may fail.
+/// Reads whole objects and ranges of them. A read of an object that changes meanwhile may break off, and a
+/// read may fail if the origin fails.
 async fn read(client: Client, versions: Arc<Versions>, mut rng: Rng, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         let key = rng.index(KEYS);

@@ -1,4 +1,4 @@
-//! A thousand power cuts, none of which breaks a promise.
+//! A thousand power cuts; every promise must be kept.
 
 use std::time::Instant;
 
@@ -11,11 +11,11 @@ use crate::seed::{announce, setting};
 const RECORDINGS: u64 = 20;
 const STATES: u64 = 1000;
 
-/// Of each class of syncs, for the torn ones.
+/// Recordings, and states per class of syncs, of the test of torn writes.
 const TORN_RECORDINGS: u64 = 2;
 const TORN_STATES: usize = 16;
 
-/// More broken states than this say nothing new.
+/// Number of broken states shown; more add no information.
 const SHOWN: usize = 3;
 
 #[test]
@@ -27,7 +27,7 @@ fn after_any_power_cut_every_promise_is_kept() {
     let mut before: Option<Recorded> = None;
     for number in 0..RECORDINGS {
         let recorded = match &before {
-            // Every other recording goes on from a cut in the one before: two power cuts in a row.
+            // Every other recording continues from a cut in the one before: two power cuts in a row.
             Some(before) if number % 2 == 1 => {
                 let cut = cuts(before, 1, Style::choose)[0];
                 record_after(before, cut, rng.next())
@@ -61,12 +61,12 @@ fn after_any_power_cut_every_promise_is_kept() {
 }
 
 #[test]
-fn whatever_is_torn_just_before_its_sync_is_survived() {
+fn a_write_torn_just_before_its_sync_is_survived() {
     let mut rng = announce("torn", 6);
     let mut broken = Vec::new();
     for _ in 0..TORN_RECORDINGS {
         let recorded = record(rng.next(), "full");
-        // Names are not torn: only classes of files.
+        // Names are not torn: only classes of files are used.
         let of_files =
             |class: Ignored| !recorded.recording.syncs(|path, names| !names && class(path, names)).is_empty();
         for (name, class) in CLASSES.iter().filter(|(_, class)| of_files(*class)) {

@@ -1,8 +1,8 @@
 //! Load on a recording file system, over several lives of the server.
 //!
-//! The settings are small ones, so that within a second or two segments are sealed and begun, compacted
-//! and removed, the log is rolled, the state flushed and the log purged: every path that syncs or destroys
-//! is in the recording.
+//! The settings are small, so that within one or two seconds segments are sealed, begun, compacted and
+//! removed, the log is rolled, the state is flushed and the log is purged: the recording contains every path
+//! that syncs or destroys data.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use crate::seed::Rng;
 use crate::server::Setup;
 use crate::workload::{self, Kill, Plan};
 
-/// Where the data directory lies below the mount: the server makes it, so its name too must be synced.
+/// Path of the data directory below the mount: the server creates it, so its name must be synced too.
 pub(super) const DATA_DIR: &str = "mlgw-data";
 
-/// What happened, and what was promised when.
+/// A recording, and the promises made at each position of it.
 pub(super) struct Recorded {
     pub(super) recording: Recording,
     pub(super) history: Arc<History>,
     pub(super) seed: u64,
-    /// Where the server's own events begin: before that its disk was made.
+    /// Position of the server's first event: earlier events set up its disk.
     pub(super) start: usize,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn setup(mount: &Mount) -> Setup {
     small(Setup::new(mount.path().join(DATA_DIR)))
 }
 
-/// Settings that make everything roll early.
+/// Settings that make segments and logs roll early.
 pub(super) fn small(setup: Setup) -> Setup {
     setup
         .with("hot.segment_bytes", "256KiB")
@@ -42,12 +42,12 @@ pub(super) fn small(setup: Setup) -> Setup {
         .with("hot.compact_bytes_per_second", "1GiB")
         .with("hot.reserve_bytes", "1MiB")
         .with("catalogue.log_bytes_max", "64KiB")
-        // With so short a log there would be little but checkpoints; `sigkill` has them.
+        // With such a short log there would be little but checkpoints; `sigkill` covers checkpoints.
         .with("catalogue.checkpoint_interval", "0s")
         .with("catalogue.cache_bytes", "16MiB")
 }
 
-/// How much of the recording of `mount` has happened.
+/// A clock that returns the current position in the recording of `mount`.
 fn clock_of(mount: &Mount) -> Clock {
     let disk = mount.shared_disk();
     Box::new(move || disk.lock().expect("the file system never panics").recording().position())
@@ -58,7 +58,7 @@ pub(super) fn history_of(mount: &Mount) -> Arc<History> {
     Arc::new(History::new(clock_of(mount)))
 }
 
-/// Records some lives of a server on an empty disk.
+/// Records several lives of a server on an empty disk.
 pub(super) fn record(seed: u64, durability: &str) -> Recorded {
     let mount = Mount::new();
     let history = history_of(&mount);
@@ -67,8 +67,8 @@ pub(super) fn record(seed: u64, durability: &str) -> Recorded {
     Recorded { recording, history, seed, start: 0 }
 }
 
-/// Records some lives of a server on what a power cut left of an earlier recording, the recovery
-/// included: the second of two cuts may come at any time.
+/// Records several lives of a server on the state that a power cut left of an earlier recording. The
+/// recording includes the recovery, so the second of two cuts may come at any time.
 pub(super) fn record_after(before: &Recorded, cut: Cut, seed: u64) -> Recorded {
     let disk = Disk::holding(&leave(&before.recording, cut, NONE_IGNORED));
     let start = disk.recording().position();
@@ -79,7 +79,7 @@ pub(super) fn record_after(before: &Recorded, cut: Cut, seed: u64) -> Recorded {
     Recorded { recording, history, seed, start }
 }
 
-/// A few lives under load, each ended by SIGTERM, or by `kill -9` when idle or in the middle.
+/// Runs several lives under load, each ended by SIGTERM, or by `kill -9` when idle or in the middle.
 fn live(mount: &Mount, history: &Arc<History>, seed: u64, durability: &str) {
     let mut rng = Rng::new(seed);
     let setup = setup(mount).with("durability", durability);
@@ -96,7 +96,7 @@ fn live(mount: &Mount, history: &Arc<History>, seed: u64, durability: &str) {
         let sizes = *rng.pick(&[SMALL, MIXED]);
         let steps = 10 + rng.index(12);
         let workers = 2 + rng.below(3);
-        // Rounds tell the bodies of all lives apart, of those before a cut too.
+        // Distinct rounds give distinct bodies in all lives, including those before a cut.
         let plan = Plan { round: seed % 1000 * 10 + life, workers, steps, sizes, full_part_in: 20 };
         let end = rng.below(4);
         if end == 0 {
@@ -111,8 +111,8 @@ fn live(mount: &Mount, history: &Arc<History>, seed: u64, durability: &str) {
     }
 }
 
-/// Many acts, few bytes.
+/// Sizes for many operations with few bytes.
 const SMALL: &[u64] = &[1, 300, 5_000, 70_000];
 
-/// Bodies of several chunks among them.
+/// Sizes that include bodies of several chunks.
 const MIXED: &[u64] = &[300, 5_000, 70_000, 200_000, 2_500_000];

@@ -1,4 +1,4 @@
-//! `kill -9` at random moments: what was acknowledged is there, what was not is absent or whole.
+//! `kill -9` at random moments: acknowledged writes are present, unacknowledged writes are absent or whole.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn after_kill_9_under_load_every_promise_is_kept() {
     life.end(&runtime, &mut rng);
 }
 
-/// One data directory over its rounds.
+/// A data directory over its rounds.
 struct Life {
     dir: tempfile::TempDir,
     history: Arc<History>,
@@ -54,7 +54,7 @@ impl Life {
             .with("catalogue.log_bytes_max", "256KiB")
     }
 
-    /// Reads at once and before any write, then takes what was found as the truth.
+    /// Reads directly after the start and before any write, then takes the observed values as the new truth.
     fn start_and_check(&self, runtime: &tokio::runtime::Runtime, rng: &mut Rng, round: u64) -> Server {
         let server = self.setup().start();
         let found = runtime.block_on(check(&server.client(), &self.history, NOW, rng));
@@ -72,7 +72,7 @@ impl Life {
         server
     }
 
-    /// Load until a random number of answers and a random moment after it, then `kill -9`.
+    /// Runs load until a random number of responses and a random delay after it, then `kill -9`.
     async fn load_until_killed(&self, mut server: Server, round: u64, rng: &mut Rng) -> usize {
         let client = server.client();
         if self.history.allowed(&crate::history::Thing::Bucket, NOW) == [crate::history::Value::Absent] {

@@ -1,4 +1,5 @@
-//! The real recovery on crash states: write one out, start the shipped binary on it, read at once.
+//! The real recovery on crash states: writes a state out, starts the shipped binary on it and reads directly
+//! after the start.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,10 +14,10 @@ use crate::power_cut::{Cut, Ignored, Style, leave};
 use crate::seed::Rng;
 use crate::server::Setup;
 
-/// States recovered at a time: as many as CI has cores.
+/// States recovered concurrently: the number of cores of the CI machine.
 const AT_ONCE: usize = 2;
 
-/// A state that takes longer is shown with where its time went.
+/// Recovery time above which a state is reported, with a breakdown of the time.
 const SLOW: Duration = Duration::from_secs(5);
 
 /// A promise that a power cut broke.
@@ -25,12 +26,12 @@ pub(super) struct Broken {
     cut: Cut,
     reasons: Vec<String>,
     log: String,
-    /// The state, kept for a person to look at.
+    /// Directory of the state, kept for inspection by a person.
     kept: Option<PathBuf>,
 }
 
 impl Broken {
-    /// One line.
+    /// A one-line summary.
     pub(super) fn summary(&self) -> String {
         let reason = self.reasons.first().map_or("", String::as_str);
         format!("{:?} at {}: {}", self.cut.style, self.cut.at, reason.chars().take(160).collect::<String>())
@@ -49,8 +50,8 @@ impl fmt::Display for Broken {
     }
 }
 
-/// The cuts of a recording: some at the moments of answers, where a missing sync shows, some just before
-/// a sync, where most is undecided, some anywhere.
+/// The cuts of a recording: some at the moments of responses, where a missing sync shows; some just before a
+/// sync, where most is undecided; some at random positions.
 pub(super) fn cuts(recorded: &Recorded, count: usize, styles: fn(&mut Rng) -> Style) -> Vec<Cut> {
     let own = |at: &usize| *at >= recorded.start;
     let answers: Vec<usize> = recorded.history.answer_positions().into_iter().filter(own).collect();
@@ -69,8 +70,8 @@ pub(super) fn cuts(recorded: &Recorded, count: usize, styles: fn(&mut Rng) -> St
         .collect()
 }
 
-/// Cuts just before the syncs of one class, every unsynced write torn: what a file that is being appended
-/// to looks like at the worst moment.
+/// Cuts just before the syncs of one class, with every unsynced write torn: the worst moment for a file that
+/// is being appended to.
 pub(super) fn cuts_before(recorded: &Recorded, class: Ignored, count: usize) -> Vec<Cut> {
     let syncs = recorded.recording.syncs(class);
     let syncs: Vec<usize> = syncs.into_iter().filter(|at| *at >= recorded.start).collect();
@@ -79,7 +80,8 @@ pub(super) fn cuts_before(recorded: &Recorded, class: Ignored, count: usize) -> 
     (0..if syncs.is_empty() { 0 } else { count }).map(cut).collect()
 }
 
-/// Recovers every state, some at a time; stops early once `enough` of them broke a promise.
+/// Recovers every state, [`AT_ONCE`] concurrently; stops early once `enough` states broke a promise. Returns
+/// the broken states and the number of states tried.
 pub(super) fn recover_all(
     recorded: &Recorded,
     cuts: &[Cut],
@@ -106,7 +108,8 @@ pub(super) fn recover_all(
     (broken.into_inner().expect("no panic while held"), tried)
 }
 
-/// One state in so many is also checked before it is recovered: what power loss leaves is not damage.
+/// Ratio of states that are also checked before recovery: 1 in [`CHECKED_ONE_IN`]. The state that a power
+/// loss leaves is not damage.
 const CHECKED_ONE_IN: u64 = 8;
 
 /// Recovers one state and reads everything.
@@ -122,7 +125,7 @@ pub(super) fn recover(recorded: &Recorded, cut: Cut, ignored: Ignored) -> Result
 
 fn read_back(setup: &Setup, recorded: &Recorded, cut: Cut) -> Result<(), (Vec<String>, String)> {
     let start = Instant::now();
-    // Before there is a description there is no data directory.
+    // Before `node.json` is written there is no data directory to check.
     if cut.seed.is_multiple_of(CHECKED_ONE_IN) && setup.data_dir.join("node.json").exists() {
         let damage = crate::store::check(&setup.data_dir);
         if !damage.is_empty() {

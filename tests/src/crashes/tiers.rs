@@ -1,10 +1,10 @@
-//! `kill -9` while everything moves: clients write, segments go between tiers and stores that fail now and
-//! then, copies come and go, and what is dirty goes to its origin. Whatever the mix, what was acknowledged is
-//! there, and what is read is one version of it.
+//! `kill -9` while clients write, segments move between tiers and upstreams that fail now and then, copies
+//! come and go, and dirty objects are written back to their origin. In every mix, acknowledged writes are
+//! present and each read returns one version of an object.
 //!
-//! - of a bucket of ours, while segments go to slower disks and to an upstream and come back;
-//! - of one that is written through, while its copies are warmed, dropped and asked for anew;
-//! - of one that is written back, while that happens to its copies, too.
+//! - `native`: segments of a local bucket move to the cold tier and to an upstream and come back;
+//! - `write-through`: copies are warmed, dropped and fetched again;
+//! - `write-back`: the same happens to the copies of a write-back bucket.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -23,10 +23,10 @@ const ROUNDS: u64 = 5;
 const WORKERS: u64 = 4;
 const ANSWERS_MAX: u64 = 600;
 const SIZES: &[u64] = &[1, 300, 5_000, 70_000, 200_000, 2_500_000];
-/// The bucket of segments, of another server.
+/// The bucket for segments, on another server.
 const ATTIC: &str = "attic";
 
-/// What is done beside the clients, over and over.
+/// Commands that run repeatedly beside the clients, by kind of bucket.
 const OF_SEGMENTS: &[&[&str]] = &[
     &["tier", "drain", "hot"],
     &["tier", "drain", "cold"],
@@ -62,7 +62,7 @@ struct Life {
     room: tempfile::TempDir,
     mode: &'static str,
     origin: Server,
-    /// Before the origin, and before the store of segments.
+    /// Proxies before the origin and before the store of segments.
     far: FaultProxy,
     attic: FaultProxy,
     history: Arc<History>,
@@ -102,7 +102,7 @@ impl Life {
             .with("hot.compact_interval", "20ms")
             .with("hot.compact_bytes_per_second", "1GiB")
             .with("catalogue.log_bytes_max", "256KiB");
-        // Of what is bound the truth is at the origin, and what is dirty stays at hand.
+        // For a remote-backed bucket the origin is the source of truth, and dirty objects stay local.
         if self.is_bound() { setup } else { setup.with("cold.upstream", "attic") }
     }
 
@@ -129,7 +129,7 @@ impl Life {
         self.assert_sound();
     }
 
-    /// What a check of the directories says; what is in a store is left out.
+    /// Asserts that `store check` finds no damage in the directories; data at an upstream is not checked.
     fn assert_sound(&self) {
         let done = Command::new(binary())
             .args(["store", "check"])
@@ -162,7 +162,7 @@ impl Life {
         assert_eq!(status, Some(0), "{words:?}: {said}");
     }
 
-    /// What the stores do wrong in this round, of what must make no difference.
+    /// Sets the faults of the stores for this round; clients must not be affected by them.
     fn break_some(&self, rng: &mut Rng) {
         let slow_down = || Fault::Status { status: 503, code: "SlowDown".to_owned() };
         let seed = rng.next();
@@ -177,7 +177,8 @@ impl Life {
         ];
         self.attic.set_rules(of_segments);
         let mut of_objects = Vec::new();
-        // Only of what is sent behind the clients' backs: what goes through may fail for them, too.
+        // Only requests of the background write-back fail: a failure of a forwarded request may reach the
+        // client.
         for header in ["if-none-match", "if-match"].iter().filter(|_| self.mode == "write-back") {
             for fault in [slow_down(), Fault::CutBeforeAnswer, Fault::CutRequest { after: 100 }] {
                 of_objects.push(now_and_then(Rule::new(fault).method("PUT").header(header), 0.1));
@@ -187,8 +188,8 @@ impl Life {
         self.far.set_rules(of_objects);
     }
 
-    /// Reads at once and before any write, with stores that do what they should, then takes what was found as
-    /// the truth.
+    /// Reads directly after the start and before any write, with stores that work, then takes the observed
+    /// values as the new truth.
     fn start_and_check(&self, rng: &mut Rng, round: u64) -> Server {
         self.attic.set_rules(vec![]);
         self.far.set_rules(vec![]);
@@ -202,8 +203,8 @@ impl Life {
         server
     }
 
-    /// Load, and moves beside it, until a random number of answers and a random moment after it, then `kill
-    /// -9`.
+    /// Runs load, and moves beside it, until a random number of responses and a random delay after it, then
+    /// `kill -9`.
     fn load_until_killed(&self, mut server: Server, round: u64, rng: &mut Rng) -> usize {
         let kill = Kill::choose(rng, ANSWERS_MAX);
         let plan =
@@ -213,8 +214,8 @@ impl Life {
             threads.spawn(|| {
                 let all = if self.is_bound() { OF_COPIES } else { OF_SEGMENTS };
                 while !stop.load(Ordering::Relaxed) {
-                    // One that comes while another of its kind is at work is refused, and when the server is
-                    // gone, too.
+                    // A command is refused while another one of its kind runs, and after the server was
+                    // killed.
                     let words: &[&str] = moves.pick::<&[&str]>(all);
                     drop(self.setup().command(words));
                     std::thread::sleep(Duration::from_millis(moves.below(60)));
@@ -227,7 +228,7 @@ impl Life {
         })
     }
 
-    /// Checks that the origin has the objects that are read here, and no others.
+    /// Checks that the origin has exactly the objects that the server returns.
     async fn origin_has_what_is_here(&self, server: &Server) {
         let (here, there) = (server.client(), self.origin.client());
         let (listed, at_origin) = (here.list(BUCKET, 1000).await, there.list(BUCKET, 1000).await);

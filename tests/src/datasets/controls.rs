@@ -1,10 +1,10 @@
-//! One job at a time, an end before its time, the clock, pins, and what is refused.
+//! One job at a time, cancellation, schedules, pins, and refused commands.
 
 use super::{Bench, HERE, MIB, THERE, id_of, runtime, until};
 use crate::proxy::{Fault, Rule};
 
 #[test]
-fn one_job_at_a_time_and_one_that_is_cancelled_ends_and_can_be_done_again() {
+fn one_job_runs_at_a_time_and_a_cancelled_job_can_be_repeated() {
     let mut bench = Bench::new();
     runtime().block_on(async {
         for n in 0..50 {
@@ -22,7 +22,7 @@ fn one_job_at_a_time_and_one_that_is_cancelled_ends_and_can_be_done_again() {
     bench.refused(&["--yes", "dataset", "delete", "train"], 4, "DatasetBusy");
     bench.done(&["dataset", "warm", "other", "--wait", "--quiet"]);
     until("it is half done", || bench.job(id)["objects_done"] == 30);
-    // A wish to end outlives a crash.
+    // A cancellation outlives a crash.
     bench.done(&["job", "cancel", &id.to_string()]);
     bench.crash(vec![]);
     bench.refused(&["job", "wait", &id.to_string(), "--quiet"], 1, "cancelled");
@@ -38,7 +38,7 @@ fn one_job_at_a_time_and_one_that_is_cancelled_ends_and_can_be_done_again() {
 }
 
 #[test]
-fn a_schedule_is_kept_until_it_is_taken_back() {
+fn a_schedule_runs_until_it_is_removed() {
     let mut bench = Bench::new();
     runtime().block_on(bench.put(THERE, "k", 1, 5000));
     bench.done(&["dataset", "create", "train", "--bucket", HERE]);
@@ -60,7 +60,7 @@ fn a_schedule_is_kept_until_it_is_taken_back() {
 }
 
 #[test]
-fn what_is_pinned_survives_when_room_is_made_for_others() {
+fn pinned_blocks_survive_evictions_for_other_objects() {
     let bench = Bench::with(|setup| setup.with("bound.capacity", "64MiB"));
     let runtime = runtime();
     runtime.block_on(async {
@@ -82,7 +82,7 @@ fn what_is_pinned_survives_when_room_is_made_for_others() {
         let found = runtime.block_on(bench.here().get(HERE, &key)).expect("read");
         found.header("x-mlgw-cache").expect("said").to_owned()
     };
-    // There is no room for all of them, round after round.
+    // There is no room for all of them, in any pass.
     for round in 0..5 {
         let misses = (0..60).filter(|n| read(format!("other/{n:02}")) != "hit; tier=hot").count();
         assert!(misses >= 10, "{misses} in round {round}");
@@ -96,7 +96,7 @@ fn what_is_pinned_survives_when_room_is_made_for_others() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_by_name_and_changes_nothing() {
+fn invalid_commands_are_refused_with_a_reason_and_change_nothing() {
     let bench = Bench::new();
     runtime().block_on(bench.here().create_bucket("ours")).expect("made");
     let create = |words: &[&str], what: &str| {

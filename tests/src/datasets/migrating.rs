@@ -1,5 +1,5 @@
-//! Bound buckets that are moved to another upstream while they are served: nothing is lost, and readers see
-//! no change.
+//! Remote-backed buckets that are moved to another upstream while they are in use: no write is lost, and
+//! readers see no change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::content::Content;
 use crate::proxy::{Fault, Rule};
 use crate::s3::{Client, encode, whole};
 
-/// The bucket that is moved, what keys begin with where it was, and where it goes.
+/// The bucket that is moved, its old key prefix at the origin, and its new one.
 const HERE: &str = "moving";
 const OLD: &str = "old/";
 const NEW: &str = "new/";
@@ -55,7 +55,7 @@ fn path(bucket: &str, key: &str) -> String {
     format!("/{bucket}/{}", key.split('/').map(encode).collect::<Vec<_>>().join("/"))
 }
 
-/// Everything that a client sees of an object.
+/// All client-visible properties of an object.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     etag: String,
@@ -77,7 +77,7 @@ async fn see(client: &Client, bucket: &str, key: &str) -> Seen {
 }
 
 #[test]
-fn readers_see_no_change_whatever_objects_there_are() {
+fn readers_see_no_change_for_objects_of_every_kind() {
     for mode in MODES {
         let bench = bound(mode);
         let runtime = runtime();
@@ -134,7 +134,7 @@ fn conditions_name_the_etags_that_readers_were_shown() {
     });
 }
 
-/// Puts objects at the old origin, and says which, in byte order.
+/// Puts objects at the old origin, and returns their keys in byte order.
 async fn objects_of_every_kind(client: &Client) -> Vec<String> {
     let described = [
         ("content-type", "text/x".to_owned()),
@@ -148,7 +148,7 @@ async fn objects_of_every_kind(client: &Client) -> Vec<String> {
         let there = path(THERE, &format!("{OLD}{key}"));
         client.call(Method::PUT, &there, &described, whole(body)).await.expect("stored");
     }
-    // Larger than what goes in one piece, and one whose ETag is of parts.
+    // One object that exceeds a single request, and one whose ETag is computed from parts.
     let large = Content { id: 90, length: 70 * MIB }.bytes();
     client.put(THERE, &format!("{OLD}large"), whole(large)).await.expect("stored");
     let of_parts = format!("{OLD}parts");
@@ -173,7 +173,7 @@ async fn all_seen(client: &Client, keys: &[String]) -> BTreeMap<String, Seen> {
     all
 }
 
-/// Objects at the old origin: `k000` and so on.
+/// Puts objects at the old origin: `k000` and so on.
 async fn fill(client: &Client, count: u64) {
     for n in 0..count {
         let body = Content { id: n, length: 20_000 }.bytes();
@@ -181,8 +181,8 @@ async fn fill(client: &Client, count: u64) {
     }
 }
 
-/// Until who writes does so in a later second than that of what is there: what somebody else wrote in the
-/// same one is foreign.
+/// Waits for the next second, so that later writes have a later modification time than existing objects. A
+/// write of another client within the same second counts as foreign.
 fn wait_until_later() {
     let second = || std::time::UNIX_EPOCH.elapsed().expect("later than 1970").as_secs();
     let now = second();
@@ -191,8 +191,7 @@ fn wait_until_later() {
     }
 }
 
-/// Writes and deletes keys of its own, over and over, until it is told to stop; returns what was acknowledged
-/// last of each.
+/// Writes and deletes keys of its own until `stop` is set. Returns the last acknowledged state of each key.
 async fn write_on(client: Client, writer: u64, stop: Arc<AtomicBool>) -> BTreeMap<String, Option<Content>> {
     let mut last = BTreeMap::new();
     let mut step = 0;
@@ -216,7 +215,7 @@ async fn write_on(client: Client, writer: u64, stop: Arc<AtomicBool>) -> BTreeMa
 }
 
 #[test]
-fn who_writes_meanwhile_loses_nothing() {
+fn concurrent_writes_are_not_lost() {
     for mode in ["write-through", "write-back"] {
         let bench = bound(mode);
         let runtime = runtime();
@@ -249,7 +248,7 @@ fn who_writes_meanwhile_loses_nothing() {
     }
 }
 
-/// Checks what is read here, and that it is what the new origin has.
+/// Checks that reads here return the expected objects, and that the new origin has the same.
 async fn all_are(bench: &Bench, expected: &BTreeMap<String, Option<Content>>) {
     for (key, content) in expected {
         let (here, there) =
@@ -267,7 +266,7 @@ async fn all_are(bench: &Bench, expected: &BTreeMap<String, Option<Content>>) {
 }
 
 #[test]
-fn a_move_goes_on_after_a_kill_and_ends_right() {
+fn a_migration_resumes_after_a_kill_and_completes() {
     let mut bench = bound("write-through");
     let runtime = runtime();
     runtime.block_on(fill(&bench.there(), 120));
@@ -275,7 +274,7 @@ fn a_move_goes_on_after_a_kill_and_ends_right() {
     bench.proxy.set_rules(vec![stall]);
     let id = id_of(&bench.migrate(&[]));
     until("half of it is there", || bench.job(id)["objects_done"] == 50);
-    // What is changed after its copy, and before the kill, is not remembered by anybody.
+    // Changes after an object's copy and before the kill are in no record.
     let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
     runtime.block_on(async {
         let client = bench.here();
@@ -298,14 +297,14 @@ fn a_move_goes_on_after_a_kill_and_ends_right() {
         let seen = see(&bench.here(), HERE, "k005").await;
         assert!(seen.tags.contains("<Value>b<"), "{seen:?}");
     });
-    // The bucket stays where it is after a start, too.
+    // The bucket stays at its new place after another start.
     bench.crash(vec![]);
     bench.is_bound_to("near", NEW);
     runtime.block_on(all_are(&bench, &expected));
 }
 
 #[test]
-fn one_that_is_cancelled_leaves_the_bucket_where_it_was_and_can_be_done_again() {
+fn a_cancelled_migration_leaves_the_bucket_in_place_and_can_be_repeated() {
     let bench = bound("write-through");
     let runtime = runtime();
     runtime.block_on(async {
@@ -337,7 +336,7 @@ fn one_that_is_cancelled_leaves_the_bucket_where_it_was_and_can_be_done_again() 
         written.expect("it goes on");
     };
     runtime.block_on(async { tokio::time::timeout(SOON, write).await.expect("nothing holds it up") });
-    // Elsewhere somebody's objects would be deleted.
+    // A prefix with objects of others is refused, because they would be deleted.
     runtime.block_on(async {
         bench.there().put(POND, "theirs/k", whole("x")).await.expect("stored");
     });
@@ -359,7 +358,7 @@ fn one_that_is_cancelled_leaves_the_bucket_where_it_was_and_can_be_done_again() 
 }
 
 #[test]
-fn upstreams_that_fail_now_and_then_are_asked_again() {
+fn requests_to_upstreams_that_fail_at_times_are_retried() {
     let bench = bound("write-back");
     let runtime = runtime();
     runtime.block_on(fill(&bench.there(), 150));
@@ -380,11 +379,11 @@ fn upstreams_that_fail_now_and_then_are_asked_again() {
 }
 
 #[test]
-fn bits_that_flip_alike_in_read_after_read_are_not_moved() {
+fn bits_that_flip_in_the_same_way_in_repeated_reads_are_not_copied() {
     let bench = bound("read-through");
     let runtime = runtime();
     runtime.block_on(fill(&bench.there(), 1));
-    // As often as it takes to be refused, and once in the reads that tell whether its ETag is to blame.
+    // Enough flips that the read is refused, and one in the reads that check if the ETag is wrong.
     let flips = Rule { times: Some(4), ..Rule::new(Fault::Corrupt { at: 1234 }) };
     bench.proxy.set_rules(vec![flips.method("GET").path(&format!("/{THERE}/"))]);
     let job = bench.migrate(&["--wait", "--quiet"]);
@@ -394,11 +393,11 @@ fn bits_that_flip_alike_in_read_after_read_are_not_moved() {
 }
 
 #[test]
-fn where_an_etag_is_no_md5_what_came_twice_is_what_is_sent() {
+fn without_an_md5_etag_bytes_that_two_reads_agree_on_are_copied() {
     let bench = bound("read-through");
     let runtime = runtime();
     runtime.block_on(fill(&bench.there(), 3));
-    // As of objects that their origin keeps encrypted.
+    // The ETag looks like that of an object that its origin encrypts.
     let etag = "0123456789abcdef0123456789abcdef";
     let header = Fault::Header { name: "etag".into(), value: format!("\"{etag}\"") };
     bench.proxy.set_rules(vec![Rule::new(header).path(&format!("/{THERE}/"))]);
@@ -415,7 +414,7 @@ fn where_an_etag_is_no_md5_what_came_twice_is_what_is_sent() {
 }
 
 #[test]
-fn what_cannot_be_moved_is_refused_and_stays() {
+fn a_bucket_that_cannot_be_moved_is_refused_and_stays() {
     let bench = bound("read-through");
     runtime().block_on(async {
         bench.here().create_bucket("native").await.expect("made");
@@ -437,7 +436,7 @@ fn what_cannot_be_moved_is_refused_and_stays() {
     bench.refused(&["dataset", "show", &format!("bucket:{HERE}")], 1, "NoSuchDataset");
     assert_eq!(bench.done(&["dataset", "list"])["datasets"], serde_json::json!([]));
     bench.is_bound_to("far", OLD);
-    // To another place in the same upstream it can be.
+    // A move to another prefix of the same upstream is allowed.
     let job = bench.done(&[
         "bucket",
         "migrate",
@@ -455,7 +454,7 @@ fn what_cannot_be_moved_is_refused_and_stays() {
 }
 
 #[test]
-fn a_listing_goes_on_although_the_bucket_moves_between_its_pages() {
+fn a_listing_continues_when_the_bucket_moves_between_its_pages() {
     for mode in MODES {
         let bench = bound(mode);
         runtime().block_on(async {

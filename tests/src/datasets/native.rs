@@ -1,4 +1,4 @@
-//! Datasets of our own buckets: warming brings what is in the cold tier up.
+//! Datasets of local buckets: a warm promotes their cold segments.
 
 use super::{Bench, runtime};
 use crate::content::Content;
@@ -7,7 +7,7 @@ use crate::s3::whole;
 const OURS: &str = "ours";
 
 #[test]
-fn a_dataset_of_ours_is_warmed_by_promoting_the_segments_that_hold_it() {
+fn a_local_dataset_is_warmed_by_promoting_its_segments() {
     let cold = tempfile::tempdir().expect("a directory");
     let bench = Bench::with(|setup| {
         setup

@@ -1,4 +1,4 @@
-//! Imports from several sources, again and again, also after a crash midway.
+//! Repeated imports from several sources, also after a crash during the job.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::s3::whole;
 
 const OURS: &str = "ours";
 
-/// Every object of a bucket here, by its key.
+/// Reads every object of a bucket here, by key.
 async fn all(bench: &Bench, bucket: &str) -> BTreeMap<String, Bytes> {
     let mut found = BTreeMap::new();
     for listed in bench.here().list(bucket, 1000).await.expect("listed") {
@@ -25,7 +25,7 @@ fn figures(job: &serde_json::Value) -> [u64; 3] {
 }
 
 #[test]
-fn two_sources_are_imported_and_then_only_what_changes_there() {
+fn two_sources_are_imported_and_later_only_their_changes() {
     let bench = Bench::new();
     let runtime = runtime();
     let mut expected = BTreeMap::new();
@@ -59,7 +59,7 @@ fn two_sources_are_imported_and_then_only_what_changes_there() {
         expected.insert("train/k 03+".into(), bench.put(THERE, "set/k 03+", 500, 4000).await);
         expected.insert("val/new".into(), bench.put(POND, "new", 501, 4000).await);
         bench.there().delete(THERE, "set/k 05+").await.expect("deleted");
-        // What a client wrote here is no import.
+        // Objects that a client wrote here are not imports.
         bench.here().put(OURS, "train/own", whole("own")).await.expect("stored");
         expected.insert("train/own".into(), Bytes::from_static(b"own"));
     });
@@ -72,7 +72,7 @@ fn two_sources_are_imported_and_then_only_what_changes_there() {
 }
 
 #[test]
-fn what_describes_an_object_comes_with_it() {
+fn metadata_and_tags_are_imported_with_an_object() {
     let bench = Bench::new();
     runtime().block_on(async {
         bench.here().create_bucket(OURS).await.expect("made");
@@ -102,7 +102,7 @@ fn what_describes_an_object_comes_with_it() {
 }
 
 #[test]
-fn a_sync_goes_on_after_a_kill_and_through_an_origin_that_fails() {
+fn a_sync_resumes_after_a_kill_and_retries_a_failing_origin() {
     let mut bench = Bench::new();
     let runtime = runtime();
     let mut expected = BTreeMap::new();
@@ -132,7 +132,7 @@ fn a_sync_goes_on_after_a_kill_and_through_an_origin_that_fails() {
 }
 
 #[test]
-fn what_comes_damaged_is_not_imported() {
+fn damaged_objects_are_not_imported() {
     let bench = Bench::new();
     runtime().block_on(async {
         bench.here().create_bucket(OURS).await.expect("made");
@@ -149,7 +149,7 @@ fn what_comes_damaged_is_not_imported() {
 }
 
 #[test]
-fn a_sync_stops_at_the_quota_of_its_bucket_and_goes_on_when_there_is_room() {
+fn a_sync_stops_at_the_quota_of_its_bucket_and_continues_with_more_room() {
     let bench = Bench::new();
     let runtime = runtime();
     runtime.block_on(async {

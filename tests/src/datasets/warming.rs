@@ -1,4 +1,4 @@
-//! What is warmed is read without the origin, also after a crash midway; and goes when it is let go of.
+//! A warmed dataset is read without the origin, also after a crash during the job, until it is cleared.
 
 use super::{Bench, HERE, MIB, THERE, id_of, runtime, until};
 use crate::observability::scrape::Scrape;
@@ -6,7 +6,8 @@ use crate::proxy::{Fault, Rule};
 use crate::s3::whole;
 use http::Method;
 
-/// Objects of every kind below `set/`, and one beside it. Returns how many there are below, and their bytes.
+/// Puts objects of several sizes below `set/`, and one outside of it. Returns the count and bytes of those
+/// below.
 async fn fill(bench: &Bench) -> (u64, u64) {
     let mut bytes = 0;
     for n in 0..40 {
@@ -20,7 +21,7 @@ async fn fill(bench: &Bench) -> (u64, u64) {
 }
 
 #[test]
-fn what_was_warmed_is_read_without_a_request_to_the_origin_until_it_is_cleared() {
+fn a_warmed_dataset_is_read_without_the_origin_until_it_is_cleared() {
     let bench = Bench::new();
     let runtime = runtime();
     let (objects, bytes) = runtime.block_on(fill(&bench));
@@ -70,7 +71,7 @@ fn what_was_warmed_is_read_without_a_request_to_the_origin_until_it_is_cleared()
 }
 
 #[test]
-fn a_warm_goes_on_after_a_kill_and_ends_right() {
+fn a_warm_resumes_after_a_kill_and_completes() {
     let mut bench = Bench::new();
     let runtime = runtime();
     runtime.block_on(async {
@@ -87,8 +88,7 @@ fn a_warm_goes_on_after_a_kill_and_ends_right() {
     let job = bench.done(&["job", "wait", &id.to_string(), "--quiet"]);
     assert_eq!((&job["state"], &job["starts"]), (&"done".into(), &2.into()), "{job}");
     assert_eq!((&job["objects_done"], &job["objects_total"]), (&60.into(), &60.into()), "{job}");
-    // The index of copies may have forgotten what was fetched just before; warming again brings that, and no
-    // more.
+    // The index of copies may have lost the last fetched blocks; a second warm fetches these only.
     bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
     bench.asked("");
     runtime.block_on(async {
@@ -101,7 +101,7 @@ fn a_warm_goes_on_after_a_kill_and_ends_right() {
     assert_eq!(bench.asked(""), [""; 0]);
 }
 
-/// The directory of each object that was read at the origin, in that order.
+/// Returns the directory of each object that was read at the origin, in that order.
 fn directories_read(bench: &Bench) -> Vec<String> {
     let asked = bench.asked("");
     let paths = asked.iter().filter_map(|line| line.strip_prefix(&format!("GET /{THERE}/")));
@@ -110,7 +110,7 @@ fn directories_read(bench: &Bench) -> Vec<String> {
 }
 
 #[test]
-fn a_warm_in_a_random_order_brings_all_of_it_also_after_a_kill() {
+fn a_warm_in_random_order_fetches_every_object_even_after_a_kill() {
     let mut bench = Bench::new();
     let (directories, each) = (11, 110);
     let objects = directories * each;
@@ -119,7 +119,7 @@ fn a_warm_in_a_random_order_brings_all_of_it_also_after_a_kill() {
             bench.put(THERE, &format!("{:02}/{:03}", n / each, n % each), n, 100).await;
         }
     });
-    // Two slices, and two pages of keys in the larger one.
+    // Two slices, with two pages of keys in the larger one.
     bench.done(&["dataset", "create", "train", "--bucket", HERE, "--prefix", "0", "--prefix", "10"]);
     let warm = |bench: &Bench, order: &str, words: &[&str]| {
         bench.done(&[&["dataset", "warm", "train", "--order", order], words].concat())
@@ -163,7 +163,7 @@ fn a_warm_in_a_random_order_brings_all_of_it_also_after_a_kill() {
 }
 
 #[test]
-fn what_changed_at_the_origin_is_fetched_anew_and_what_fails_is_told() {
+fn changed_objects_are_fetched_again_and_failures_are_reported() {
     let bench = Bench::new();
     let runtime = runtime();
     runtime.block_on(async {
@@ -189,7 +189,7 @@ fn what_changed_at_the_origin_is_fetched_anew_and_what_fails_is_told() {
 }
 
 #[test]
-fn copies_are_evicted_by_how_long_nobody_read_them() {
+fn copies_are_evicted_by_the_time_since_their_last_read() {
     let bench = Bench::new();
     runtime().block_on(async {
         for n in 0..10 {
@@ -210,7 +210,7 @@ fn copies_are_evicted_by_how_long_nobody_read_them() {
 }
 
 #[test]
-fn a_dataset_that_does_not_fit_is_not_fetched_round_and_round() {
+fn a_dataset_that_does_not_fit_is_not_fetched_repeatedly() {
     let bench = Bench::with(|setup| setup.with("bound.capacity", "16MiB"));
     runtime().block_on(async {
         for n in 0..30 {

@@ -1,12 +1,12 @@
-//! The bytes of one file, with a size that may lie beyond what was ever written.
+//! The bytes of one file, with a size that may exceed the written part.
 //!
-//! Preallocated space costs nothing here, so a 256 MiB segment or a ballast file is as cheap to record
-//! and to materialise as its written part.
+//! Preallocated space takes no memory here, so a 256 MiB segment or a ballast file is as cheap to record and
+//! to materialise as its written part.
 
 /// Content and size of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileImage {
-    /// Up to the end of the last write; the rest up to `bytes` reads as zeros.
+    /// The bytes up to the end of the last write; the rest up to `bytes` reads as zeros.
     written: Vec<u8>,
     bytes: u64,
 }
@@ -31,8 +31,8 @@ impl FileImage {
 
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
         let start = index(offset);
-        // In one piece, as all of this is done for each state: `resize` goes byte by byte where this crate is
-        // not optimised.
+        // Appended in one piece, since this runs for each state: `Vec::resize` works byte by byte where this
+        // crate is not optimised.
         if let Some(gap) = start.checked_sub(self.written.len()) {
             self.written.append(&mut vec![0; gap]);
         }
@@ -47,7 +47,7 @@ impl FileImage {
         self.bytes = bytes;
     }
 
-    /// Makes the file at least this long.
+    /// Makes the file at least `bytes` long.
     pub(crate) fn grow(&mut self, bytes: u64) {
         self.bytes = self.bytes.max(bytes);
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::FileImage;
 
     #[test]
-    fn what_was_cut_off_reads_as_zeros_when_the_file_grows_again() {
+    fn truncated_bytes_read_as_zeros_when_the_file_grows_again() {
         let mut image = FileImage::default();
         image.write(0, b"abcdef");
         image.resize(2);

@@ -19,7 +19,7 @@ fn history() -> History {
 }
 
 #[test]
-fn an_acknowledged_act_replaces_what_was_there() {
+fn an_acknowledged_operation_replaces_the_previous_value() {
     let history = history();
     history.acknowledge(history.send(key(), value(1)));
     history.acknowledge(history.send(key(), value(2)));
@@ -29,7 +29,7 @@ fn an_acknowledged_act_replaces_what_was_there() {
 }
 
 #[test]
-fn an_act_without_an_answer_may_or_may_not_have_happened() {
+fn an_operation_without_a_response_may_or_may_not_have_taken_effect() {
     let history = history();
     history.send(key(), value(1));
     assert_eq!(history.allowed(&key(), NOW), [Value::Absent, value(1)]);
@@ -38,7 +38,7 @@ fn an_act_without_an_answer_may_or_may_not_have_happened() {
 }
 
 #[test]
-fn overlapping_acts_happen_in_either_order() {
+fn overlapping_operations_take_effect_in_either_order() {
     let history = history();
     let first = history.send(key(), value(1));
     let second = history.send(key(), value(2));
@@ -48,7 +48,7 @@ fn overlapping_acts_happen_in_either_order() {
 }
 
 #[test]
-fn a_cut_knows_only_what_was_promised_by_then() {
+fn a_cut_allows_only_values_promised_by_its_position() {
     let position = Arc::new(AtomicUsize::new(0));
     let clock = position.clone();
     let history = History::new(Box::new(move || clock.load(Ordering::SeqCst)));
@@ -66,7 +66,7 @@ fn a_cut_knows_only_what_was_promised_by_then() {
 }
 
 #[test]
-fn after_a_crash_what_was_found_is_the_truth() {
+fn values_found_after_a_crash_replace_the_history() {
     let history = history();
     history.send(key(), value(1));
     history.settle([(key(), value(1))]);
@@ -76,7 +76,7 @@ fn after_a_crash_what_was_found_is_the_truth() {
 }
 
 #[test]
-fn a_complete_is_contested_only_by_what_may_have_come_after_it() {
+fn a_complete_is_contested_only_by_operations_that_may_have_come_after_it() {
     let history = history();
     let upload = Thing::Upload { key: "k".to_owned(), id: "u".to_owned() };
     history.acknowledge(history.send(key(), value(1)));
@@ -87,7 +87,7 @@ fn a_complete_is_contested_only_by_what_may_have_come_after_it() {
 }
 
 #[test]
-fn what_a_restarted_server_showed_once_is_promised_from_then_on() {
+fn a_value_shown_by_a_restarted_server_is_promised_from_then_on() {
     let position = Arc::new(AtomicUsize::new(0));
     let clock = position.clone();
     let history = History::new(Box::new(move || clock.load(Ordering::SeqCst)));
@@ -100,7 +100,7 @@ fn what_a_restarted_server_showed_once_is_promised_from_then_on() {
 }
 
 #[test]
-fn a_history_after_a_cut_knows_what_was_promised_before_it_and_nothing_later() {
+fn a_history_after_a_cut_keeps_promises_made_before_it_and_none_made_later() {
     let position = Arc::new(AtomicUsize::new(0));
     let clock = position.clone();
     let history = History::new(Box::new(move || clock.load(Ordering::SeqCst)));

@@ -1,57 +1,58 @@
-//! A memory limit for a server: a cgroup of version 1 or 2, whichever this machine has.
+//! A memory limit for a server: a cgroup of version 1 or 2, whichever the machine supports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A cgroup of this test's own, removed when dropped. Stop its server first.
+/// A cgroup of this test, removed when dropped. Its server must be stopped first.
 pub(super) struct MemoryLimit {
     dir: PathBuf,
     events: &'static str,
 }
 
 impl MemoryLimit {
-    /// A group whose processes together may take `bytes`.
+    /// Creates a group whose processes together may use `bytes` of memory.
     ///
     /// # Errors
-    /// Why neither version lets us make one.
+    /// The reasons why neither version can be created.
     pub(super) fn new(bytes: u64) -> Result<Self, String> {
         Self::named("limits", bytes)
     }
 
-    /// As [`MemoryLimit::new`]; tests of one process have names of their own.
+    /// Like [`MemoryLimit::new`], with a name that is unique among the tests of this process.
     ///
     /// # Errors
-    /// As [`MemoryLimit::new`].
+    /// See [`MemoryLimit::new`].
     pub(super) fn named(test: &str, bytes: u64) -> Result<Self, String> {
         let name = format!("mlgw-test-{}-{test}", std::process::id());
         version_1(&name, bytes)
             .or_else(|first| version_2(&name, bytes).map_err(|second| format!("{first}; {second}")))
     }
 
-    /// The shell command that puts a process into the group.
+    /// Returns the shell command that moves its process into the group.
     pub(super) fn enter(&self) -> String {
         format!("echo $$ > {}/cgroup.procs || exit 99", self.dir.display())
     }
 
-    /// Processes that the kernel killed for memory.
+    /// Returns the number of processes that the kernel killed for lack of memory.
     pub(super) fn kills(&self) -> u64 {
         let text = fs::read_to_string(self.dir.join(self.events)).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
         line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Most memory that was ever taken, the page cache included.
+    /// Returns the peak memory in bytes, the page cache included.
     pub(super) fn peak(&self) -> u64 {
         let read = |name| fs::read_to_string(self.dir.join(name)).ok();
         let text = read("memory.peak").or_else(|| read("memory.max_usage_in_bytes")).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 
-    /// Memory of the processes, without the page cache: what the kernel cannot take back.
+    /// Returns the anonymous memory of the processes in bytes. The kernel cannot reclaim it, unlike the
+    /// page cache.
     pub(super) fn anonymous_bytes(&self) -> u64 {
         let text = fs::read_to_string(self.dir.join("memory.stat")).unwrap_or_default();
         let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        // The first is that of version 1, the second that of version 2.
+        // Version 1 has the first field, version 2 the second.
         value("total_rss ").or_else(|| value("anon ")).unwrap_or(0)
     }
 }
@@ -67,7 +68,7 @@ impl Drop for MemoryLimit {
 fn version_1(name: &str, bytes: u64) -> Result<MemoryLimit, String> {
     let dir = Path::new("/sys/fs/cgroup/memory").join(name);
     make(&dir, "memory.limit_in_bytes", bytes)?;
-    // Swap, where it is counted, must not stretch the limit.
+    // Swap must not extend the limit, where the kernel accounts for it.
     drop(fs::write(dir.join("memory.memsw.limit_in_bytes"), bytes.to_string()));
     Ok(MemoryLimit { dir, events: "memory.oom_control" })
 }

@@ -1,5 +1,5 @@
-//! Segments are compacted all the time, and nobody notices: writers, readers, and readers that dawdle over
-//! objects that are replaced, moved and deleted meanwhile. In the end the disk holds what is there.
+//! Segments are compacted continuously without an effect on clients: writers, readers, and slow readers of
+//! objects that are replaced, moved and deleted meanwhile. In the end the disk holds the live objects.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ const WRITES: u64 = 120;
 const KEYS: u64 = 6;
 const SIZES: [usize; 5] = [1_000, 40_000, 300_000, 900_000, 3_000_000];
 
-/// Bodies that no socket buffers whole: of a few chunks, and of many.
+/// Sizes of bodies that no socket buffers as a whole: one of a few chunks, and one of many.
 const DAWDLED: [usize; 2] = [4 << 20, 24 << 20];
 
-/// Longest wait for space to come back. Generous: it is met only when something is broken.
+/// Longest wait for space to be reclaimed. It is only reached if something is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn space_comes_back_while_clients_write_and_read_and_dawdle() {
+fn space_is_reclaimed_while_clients_write_read_and_stall() {
     let dir = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(dir.path().join("mlgw-data"))
         .with("hot.segment_bytes", "1MiB")
@@ -62,7 +62,7 @@ fn space_comes_back_while_clients_write_and_read_and_dawdle() {
     server.stop();
 }
 
-/// Puts an object, asks for it, reads the head of the answer, and lets the object be deleted.
+/// Puts an object, requests it, reads the head of the response, and deletes the object.
 async fn begin_to_read(server: &Server, content: Content) -> (Content, Exchange, crate::raw::RawAnswer) {
     let client = server.client();
     let key = format!("slow-{}", content.id);
@@ -75,7 +75,7 @@ async fn begin_to_read(server: &Server, content: Content) -> (Content, Exchange,
     (content, exchange, answer)
 }
 
-/// Overwrites its keys again and again and reads what it wrote; returns what is there in the end.
+/// Overwrites keys of its own and reads them back. Returns the final objects.
 async fn write(client: Client, number: u64, mut rng: Rng) -> Vec<(String, Content)> {
     let mut kept = std::collections::BTreeMap::new();
     for step in 0..WRITES {
@@ -105,7 +105,7 @@ async fn wait_until_at_most(segments: &Path, bytes_max: u64, server: &Server) {
     loop {
         let files = std::fs::read_dir(segments).expect("the segments").flatten();
         let named = files.filter(|file| file.file_name().to_string_lossy().ends_with(".seg"));
-        // A file may go while we look.
+        // A file may be deleted between the listing and the look-up of its size.
         let bytes: u64 = named.filter_map(|file| file.metadata().ok()).map(|found| found.len()).sum();
         if bytes <= bytes_max {
             return eprintln!("compaction: {bytes} bytes are left of at most {bytes_max}");

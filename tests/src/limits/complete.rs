@@ -53,7 +53,7 @@ async fn check_a_range_of_each_part(client: &Client) {
     }
 }
 
-/// Bytes by write calls and bytes sent to the disk, of a process.
+/// Returns the bytes of a process's write calls, and its bytes written to the disk.
 fn io_of(server: &Server) -> (u64, u64) {
     let text = fs::read_to_string(format!("/proc/{}/io", server.pid())).expect("our own child");
     let field = |name: &str| {

@@ -1,5 +1,6 @@
-//! A 256 MiB disk filled to refusal: reads, deletes and restarts go on, and deletes make the server useful
-//! again, without a restart, also while something else eats the rest of the disk.
+//! A 256 MiB disk that is filled until writes are refused. Reads, deletes and restarts continue to work.
+//! Deletes make the server writable again without a restart, also while another program fills the rest of
+//! the disk.
 
 use super::small_disk::SmallDisk;
 use super::{BUCKET, runtime};
@@ -8,13 +9,13 @@ use crate::s3::{Client, Failure, whole};
 use crate::server::Setup;
 use std::time::{Duration, Instant};
 
-/// Longest wait for space to come back. Generous: it is met only when something is broken.
+/// Longest wait for space to be reclaimed. It is only reached if something is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const DISK_MEGABYTES: u32 = 256;
 const SIZES: [usize; 4] = [1 << 20, 100_000, 4_000, 100];
 
-/// The last refusals before a size is given up: a server may refuse one and take the next.
+/// Refusals after which a size is abandoned. A server may refuse one write and accept the next.
 const REFUSALS: usize = 5;
 
 #[test]
@@ -56,7 +57,7 @@ fn a_disk_filled_to_refusal_still_reads_deletes_and_restarts() {
 }
 
 #[test]
-fn deletes_give_the_space_back_while_the_server_runs() {
+fn deletes_free_space_while_the_server_runs() {
     let disk = SmallDisk::new(DISK_MEGABYTES);
     let setup = Setup::new(disk.path().join("mlgw-data"))
         .with("hot.compact_interval", "50ms")
@@ -69,7 +70,7 @@ fn deletes_give_the_space_back_while_the_server_runs() {
         client.create_bucket(BUCKET).await.expect("made");
         let kept = fill(&client).await;
         assert_eq!(ballast_bytes(), Ok(4 << 20), "laid while there was room");
-        // Something else takes what was left for the catalogue.
+        // Another program takes the space that was left for the catalogue.
         let eater = disk.path().join("eater");
         let eaten = disk.free_bytes().saturating_sub(10 << 20);
         disk.run(&format!("fallocate -l {eaten} {}", eater.display()));
@@ -78,7 +79,8 @@ fn deletes_give_the_space_back_while_the_server_runs() {
         }
         let refused = client.put(BUCKET, "no-room", whole("x")).await.expect_err("there is no room");
         assert_eq!(refused.status(), Some(507), "{refused:?}");
-        // Three of four in every segment: what is left must be moved before the space comes back.
+        // Three of four objects in every segment: the live ones must be moved before the space is
+        // reclaimed.
         let (gone, kept): (Vec<_>, Vec<_>) = kept.into_iter().partition(|content| content.id % 4 != 0);
         for content in &gone {
             client.delete(BUCKET, &name(*content)).await.expect("a full disk deletes");
@@ -102,7 +104,7 @@ fn deletes_give_the_space_back_while_the_server_runs() {
     server.stop();
 }
 
-/// Files that fill the rest of a disk: all its bytes, or all its inodes.
+/// Variants of the test: files that use up all bytes of a disk, or all its inodes.
 const EATERS: [(&str, &str); 2] = [("bytes", "size=256m"), ("inodes", "size=256m,nr_inodes=2000")];
 
 #[test]
@@ -128,7 +130,7 @@ fn a_server_starts_on_a_disk_without_a_free_byte_or_inode_and_deletes() {
         });
         server.kill();
         eat(&disk, what);
-        // Killed again, it has nothing left but what the first start made.
+        // After a second kill, only the reserve that the first start created is left.
         let mut server = setup.start();
         runtime().block_on(async { read_all(&server.client(), &objects[..5]).await });
         server.kill();
@@ -148,11 +150,11 @@ fn a_server_starts_on_a_disk_without_a_free_byte_or_inode_and_deletes() {
     }
 }
 
-/// Leaves not a byte, or not an inode, on a disk.
+/// Leaves no free byte, or no free inode, on a disk.
 fn eat(disk: &SmallDisk, what: &str) {
     let eaten = disk.path().join("eaten");
     let command = match what {
-        // Fails when the disk is full, as it is to be.
+        // Fails once the disk is full, which is intended.
         "bytes" => format!("dd if=/dev/zero of={} bs=64k 2>/dev/null || true", eaten.display()),
         _ => {
             let touch = format!("while touch {}-$i 2>/dev/null; do i=$((i+1)); done", eaten.display());
@@ -164,7 +166,7 @@ fn eat(disk: &SmallDisk, what: &str) {
     assert_eq!(disk.run(&format!("stat -f -c {left} {}", disk.path().display())).trim(), "0", "{what}");
 }
 
-/// Puts until it is taken: each refusal must say that the storage is full.
+/// Repeats a PUT until it is accepted. Each refusal must report that the storage is full.
 async fn put_when_there_is_room(client: &Client, content: Content) {
     let begun = Instant::now();
     while let Err(failure) = client.put(BUCKET, &name(content), whole(content.bytes())).await {
@@ -178,7 +180,7 @@ fn name(content: Content) -> String {
     format!("object-{:06}", content.id)
 }
 
-/// Puts large and then ever smaller objects until each size is refused.
+/// Puts objects of decreasing sizes until each size is refused.
 async fn fill(client: &Client) -> Vec<Content> {
     let mut kept = Vec::new();
     let mut id = 0;
@@ -204,7 +206,7 @@ async fn fill(client: &Client) -> Vec<Content> {
     kept
 }
 
-/// A refusal is an S3 error that says the storage is full or busy.
+/// Asserts that a failure is an S3 error that reports full or busy storage.
 fn assert_clean(failure: &Failure) {
     match failure {
         Failure::Refused { status, body } => {

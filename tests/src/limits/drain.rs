@@ -1,4 +1,4 @@
-//! SIGTERM lets requests in flight finish, then the server ends well.
+//! After SIGTERM, requests in flight finish; then the server exits successfully.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn a_slow_put_and_a_slow_get_finish_after_sigterm_and_are_kept() {
     server.stop();
 }
 
-/// Draining has begun when nobody new gets in.
+/// Waits until the server refuses connections, which shows that draining has begun.
 async fn refuses_connections(server: SocketAddr) {
     while TcpStream::connect(server).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(5)).await;

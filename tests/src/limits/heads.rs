@@ -1,5 +1,5 @@
-//! How large the head of a request may be over HTTP/2: as large as over HTTP/1.1, which clients in Python see
-//! to.
+//! The maximum size of a request's head over HTTP/2. It is the same as over HTTP/1.1, where clients in
+//! Python test it.
 
 use super::{BUCKET, runtime};
 use crate::s3::{Body, Client, whole};
@@ -10,7 +10,8 @@ use http_body_util::BodyExt as _;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-/// Sends a signed GET with additional lines of a given value length; returns the status and the document.
+/// Sends a signed GET with `lines` additional headers of `bytes` bytes each. Returns the status and the
+/// document.
 async fn answer(server: &Server, client: &Client, lines: usize, bytes: usize) -> (u16, String) {
     let stream = tokio::net::TcpStream::connect(server.s3).await.expect("connected");
     let connected = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;

@@ -1,5 +1,5 @@
-//! Bodies without a length over HTTP/2: they end with their stream, so that they are whole, and are held to
-//! the same limits as any other.
+//! Bodies without a length over HTTP/2. The end of the stream shows that they are complete, and the same
+//! limits apply as for other bodies.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::content::Content;
 use crate::s3::{Body, Client, whole};
 use crate::server::Setup;
 
-/// A body of these pieces that does not say how long it is, and breaks off behind them if it `breaks`.
+/// Returns a body of these pieces without a length. If `breaks`, it fails after them.
 fn streamed(content: Content, piece: usize, breaks: bool) -> Body {
     let bytes = content.bytes();
     let pieces = bytes.chunks(piece).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece))));
@@ -26,7 +26,7 @@ fn streamed(content: Content, piece: usize, breaks: bool) -> Body {
     StreamBody::new(stream::iter(pieces.chain(end).collect::<Vec<_>>())).boxed_unsync()
 }
 
-/// Sends a PUT over HTTP/2 without a length; its status, unless the stream breaks.
+/// Sends a PUT without a length over HTTP/2. Returns the status, or `None` if the stream breaks.
 async fn put(client: &Client, server: SocketAddr, path: &str, body: Body) -> Option<StatusCode> {
     let stream = TokioIo::new(TcpStream::connect(server).await.expect("connected"));
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.expect("HTTP/2");
@@ -45,7 +45,7 @@ async fn put(client: &Client, server: SocketAddr, path: &str, body: Body) -> Opt
 }
 
 #[test]
-fn a_body_that_ends_with_its_stream_is_taken_whole_or_not_at_all() {
+fn a_body_that_ends_with_its_stream_is_stored_whole_or_not_at_all() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Setup::new(dir.path().join("data")).start();
     runtime().block_on(async {

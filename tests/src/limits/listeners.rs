@@ -1,4 +1,5 @@
-//! Hostile load on the listeners: silent connections, half-sent requests, more connections than files.
+//! Hostile load on the listeners: silent connections, incomplete requests, more connections than open
+//! files.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use crate::s3::whole;
 use crate::server::{Setup, StartFailure};
 
 const LONG: Duration = Duration::from_secs(60);
-/// More than a listener for people and probes takes.
+/// Connections beyond the limit of the administration listener.
 const CROWD: usize = 400;
 const HALF_HEAD: &str = "GET /healthz HTTP/1.1\r\nhost: h\r\n";
 const HALF_REQUEST: &str = "GET /v1/status HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\n";
@@ -28,7 +29,7 @@ async fn crowd(address: SocketAddr, count: usize, text: &str) -> Vec<TcpStream> 
     crowd
 }
 
-/// The status of an answer on a connection of its own; 0 when there is none in time.
+/// Requests `path` on a new connection. Returns the status, or 0 if there is no response in time.
 async fn status(address: SocketAddr, path: &str) -> u16 {
     let ask = async {
         let mut stream = TcpStream::connect(address).await?;
@@ -42,7 +43,7 @@ async fn status(address: SocketAddr, path: &str) -> u16 {
 }
 
 #[test]
-fn a_crowd_of_silent_or_slow_connections_does_not_take_the_probes_away() {
+fn probes_are_answered_beside_many_silent_or_slow_connections() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Setup::new(dir.path().join("mlgw-data")).start();
     runtime().block_on(async {
@@ -58,7 +59,7 @@ fn a_crowd_of_silent_or_slow_connections_does_not_take_the_probes_away() {
 }
 
 #[test]
-fn more_connections_than_files_are_refused_and_fill_no_log() {
+fn connections_beyond_the_file_limit_are_refused_without_flooding_the_log() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Setup::new(dir.path().join("mlgw-data")).prepared_by("ulimit -n 600 || exit 98").start();
     assert!(server.log().contains("up to 300 connections"), "{}", server.log());
@@ -66,7 +67,7 @@ fn more_connections_than_files_are_refused_and_fill_no_log() {
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        // Used connections keep their places, so that there really is no room.
+        // Used connections keep their slots, so the limit is really reached.
         let used = crowd(server.s3, 700, "GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
         assert_eq!(status(server.s3, "/").await, 503, "beside {} connections", used.len());
         assert_eq!(status(server.admin, "/healthz").await, 200);
@@ -82,7 +83,7 @@ fn more_connections_than_files_are_refused_and_fill_no_log() {
 }
 
 #[test]
-fn too_few_files_are_refused_with_what_to_do() {
+fn a_low_limit_of_open_files_is_refused_with_advice() {
     let dir = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(dir.path().join("mlgw-data")).prepared_by("ulimit -n 200 || exit 98");
     let Err(StartFailure { status, log }) = setup.try_start() else { panic!("it started") };

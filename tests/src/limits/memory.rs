@@ -1,7 +1,8 @@
-//! 512 MiB of memory under thousands of clients: each is served or told to come again, and nobody is killed.
+//! 512 MiB of memory under thousands of clients: each request is served or refused with 503, and the server
+//! is never killed.
 //!
-//! All of it at once: 10,000 idle connections, 2,000 uploads of 64 MiB that dawdle, a 100 MB XML body and a
-//! complete of 10,000 parts. Then what was refused is tried again alone and succeeds.
+//! The load runs at the same time: 10,000 idle connections, 2,000 slow uploads of 64 MiB, a 100 MB XML body
+//! and a complete of 10,000 parts. Afterwards the refused requests are repeated one at a time and succeed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,18 +29,18 @@ const IDLE: usize = 10_000;
 const UPLOADS: u64 = 2_000;
 const UPLOAD_BYTES: usize = 64 << 20;
 const PIECE_BYTES: usize = 64 << 10;
-/// What each slow upload sends before it waits: more than the one chunk that is buffered.
+/// Pieces that each slow upload sends before it waits: more than the one chunk that is buffered.
 const PIECES_SENT: usize = 20;
-/// Slow uploads that go on to their end while the rest holds on to what it has.
+/// Slow uploads that continue to their end while the others keep their memory.
 const FINISHED: usize = 4;
 const XML_BYTES: u64 = 100_000_000;
 const PARTS: u32 = 10_000;
-/// Below this a part can only be the last; 50 GB of parts are for the patient (`MLGW_PART_BYTES`).
+/// Minimum size of a part that is not the last. Real parts (`MLGW_PART_BYTES`) take 50 GB and a long time.
 const PART_BYTES_MIN: u64 = 5 << 20;
 const FILES: u64 = 20_000;
 
 #[test]
-fn within_512_mib_everyone_is_served_or_refused_and_nothing_is_killed() {
+fn within_512_mib_each_request_is_served_or_refused_and_nothing_is_killed() {
     let limit = match MemoryLimit::new(MEMORY_BYTES) {
         Ok(limit) => limit,
         Err(why) => return eprintln!("SKIPPED the 512 MiB test: no cgroup may be made here: {why}"),
@@ -110,16 +111,16 @@ fn name(id: u64) -> String {
     format!("slow-{id}")
 }
 
-/// What became of the slow uploads.
+/// Outcomes of the slow uploads.
 #[derive(Default)]
 struct Slow {
     open: Vec<(u64, Exchange)>,
     refused: Vec<u64>,
-    /// Neither an answer nor a connection: nobody may be treated so.
+    /// Errors of uploads that got neither a connection nor a 503; must stay empty.
     cut: Vec<String>,
 }
 
-/// All uploads begin before any goes on.
+/// Starts all uploads before any of them continues.
 async fn slow_uploads(client: &Client, server: SocketAddr) -> Slow {
     let begun = Arc::new(Barrier::new(usize::try_from(UPLOADS).expect("small")));
     let tasks = (0..UPLOADS).map(|id| {
@@ -139,14 +140,14 @@ async fn slow_uploads(client: &Client, server: SocketAddr) -> Slow {
     slow
 }
 
-/// The bytes each upload starts with: made once, since two thousand of 64 MiB would be the test's own
-/// memory.
+/// Returns the first pieces of an upload, which share one buffer. Two thousand bodies of 64 MiB would
+/// exceed the memory of the test itself.
 fn first_pieces(id: u64) -> Vec<Bytes> {
     let start = Content { id, length: PIECE_BYTES }.bytes();
     (0..PIECES_SENT).map(|_| start.clone()).collect()
 }
 
-/// The connection while it is served, or the status that refused it.
+/// Sends the first pieces. Returns the open connection, or the status of the refusal.
 async fn slow_upload(
     client: &Client,
     server: SocketAddr,
@@ -165,7 +166,7 @@ async fn slow_upload(
     Ok(Ok(exchange))
 }
 
-/// A few go on to the end; the others are cut off, as clients do.
+/// Completes a few uploads and drops the others, as clients do.
 async fn finish_some(open: Vec<(u64, Exchange)>) {
     let rest = vec![7; UPLOAD_BYTES - PIECES_SENT * PIECE_BYTES];
     for (id, mut exchange) in open.into_iter().take(FINISHED) {
@@ -188,7 +189,7 @@ async fn retry_alone(client: &Client, refused: &[u64]) {
     }
 }
 
-/// A DeleteObjects of 100 MB.
+/// Sends a DeleteObjects of 100 MB.
 async fn large_xml(client: &Client, server: SocketAddr) -> u16 {
     let target = format!("/{BUCKET}?delete=");
     let mut exchange =
@@ -223,7 +224,7 @@ async fn put_many_parts(client: &Client) -> String {
     upload
 }
 
-/// The status of a complete that names every part.
+/// Sends a complete that names every part, and returns its status.
 async fn complete_many(client: &Client, server: SocketAddr, upload: &str) -> u16 {
     let rows: String = (1..=PARTS)
         .map(|number| {
@@ -241,7 +242,8 @@ async fn complete_many(client: &Client, server: SocketAddr, upload: &str) -> u16
     }
 }
 
-/// With real parts it succeeds; with small ones the rule about parts is all that stands against it.
+/// Repeats the complete alone. It succeeds with real parts; small parts are refused by the minimum size
+/// only.
 async fn complete_alone(client: &Client, server: SocketAddr, upload: &str) {
     let status = complete_many(client, server, upload).await;
     let expected = if part(1).length as u64 >= PART_BYTES_MIN { 200 } else { 400 };

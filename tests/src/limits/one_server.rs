@@ -5,7 +5,7 @@ use crate::s3::whole;
 use crate::server::Setup;
 
 #[test]
-fn a_second_server_on_one_directory_is_refused_and_the_first_one_serves_on() {
+fn a_second_server_on_a_directory_is_refused_and_the_first_continues() {
     let dir = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(dir.path().join("mlgw-data"));
     let first = setup.start();

@@ -1,5 +1,5 @@
-//! Clients that keep the connection and next to nothing else: what they hold is taken back, and they are
-//! told.
+//! Clients that keep a connection and transfer almost nothing. Their memory is released: a slow writer gets
+//! an error response, and a slow reader's connection is closed.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::s3::whole;
 use crate::server::Setup;
 
 const LARGE: Content = Content { id: 1, length: 64 << 20 };
-/// Over five seconds, of which one is too many.
+/// Ten milliseconds apart, which takes five seconds; one second is too slow already.
 const DROPS: usize = 500;
 
 #[test]
-fn who_drips_is_answered_with_a_time_out_and_who_drinks_in_drops_is_cut_off() {
+fn a_slow_writer_gets_a_timeout_and_a_slow_reader_is_disconnected() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Setup::new(dir.path().join("mlgw-data"))
         .with("limits.body_timeout", "1s")
@@ -49,7 +49,7 @@ fn who_drips_is_answered_with_a_time_out_and_who_drinks_in_drops_is_cut_off() {
             assert_eq!(reader.sip(1).await.expect("of what is under way"), 1);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // By now the server has closed; what the system's buffers held is there, and no more.
+        // The server has closed the connection by now, so only the buffers of the system are left to read.
         reader.skip(LARGE.length).await.expect_err("the answer was cut off");
     });
     server.stop();

@@ -1,4 +1,4 @@
-//! Quotas of buckets and of access keys: exact whatever comes at once, and the same after a crash.
+//! Quotas of buckets and of access keys: exact under concurrent writes, and unchanged by a crash.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use crate::server::{Server, Setup};
 const MIB: usize = 1 << 20;
 const KIB: usize = 1 << 10;
 
-/// A server with a bucket, and what `mlgw` says of it.
+/// A server with a bucket, and the commands of `mlgw` about it.
 struct Bench {
     room: tempfile::TempDir,
     setup: Setup,
@@ -41,12 +41,12 @@ impl Bench {
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words:?}: {error}: {said}"))
     }
 
-    /// Limits of the bucket, as its command takes them.
+    /// Sets the quota of the bucket with the options of its command.
     fn limit(&self, words: &[&str]) -> Value {
         self.done(&[&["bucket", "quota", BUCKET], words].concat())
     }
 
-    /// A new access key that may write, with limits.
+    /// Creates an access key that may write, with a quota.
     fn key(&self, words: &[&str]) -> (String, Client) {
         let made = self.done(&[&["access", "key", "create", "--role", "write"], words].concat());
         let (id, secret) = (&made["key"]["access_key"], &made["secret_access_key"]);
@@ -54,7 +54,7 @@ impl Bench {
         (id.to_owned(), Client::new(self.server.s3, id, secret))
     }
 
-    /// Bytes and objects that the bucket holds, as its quota counts them.
+    /// Returns the bytes and objects that count toward the bucket's quota.
     fn used(&self) -> (u64, u64) {
         used(&self.done(&["bucket", "show", BUCKET]))
     }
@@ -75,7 +75,7 @@ impl Bench {
         self.server = self.setup.start();
     }
 
-    /// Stops it and has everything checked.
+    /// Stops the server and checks the whole store.
     fn stop(self) {
         self.server.stop();
         let data_dir = self.setup.data_dir.to_str().expect("a path").to_owned();
@@ -94,7 +94,7 @@ fn body(bytes: usize) -> crate::s3::Body {
     whole(vec![7; bytes])
 }
 
-/// Asserts that a quota refused it, and says so.
+/// Asserts that a quota refused the request, with `words` in the message.
 fn refused<T: std::fmt::Debug>(outcome: Result<T, Failure>, words: &str) {
     match outcome {
         Err(Failure::Refused { status, body }) => {
@@ -105,10 +105,10 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, Failure>, words: &str) {
     }
 }
 
-/// What a client put and deleted that was acknowledged.
+/// Acknowledged objects of the writers: sizes by key.
 type Acknowledged = Arc<Mutex<BTreeMap<String, usize>>>;
 
-/// Puts, replaces and deletes keys of its own, and counts what it was told.
+/// Puts, replaces and deletes keys of its own. Returns the numbers of acknowledged and of refused writes.
 async fn write(client: Client, number: usize, acknowledged: Acknowledged) -> (usize, usize) {
     let (mut stored, mut over) = (0, 0);
     for step in 0..30 {
@@ -134,7 +134,7 @@ async fn write(client: Client, number: usize, acknowledged: Acknowledged) -> (us
 }
 
 #[test]
-fn writes_at_once_fill_a_quota_and_never_go_over_it() {
+fn concurrent_writes_fill_a_quota_and_never_exceed_it() {
     let mut bench = Bench::new();
     let limit = 1000 * KIB as u64;
     bench.limit(&["--bytes", "1000KiB", "--objects", "60"]);
@@ -188,7 +188,7 @@ fn writes_at_once_fill_a_quota_and_never_go_over_it() {
 }
 
 #[test]
-fn the_same_holds_after_a_crash_and_what_is_deleted_is_free_again() {
+fn quotas_hold_after_a_crash_and_deletes_free_space() {
     let mut bench = Bench::new();
     bench.limit(&["--bytes", "100KiB"]);
     let (access_key, of_key) = bench.key(&["--quota-objects", "1"]);
@@ -209,11 +209,11 @@ fn the_same_holds_after_a_crash_and_what_is_deleted_is_free_again() {
         client.put(BUCKET, "a", body(80 * KIB)).await.expect("it grows by nothing");
         client.delete(BUCKET, "a").await.expect("deleted");
         client.put(BUCKET, "b", body(80 * KIB)).await.expect("there is room again");
-        // Who replaces an object pays for it.
+        // A client that replaces an object is charged for it.
         of_key.put(BUCKET, "own", body(20 * KIB)).await.expect("stored");
     });
     assert_eq!(bench.used_by(&access_key), (0, 0));
-    // A quota below what is there refuses what grows, and nothing else.
+    // A quota below the current usage refuses writes that grow, and no others.
     let told = bench.limit(&["--bytes", "1KiB"]);
     assert_eq!((&told["quota"]["bytes"], &told["quota"]["objects"]), (&Value::from(1024), &Value::Null));
     runtime.block_on(async {
@@ -231,7 +231,7 @@ fn the_same_holds_after_a_crash_and_what_is_deleted_is_free_again() {
 }
 
 #[test]
-fn parts_count_while_they_lie_there_and_copies_as_what_they_are() {
+fn parts_count_until_completed_and_copies_count_as_objects() {
     let bench = Bench::new();
     bench.limit(&["--bytes", "12MiB", "--objects", "2"]);
     let client = bench.client();
@@ -294,7 +294,7 @@ fn a_body_that_does_not_fit_is_refused_before_it_is_sent() {
 }
 
 #[test]
-fn commands_show_quotas_and_refuse_what_is_none() {
+fn commands_show_quotas_and_refuse_invalid_ones() {
     let bench = Bench::new();
     bench.limit(&["--objects", "3"]);
     let said = |words: &[&str]| bench.setup.command(words);

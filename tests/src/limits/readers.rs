@@ -1,6 +1,6 @@
-//! 512 MiB of memory under clients that ask and do not read, by HTTP/1.1 and HTTP/2, and under clients that
-//! asked once and stay: each is served or told to come again, nobody is killed, and another client's small
-//! requests are served all the while.
+//! 512 MiB of memory under clients that send requests and do not read the responses, over HTTP/1.1 and
+//! HTTP/2, and under clients that keep idle connections after a request. Each request is served or refused
+//! with 503, the server is never killed, and small requests of another client are served throughout.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -25,18 +25,18 @@ use crate::server::{ACCESS_KEY, SECRET_KEY, Server, Setup};
 const MEMORY_BYTES: u64 = 512 << 20;
 const LARGE: Content = Content { id: 1, length: 32 << 20 };
 const SMALL: Content = Content { id: 2, length: 4000 };
-/// More than a third of the memory if each of them had one piece.
+/// Readers whose first pieces alone would take more than a third of the memory.
 const READERS: usize = 2_000;
-/// Slow readers that go on to the end while the rest holds on to what it has.
+/// Slow readers that continue to the end while the others keep their memory.
 const FINISHED: usize = 4;
 const CONNECTIONS_OF_HTTP2: usize = 4;
 const STREAMS: usize = 100;
 const STAYING: usize = 5_000;
-/// Requests of the client that does nothing wrong.
+/// Requests of the well-behaved client.
 const NORMAL_MIN: usize = 100;
 
 #[test]
-fn who_does_not_read_is_in_nobodys_way() {
+fn clients_that_do_not_read_do_not_block_others() {
     let limit = match MemoryLimit::new(MEMORY_BYTES) {
         Ok(limit) => limit,
         Err(why) => return eprintln!("SKIPPED the slow readers: no cgroup may be made here: {why}"),
@@ -71,7 +71,8 @@ fn who_does_not_read_is_in_nobodys_way() {
     server.stop();
 }
 
-/// Clients that ask for the large object and read its first bytes; with how many are still to come.
+/// Requests the large object many times and reads the first bytes only. Returns each open exchange with its
+/// remaining bytes.
 async fn slow_readers(client: &Client, server: SocketAddr) -> Vec<(Exchange, usize)> {
     let ask = |_| async move {
         let target = format!("/{BUCKET}/large");
@@ -87,14 +88,14 @@ async fn slow_readers(client: &Client, server: SocketAddr) -> Vec<(Exchange, usi
     served
 }
 
-/// A few read on to the end.
+/// Reads a few bodies to the end.
 async fn finish_some(readers: Vec<(Exchange, usize)>) {
     for (mut exchange, left) in readers.into_iter().take(FINISHED) {
         exchange.skip(left).await.expect("the rest of the body");
     }
 }
 
-/// Another client's requests, from another address: every one of them is served.
+/// Sends requests of another client from another address; each must be served.
 async fn normal_traffic(server: &Server) {
     let address = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
     let client = Client::new(server.s3, ACCESS_KEY, SECRET_KEY).with_address(address);
@@ -106,7 +107,8 @@ async fn normal_traffic(server: &Server) {
     }
 }
 
-/// Connections of HTTP/2 with many answers each that nobody reads. What is returned keeps them.
+/// Opens HTTP/2 connections with many responses each that are never read. The returned value keeps them
+/// open.
 async fn stalls_on_http2(client: &Client, server: SocketAddr) -> Vec<Stalled> {
     let connections = (0..CONNECTIONS_OF_HTTP2).map(|_| stall_on_http2(client, server));
     let stalled: Vec<Stalled> = futures_util::future::join_all(connections).await;
@@ -116,7 +118,7 @@ async fn stalls_on_http2(client: &Client, server: SocketAddr) -> Vec<Stalled> {
     stalled
 }
 
-/// A connection and its answers, held back.
+/// A connection with its unread responses.
 struct Stalled {
     _sender: http2::SendRequest<Empty<Bytes>>,
     _connection: tokio::task::JoinHandle<hyper::Result<()>>,
@@ -145,7 +147,7 @@ async fn stall_on_http2(client: &Client, server: SocketAddr) -> Stalled {
     Stalled { _sender: sender, _connection: connection, answers }
 }
 
-/// Clients that read their answer and keep the connection.
+/// Opens connections that read their response and stay open.
 async fn stay(client: &Client, server: SocketAddr) -> Vec<Exchange> {
     let ask = |_| async move {
         let target = format!("/{BUCKET}/small");

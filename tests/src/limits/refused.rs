@@ -1,5 +1,5 @@
-//! Requests that are refused while their bodies are still under way: their clients read the answer, and a
-//! connection that was not announced closed takes the next request.
+//! Requests that are refused while their bodies are in transit. Their clients can read the response, and a
+//! connection without `connection: close` accepts the next request.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use http::Method;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// How the body comes after its head.
+/// Time at which the body follows its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comes {
     AtOnce,
@@ -36,14 +36,14 @@ async fn write(stream: &mut TcpStream, body: &[u8], comes: Comes) {
     };
     for piece in body.chunks(body.len().div_ceil(pieces)) {
         sleep(Duration::from_millis(wait)).await;
-        // The server may have closed after its answer, which is read next.
+        // The server may have closed the connection after its response, which is read next.
         if stream.write_all(piece).await.is_err() {
             return;
         }
     }
 }
 
-/// Reads one answer with its body; the head in lower case.
+/// Reads one response with its body. Returns the head in lower case.
 async fn read(stream: &mut TcpStream, what: &str) -> (String, String) {
     let mut bytes = Vec::new();
     loop {
@@ -60,7 +60,8 @@ async fn read(stream: &mut TcpStream, what: &str) -> (String, String) {
     }
 }
 
-/// Sends a request that is refused with `code`, then what its answer promises.
+/// Sends a request that is refused with `code`, and checks that the connection is closed or usable as the
+/// response states.
 async fn refused(client: &Client, server: &Server, head_text: &str, body: &[u8], code: &str, comes: Comes) {
     let what = format!("{code}, {} bytes, {comes:?}", body.len());
     let mut stream = TcpStream::connect(server.s3).await.expect("connected");
@@ -86,7 +87,7 @@ fn put_head(client: &Client, target: &str, extra: &[(&'static str, String)], byt
 }
 
 #[test]
-fn a_put_that_is_refused_early_leaves_a_usable_connection_or_says_that_it_closes() {
+fn a_put_that_is_refused_early_leaves_a_usable_connection_or_announces_its_end() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Setup::new(dir.path().join("mlgw-data")).start();
     runtime().block_on(async {
@@ -123,7 +124,7 @@ fn a_put_that_is_refused_early_leaves_a_usable_connection_or_says_that_it_closes
     server.stop();
 }
 
-/// A form without a policy, whose file comes last.
+/// Returns a form without a policy, with the file as the last field.
 fn form(file_bytes: usize) -> (String, Vec<u8>) {
     let field = |name: &str, value: &str| {
         format!("--bd\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
@@ -140,7 +141,7 @@ fn form(file_bytes: usize) -> (String, Vec<u8>) {
 }
 
 #[test]
-fn a_form_that_is_refused_is_answered_while_its_file_still_comes() {
+fn a_refused_form_is_answered_while_its_file_is_in_transit() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Setup::new(dir.path().join("mlgw-data")).start();
     runtime().block_on(async {

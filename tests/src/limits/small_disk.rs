@@ -1,7 +1,7 @@
 //! A file system of a few megabytes, in a mount namespace of its own.
 //!
-//! A process that only sleeps holds the namespace; servers enter it. So nothing is left mounted when a
-//! test dies, and without root a user namespace gives the right to mount.
+//! A process that only waits holds the namespace, and servers enter it. So nothing stays mounted when a
+//! test is killed. Without root, a user namespace provides the right to mount.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -17,7 +17,7 @@ impl SmallDisk {
         Self::mounted_with(&format!("size={megabytes}m"))
     }
 
-    /// A disk with these options of tmpfs.
+    /// Mounts a tmpfs with these options.
     pub(super) fn mounted_with(options: &str) -> Self {
         let dir = tempfile::tempdir().expect("a mount point");
         let path = dir.path().display();
@@ -25,7 +25,7 @@ impl SmallDisk {
         let mut holder = Command::new("unshare")
             .args(if is_root() { ["-m"].as_slice() } else { ["-r", "-m"].as_slice() })
             .args(["sh", "-c", &script])
-            // `cat` ends when this process does, and the namespace with it.
+            // `cat` ends with this process, and the namespace with it.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -41,7 +41,7 @@ impl SmallDisk {
         self.dir.path()
     }
 
-    /// What a server is started with to see this disk.
+    /// Returns the command prefix with which a program sees this disk.
     pub(super) fn launcher(&self) -> String {
         let user = if is_root() { "" } else { "--preserve-credentials -U " };
         format!("nsenter {user}-m -t {} --", self.holder.id())
@@ -49,7 +49,7 @@ impl SmallDisk {
 }
 
 impl SmallDisk {
-    /// What a command that sees this disk prints.
+    /// Runs a command that sees this disk, and returns its output.
     pub(super) fn run(&self, command: &str) -> String {
         let line = format!("{} {command}", self.launcher());
         let output = Command::new("sh").args(["-c", &line]).output().expect("sh");
@@ -57,7 +57,7 @@ impl SmallDisk {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Bytes that are free on it.
+    /// Returns the free bytes.
     pub(super) fn free_bytes(&self) -> u64 {
         let said = self.run(&format!("stat -f -c '%a %S' {}", self.dir.path().display()));
         let mut numbers = said.split_whitespace().map(|number| number.parse::<u64>().expect("a number"));
@@ -67,7 +67,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Both may fail only if it is gone already.
+        // Both fail only if the process has ended already.
         drop(self.holder.kill());
         drop(self.holder.wait());
     }

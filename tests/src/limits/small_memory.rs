@@ -1,5 +1,5 @@
-//! Little memory: a server starts only with as much as ordinary load may take, and then is not killed under
-//! it.
+//! Little memory: a server starts only with the memory that ordinary load may take, and is not killed under
+//! that load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,7 +18,8 @@ const CLIENTS: u64 = 12;
 const ROUNDS: u64 = 4;
 const OBJECT_BYTES: usize = 16 << 20;
 const FORMS: usize = 800;
-/// Memory that this load may take of 256 MiB. Measured: 100 MiB, or 216 to 232 MiB with huge pages.
+/// Limit of the memory that this load may take of 256 MiB. Measured: 100 MiB, or 216 to 232 MiB with huge
+/// pages.
 const TAKEN_MAX: u64 = 160 << 20;
 const SAMPLED_EVERY: Duration = Duration::from_millis(5);
 
@@ -38,7 +39,7 @@ fn within_256_mib_ordinary_load_kills_nothing() {
         for round in 0..ROUNDS {
             let each = (0..CLIENTS).map(|id| async move {
                 let (content, key) = (Content { id, length: OBJECT_BYTES }, format!("{id}"));
-                // Refused with SlowDown it is tried again, as clients do.
+                // A PUT that gets SlowDown is not repeated at once; the next pass overwrites the key.
                 let stored = client.put(BUCKET, &key, whole(content.bytes())).await.is_ok();
                 let answer = client.get(BUCKET, &key).await;
                 let read = answer.is_ok_and(|answer| content.difference(&answer.body).is_none());
@@ -58,7 +59,7 @@ fn within_256_mib_ordinary_load_kills_nothing() {
     server.stop();
 }
 
-/// Samples the memory of a server until it is finished.
+/// Samples the memory of a server until the test is finished.
 struct Sampling {
     over: Arc<AtomicBool>,
     peak: JoinHandle<u64>,
@@ -79,7 +80,7 @@ impl Sampling {
         Self { over, peak }
     }
 
-    /// The most that any sample saw.
+    /// Stops sampling and returns the largest sample in bytes.
     fn finish(self) -> u64 {
         self.over.store(true, Relaxed);
         self.peak.join().expect("sampled")
@@ -87,7 +88,7 @@ impl Sampling {
 }
 
 #[test]
-fn less_than_the_least_memory_is_refused_by_name() {
+fn less_than_the_minimum_memory_is_refused_with_a_reason() {
     let limit = match MemoryLimit::named("least", 100 << 20) {
         Ok(limit) => limit,
         Err(why) => return eprintln!("SKIPPED the 100 MiB test: no cgroup may be made here: {why}"),
@@ -120,7 +121,7 @@ fn half_sent_forms_of_an_address_do_not_starve_its_signed_requests() {
         let mut forms = Vec::new();
         for number in 0..FORMS {
             let mut form = tokio::net::TcpStream::connect(server.s3).await.expect("connected");
-            // Half-sent heads as well: they are unsigned too.
+            // Includes incomplete heads, which are unsigned too.
             let sent: &[u8] = if number % 4 == 0 { &head.as_bytes()[..60] } else { &half };
             drop(form.write_all(sent).await);
             forms.push(form);

@@ -1,4 +1,4 @@
-//! What is answered to a request, and what is done of it.
+//! Dispatch of requests, and the effects of writes.
 
 use super::http::{Answer, Request};
 use super::lie::{Lie, On};
@@ -6,7 +6,7 @@ use super::store::{Manner, Store};
 use super::{Shared, reads, uploads};
 use bytes::Bytes;
 
-/// Answers a request; one at a time.
+/// Responds to a request; one request at a time.
 pub(super) fn answer(shared: &Shared, request: &Request) -> Answer {
     let mut store = shared.store();
     let range = request.header("range").map(|range| format!(" {range}")).unwrap_or_default();
@@ -38,7 +38,7 @@ fn done(store: &mut Store, request: &Request) -> Answer {
     }
 }
 
-/// Whether the conditions of a write hold.
+/// True if the conditions of a write hold.
 pub(super) fn holds(store: &Store, request: &Request) -> bool {
     let found = store.objects.get(&request.key).map(|object| format!("\"{}\"", object.etag));
     let matches = request.header("if-match").is_none_or(|etag| found.as_deref() == Some(etag));
@@ -59,7 +59,7 @@ fn put(store: &mut Store, request: &Request) -> Answer {
     }
 }
 
-/// The bytes that are stored instead; or the answer, where none are.
+/// Returns the bytes to store instead, or the response if none are stored.
 pub(super) fn instead(lie: Lie, bytes: &Bytes) -> Result<Bytes, Answer> {
     match lie {
         Lie::StoresOthers(_) => Ok(flipped(bytes, bytes.len().saturating_sub(1))),
@@ -68,7 +68,7 @@ pub(super) fn instead(lie: Lie, bytes: &Bytes) -> Result<Bytes, Answer> {
     }
 }
 
-/// An answer that claims success.
+/// Returns a response that claims success.
 pub(super) fn no_success(lie: Lie) -> Answer {
     match lie {
         Lie::Status(_, status) => Answer::of(status).with("etag", "\"claimed\""),
@@ -84,7 +84,7 @@ pub(super) fn acknowledged(etag: &str) -> Answer {
     Answer::of(200).with("etag", format!("\"{etag}\""))
 }
 
-/// The bytes with one bit wrong.
+/// Returns the bytes with one bit flipped.
 pub(super) fn flipped(bytes: &Bytes, at: usize) -> Bytes {
     let mut bytes = bytes.to_vec();
     if let Some(byte) = bytes.get_mut(at) {

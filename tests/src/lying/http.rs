@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as the origin needs: requests with a length, answers of any form.
+//! The subset of HTTP/1.1 that the origin needs: requests with a length, responses of any form.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 /// A request.
 pub(super) struct Request {
     pub(super) method: String,
-    /// Without the bucket, percent-decoded.
+    /// The key without the bucket, percent-decoded.
     pub(super) key: String,
     pub(super) query: Vec<(String, String)>,
     headers: Vec<(String, String)>,
@@ -26,14 +26,14 @@ impl Request {
         self.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Headers that an object keeps.
+    /// Returns the headers that an object keeps.
     pub(super) fn kept(&self) -> Vec<(String, String)> {
         let is_kept = |name: &str| name == "content-type" || name.starts_with("x-amz-meta-");
         self.headers.iter().filter(|(name, _)| is_kept(name)).cloned().collect()
     }
 }
 
-/// How an answer's body is framed and sent.
+/// Framing and pace of a response's body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sending {
     /// With a Content-Length.
@@ -41,18 +41,18 @@ pub(super) enum Sending {
     Plain,
     /// In chunks, without a length.
     Chunked,
-    /// A few bytes now and then.
+    /// Ten bytes at a time, 200 ms apart.
     Drip,
 }
 
-/// An answer.
+/// A response.
 #[derive(Default)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
     pub(super) sending: Sending,
-    /// The connection closes instead of this answer.
+    /// The connection is closed instead of this response.
     pub(super) is_lost: bool,
 }
 
@@ -76,7 +76,7 @@ impl Answer {
     }
 }
 
-/// Answers the requests of a connection until it ends.
+/// Serves the requests of a connection until it ends.
 pub(super) fn serve(stream: TcpStream, answer: impl Fn(&Request) -> Answer) {
     stream.set_nodelay(true).expect("set");
     let mut reader = BufReader::new(stream.try_clone().expect("another handle"));
@@ -121,7 +121,7 @@ fn line(reader: &mut BufReader<TcpStream>) -> Option<String> {
     Some(String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
-/// The payload of an aws-chunked body.
+/// Returns the payload of an aws-chunked body.
 fn unchunked(mut framed: &[u8]) -> Bytes {
     let mut payload = Vec::new();
     loop {

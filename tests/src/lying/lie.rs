@@ -1,6 +1,6 @@
-//! Every kind of wrong answer, one at a time.
+//! Kinds of wrong responses.
 
-/// What an origin lies about.
+/// Operation to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum On {
     Put,
@@ -12,36 +12,36 @@ pub(crate) enum On {
     List,
 }
 
-/// A lie. Unless it says otherwise nothing is done of what is acknowledged.
+/// A fault of the origin. Unless stated otherwise, an acknowledged operation has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
     /// A write or a part is acknowledged with this status and an ETag.
     Status(On, u16),
-    /// … with 200 and no ETag.
+    /// The same with status 200 and without an ETag.
     NoEtag(On),
-    /// … with 200 and an error document, and no ETag.
+    /// The same with status 200, an error document and no ETag.
     ErrorDocument(On),
-    /// … with 200 and a page of HTML.
+    /// The same with status 200 and an HTML page.
     Page(On),
     /// Other bytes are stored, under their own ETag.
     StoresOthers(On),
     /// The first half is stored, under its own ETag.
     StoresHalf(On),
-    /// The right document, and nothing is stored.
+    /// The response is correct, but nothing is stored.
     StoresNothing(On),
-    /// The first half of what was asked for, with a length that fits.
+    /// The first half of the requested bytes, with a matching length.
     Half,
-    /// Fifty bytes more, with a length that fits.
+    /// Fifty additional bytes, with a matching length.
     More,
-    /// Other bytes of the same length: one bit at the end is wrong.
+    /// Other bytes of the same length: one bit at the end is flipped.
     Flip,
-    /// One bit at the beginning is wrong.
+    /// Bytes with one bit at the beginning flipped.
     FlipFirst,
-    /// An error document as if it were the object.
+    /// An error document as the object's body.
     ErrorAsObject,
-    /// Other, shorter bytes, as of a proxy that compresses.
+    /// Other, shorter bytes, as from a proxy that compresses.
     Packed,
-    /// All of it, whatever range was asked for, and one bit wrong.
+    /// The whole object for any range, with one bit flipped.
     FlipOfAll,
     /// No ETag.
     ReadNoEtag,
@@ -49,18 +49,18 @@ pub(crate) enum Lie {
     ReadNoLength,
     /// An object of 2^63 bytes.
     Huge,
-    /// A total that is five bytes too large.
+    /// A total size that is five bytes too large.
     LongTotal,
-    /// A length that is none.
+    /// A Content-Length that is not a number.
     BadLength,
-    /// Some bytes now and then.
+    /// Ten bytes at a time, with pauses.
     Drip,
-    /// An upload is begun, and the connection closes instead of the answer.
+    /// An upload is created, but the connection is closed instead of the response.
     BeginLost,
 }
 
 impl Lie {
-    /// What it is about.
+    /// Returns the operation to which the fault applies.
     pub(crate) fn on(self) -> On {
         match self {
             Self::Status(on, _)
@@ -88,7 +88,7 @@ impl Lie {
     }
 }
 
-/// All of them.
+/// The faults that the tests of all faults use.
 pub(crate) const LIES: &[Lie] = &[
     Lie::NoEtag(On::Put),
     Lie::ErrorDocument(On::Put),

@@ -1,4 +1,4 @@
-//! Objects and pages of keys, as they are read.
+//! Responses to reads of objects and to listings.
 
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
@@ -33,7 +33,7 @@ pub(super) fn get(store: &mut Store, request: &Request) -> Answer {
     }
 }
 
-/// The range that is asked for; nothing when there is no byte in it.
+/// Parses the requested range; `None` if it is empty.
 fn asked(request: &Request, size: u64) -> Option<Range<u64>> {
     let Some(text) = request.header("range") else { return Some(0..size) };
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
@@ -45,7 +45,7 @@ fn asked(request: &Request, size: u64) -> Option<Range<u64>> {
     (range.start < range.end).then_some(range)
 }
 
-/// An object whose bytes are `all`.
+/// Responds with `range` of an object whose bytes are `all`.
 fn told(object: &Stored, all: Bytes, range: Range<u64>, is_part: bool) -> Answer {
     let modified = httpdate(object.modified_ms);
     let mut answer = Answer::of(if is_part { 206 } else { 200 })
@@ -109,7 +109,7 @@ fn without(mut answer: Answer, name: &str) -> Answer {
     answer
 }
 
-/// All keys of a prefix, on one page.
+/// Lists the keys of a prefix, on one page.
 pub(super) fn list(store: &mut Store, request: &Request) -> Answer {
     if let Some(lie) = store.lies(|lie| lie.on() == On::List) {
         return no_success(lie);
@@ -139,7 +139,7 @@ pub(super) fn list(store: &mut Store, request: &Request) -> Answer {
     ))
 }
 
-/// A time as HTTP writes it.
+/// Returns a time in the format of HTTP dates.
 fn httpdate(ms: u64) -> String {
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(ms))
 }

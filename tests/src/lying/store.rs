@@ -1,4 +1,4 @@
-//! What the origin has, and how it names it.
+//! The stored objects, and the naming scheme of the origin.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use mlgw_common::{Clock as _, SystemClock};
 use super::lie::Lie;
 use crate::content::hex;
 
-/// How an honest origin names what it has.
+/// Naming scheme of a correct origin: its ETags and the resolution of its times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// ETags are MD5s; listings tell milliseconds.
+    /// ETags are MD5s; times in listings have milliseconds.
     #[default]
     Usual,
-    /// ETags look like MD5s and are none, and answers name KMS.
+    /// ETags look like MD5s and are not; responses have the header of KMS.
     Kms,
-    /// ETags look like MD5s and are none.
+    /// ETags look like MD5s and are not.
     RandomHex,
-    /// ETags are versions, and no digits.
+    /// ETags are version ids that are not hexadecimal.
     Versions,
-    /// Listings tell whole seconds.
+    /// Times in listings have whole seconds.
     WholeSeconds,
 }
 
@@ -34,14 +34,14 @@ pub(super) struct Stored {
     pub(super) headers: Vec<(String, String)>,
 }
 
-/// An upload in parts.
+/// A multipart upload.
 pub(super) struct Upload {
     pub(super) key: String,
     pub(super) headers: Vec<(String, String)>,
     pub(super) parts: BTreeMap<u32, (Bytes, String)>,
 }
 
-/// See the module.
+/// State of the origin.
 #[derive(Default)]
 pub(super) struct Store {
     pub(super) manner: Manner,
@@ -51,7 +51,7 @@ pub(super) struct Store {
     pub(super) lies_told: usize,
     pub(super) log: Vec<String>,
     pub(super) sent_bytes: u64,
-    /// What was named so far.
+    /// Number of ETags and upload ids issued.
     named: u64,
 }
 
@@ -60,7 +60,7 @@ impl Store {
         Self { manner, ..Self::default() }
     }
 
-    /// The ETag of bytes that are stored now.
+    /// Returns the ETag of bytes that are stored now.
     pub(super) fn etag(&mut self, bytes: &[u8]) -> String {
         self.named += 1;
         match self.manner {
@@ -91,7 +91,7 @@ impl Store {
         id
     }
 
-    /// The next lie, if it is about this.
+    /// Returns the current fault if `about` selects it, and counts it.
     pub(super) fn lies(&mut self, about: impl Fn(Lie) -> bool) -> Option<Lie> {
         let lie = self.lie.filter(|lie| about(*lie))?;
         self.lies_told += 1;

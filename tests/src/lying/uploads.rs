@@ -1,4 +1,4 @@
-//! Uploads in parts.
+//! Multipart uploads.
 
 use bytes::Bytes;
 use md5::{Digest as _, Md5};

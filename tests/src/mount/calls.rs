@@ -1,4 +1,4 @@
-//! The kernel's calls, one to one onto `disk`.
+//! The file system calls of the kernel, each mapped to one operation of `disk`.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -14,17 +14,18 @@ use fuser::{
 use crate::disk::{self, Attributes, Disk};
 use crate::recording::{Ino, Shape};
 
-/// Every change comes through this mount, so the kernel may believe what it has seen.
+/// Time that the kernel may cache entries and attributes. Every change comes through this mount, so they
+/// stay valid.
 const CACHED: Duration = Duration::from_secs(3600);
 
-/// Room shown by `statfs`: 16 GiB, of which half is free. Blocks of 4 KiB.
+/// Space shown by `statfs`, in blocks of 4 KiB: 16 GiB, half of it free.
 const BLOCKS: u64 = 4 << 20;
 
 type Listing = Vec<(Arc<str>, Ino, bool)>;
 
 pub(super) struct Calls {
     disk: Arc<Mutex<Disk>>,
-    /// A directory is listed as it was when opened, so deletions meanwhile skip nothing.
+    /// Listings of open directories, as they were at `opendir`, so that deletions meanwhile skip no entry.
     listings: Mutex<(u64, HashMap<u64, Listing>)>,
 }
 
@@ -37,7 +38,7 @@ impl Calls {
         self.disk.lock().expect("the file system never panics")
     }
 
-    /// A disk that was slowed down takes its time for this call.
+    /// Sleeps for the configured delay of a slow disk.
     fn take_time(&self) {
         let delay = self.disk().delay();
         if !delay.is_zero() {

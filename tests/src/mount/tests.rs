@@ -1,4 +1,4 @@
-//! The mounted file system records what real programs do, call by call.
+//! Tests that the mounted file system records the calls of real programs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -9,7 +9,8 @@ use crate::disk::{Call, Fault};
 use crate::power_cut::{Cut, NONE_IGNORED, Style, leave};
 use crate::recording::Event;
 
-/// A journal as databases keep it: append, sync, answer; the count is what was answered for.
+/// Writes a journal as databases do: append, then sync if `sync`, then acknowledge. Returns the
+/// acknowledged bytes.
 fn journal(mount: &Mount, records: u8, sync: bool) -> usize {
     let path = mount.path().join("journal");
     let mut file = OpenOptions::new().create(true).append(true).open(path).expect("opened");
@@ -24,7 +25,7 @@ fn journal(mount: &Mount, records: u8, sync: bool) -> usize {
 }
 
 #[test]
-fn a_program_that_syncs_before_it_answers_loses_nothing_and_one_that_does_not_is_caught() {
+fn a_program_that_syncs_before_it_acknowledges_loses_nothing_and_another_is_detected() {
     for sync in [true, false] {
         let mount = Mount::new();
         let answered = journal(&mount, 20, sync);
@@ -98,7 +99,7 @@ fn opening_with_truncation_and_permissions_reach_the_recording() {
 }
 
 #[test]
-fn each_kind_of_call_fails_once_where_asked_and_then_works() {
+fn each_kind_of_call_fails_once_if_requested_and_then_succeeds() {
     let mount = Mount::new();
     let path = mount.path().join("segments-1");
     let file =

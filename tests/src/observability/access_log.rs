@@ -15,7 +15,7 @@ fn lines(data_dir: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn each_request_has_its_line_once_the_log_is_on() {
+fn each_request_has_one_line_after_the_log_is_enabled() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = dir.path().join("mlgw.toml");
     std::fs::write(&config, "").expect("written");
@@ -39,7 +39,7 @@ fn each_request_has_its_line_once_the_log_is_on() {
         assert!(timing.starts_with("total;dur=") && !timing.contains(','), "{timing}");
         client.get(BUCKET, "missing").await.expect_err("there is none");
     });
-    // A stop writes what waits.
+    // A stop flushes buffered lines.
     server.stop();
 
     let lines = lines(&setup.data_dir);

@@ -1,9 +1,9 @@
-//! Every alert of deploy/prometheus/alerts.yml, by a server that is in the state that it is for.
+//! Every alert of deploy/prometheus/alerts.yml, tested with a server in the state that the alert detects.
 //!
-//! A server is scraped while all is well and again once the state was brought about; Prometheus's
-//! own rule evaluation then sees half an hour of the first and an hour and a half of the second. Two
-//! states cannot be brought about in seconds (garbage by the gigabyte that compaction leaves, a log
-//! that is not purged): there the values are made up, the series are the server's.
+//! A server is scraped in normal operation and again after the state was caused. Prometheus's own rule
+//! evaluation then sees half an hour of the first scrape and an hour and a half of the second. Some states
+//! cannot be caused in seconds, such as gigabytes of garbage or a log that is not purged. For these the
+//! values are synthetic, and the series are the server's.
 
 use std::collections::BTreeSet;
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ use crate::mount::Mount;
 use crate::s3::whole;
 use crate::server::{Server, Setup};
 
-/// The alerts of the file.
+/// Returns the names of the alerts in the file.
 fn alerts() -> BTreeSet<String> {
     let text = std::fs::read_to_string(deploy("prometheus/alerts.yml")).expect("the alerts");
     text.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).map(str::to_owned).collect()
@@ -33,7 +33,7 @@ fn setup() -> (tempfile::TempDir, Setup) {
     (dir, setup)
 }
 
-/// Every state, one server each.
+/// The tested states, with a server for each.
 const STATES: &[fn() -> Vec<Story>] = &[
     gone,
     restarted,
@@ -61,7 +61,7 @@ fn every_alert_fires_in_its_state_and_not_before() {
 }
 
 #[test]
-fn the_queries_of_the_dashboard_are_queries() {
+fn the_queries_of_the_dashboard_parse() {
     let text = std::fs::read_to_string(deploy("grafana/mlgw.json")).expect("the dashboard");
     let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
@@ -73,7 +73,7 @@ fn the_queries_of_the_dashboard_are_queries() {
     assert_parses(&queries.collect::<Vec<_>>());
 }
 
-/// One object put and read, so that the counters of both are there.
+/// Puts and reads an object, so that the counters of both operations exist.
 fn use_it(server: &Server) {
     runtime().block_on(async {
         let client = server.client();
@@ -105,7 +105,7 @@ fn restarted() -> Vec<Story> {
     vec![Story::told(&["MlgwRestarts"], before, lives.collect())]
 }
 
-/// A byte flipped in a segment, and the object that it belongs to read.
+/// Flips a byte of a segment and reads the object that contains it.
 fn corrupt() -> Vec<Story> {
     let (_dir, setup) = setup();
     let server = setup.start();
@@ -127,7 +127,7 @@ fn corrupt() -> Vec<Story> {
     vec![Story::of(&["MlgwCorruptBlocks", "MlgwQuarantinedBlocks", "MlgwErrors"], before, after)]
 }
 
-/// The scrub hears of what a read met, and finds out whose it is, a moment later.
+/// Waits until the scrub has quarantined the damage that a read reported, and returns a scrape.
 fn until_quarantined(server: &Server) -> Scrape {
     let begun = std::time::Instant::now();
     loop {
@@ -152,7 +152,7 @@ fn flip_in_segment(data_dir: &Path) {
     std::fs::write(&path, bytes).expect("written");
 }
 
-/// A hot tier of 64 MiB, filled until it is nearly full and then until it refuses.
+/// Fills a hot tier of 64 MiB until it is nearly full, and then until it refuses writes.
 fn full() -> Vec<Story> {
     let (_dir, setup) = setup();
     let server = setup.with("hot.capacity", "64MiB").with("hot.segment_bytes", "16MiB").start();
@@ -181,12 +181,12 @@ fn full() -> Vec<Story> {
     let full = Scrape::of(&server);
     vec![
         Story::of(&["MlgwDiskFilling"], before, filling.clone()),
-        // What is asked of the calm before it is that nothing is full, not that there is much room.
+        // The scrape before this story has to show that the tier is not full, not that it has much room.
         Story::of(&["MlgwDiskFull", "MlgwThrottled"], with_room(&filling), full),
     ]
 }
 
-/// The scrape with as much room again as is used.
+/// Returns the scrape with as many free bytes as used bytes.
 fn with_room(scrape: &Scrape) -> Scrape {
     let mut roomy = scrape.clone();
     let used = scrape.sum("mlgw_tier_used_bytes", &[("tier", "hot")]);
@@ -194,7 +194,7 @@ fn with_room(scrape: &Scrape) -> Scrape {
     roomy
 }
 
-/// Ten connections where ten are allowed, and a dozen more.
+/// Opens the ten connections that are allowed, and a dozen more.
 fn short_of_connections() -> Vec<Story> {
     let (_dir, setup) = setup();
     let server = setup.with("limits.connections", 10).start();
@@ -212,8 +212,8 @@ fn short_of_connections() -> Vec<Story> {
     vec![Story::of(&["MlgwConnectionsNearLimit", "MlgwThrottled"], before, after)]
 }
 
-/// 150 files where 160 are allowed. A server does not start with so few, and leaves some to files; so the
-/// limit is lowered under it.
+/// Opens about 150 files of 160 allowed. A server does not start with a limit that low, so the limit is
+/// lowered while it runs.
 fn short_of_files() -> Vec<Story> {
     let (_dir, setup) = setup();
     let server = setup.start();
@@ -234,7 +234,7 @@ fn short_of_files() -> Vec<Story> {
     }
 }
 
-/// A disk on which each read and each sync takes 600 ms.
+/// Runs requests on a disk on which each read and each sync takes 600 ms.
 fn slow() -> Vec<Story> {
     const WRITERS: u64 = 6;
     let mount = Mount::new();
@@ -261,7 +261,7 @@ fn slow() -> Vec<Story> {
     vec![Story::of(&["MlgwSlowReads", "MlgwSlowSyncs", "MlgwQueueWait"], before, after)]
 }
 
-/// A file where the access log wants a directory.
+/// Puts a file where the access log needs a directory.
 fn access_log_blocked() -> Vec<Story> {
     let (dir, setup) = setup();
     let blocked = dir.path().join("blocked");
@@ -278,8 +278,7 @@ fn access_log_blocked() -> Vec<Story> {
     vec![Story::of(&["MlgwAccessLogDropped"], before, Scrape::of(&server))]
 }
 
-/// A dataset whose source is away. What is dirty would have to be so for a quarter of an hour: its age is
-/// made up. A watched file of policy that becomes wrong.
+/// Makes a watched policy file invalid.
 fn with_a_wrong_policy() -> Vec<Story> {
     let (dir, setup) = setup();
     let path = dir.path().join("policy.yaml");
@@ -299,6 +298,8 @@ fn with_a_wrong_policy() -> Vec<Story> {
     vec![Story::of(&["MlgwPolicyFault"], before, after)]
 }
 
+/// Stops the origin of a dataset and syncs it. Writes would have to stay dirty for a quarter of an hour, so
+/// their age is synthetic.
 fn without_its_origin() -> Vec<Story> {
     let (dir, setup) = setup();
     let origin = Setup::new(dir.path().join("origin")).start();
@@ -319,7 +320,7 @@ fn without_its_origin() -> Vec<Story> {
     vec![Story::of(&["MlgwDirtyOld", "MlgwJobFailed"], before, after)]
 }
 
-/// Another server takes the prefix when its mark was deleted.
+/// Deletes the owner mark of a prefix, which another server then takes.
 fn in_the_prefix_of_another() -> Vec<Story> {
     let (dir, setup) = setup();
     let store = dir.path().join("store");

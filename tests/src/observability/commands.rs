@@ -1,4 +1,4 @@
-//! What commands on the server's host show of it.
+//! Commands on the server's host that show its state.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn json(setup: &Setup, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn status_and_top_show_what_was_done() {
+fn status_and_top_show_the_requests_made() {
     let dir = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(dir.path().join("mlgw-data"));
     let server = setup.start();
@@ -52,14 +52,14 @@ fn status_and_top_show_what_was_done() {
 }
 
 #[test]
-fn a_status_of_a_server_in_trouble_says_so_and_fails() {
+fn the_status_of_a_degraded_server_reports_it_and_fails() {
     let dir = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(dir.path().join("mlgw-data")).with("limits.connections", 10);
     let server = setup.start();
     let open: Vec<_> = (0..10).map(|_| std::net::TcpStream::connect(server.s3).expect("connected")).collect();
     let answers = || setup.command(&["status"]);
     let begun = std::time::Instant::now();
-    // A connection counts when it is accepted, which is a moment after it is there.
+    // A connection counts once it is accepted, which is shortly after it was opened.
     while answers().1 == Some(0) {
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{}", answers().0);
     }
@@ -74,7 +74,7 @@ fn a_status_of_a_server_in_trouble_says_so_and_fails() {
 }
 
 #[test]
-fn buckets_and_objects_are_made_shown_and_deleted() {
+fn buckets_and_objects_are_created_shown_and_deleted() {
     let dir = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(dir.path().join("mlgw-data"));
     let server = setup.start();

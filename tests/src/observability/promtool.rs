@@ -1,4 +1,4 @@
-//! Prometheus's own tool (`MLGW_PROMTOOL`) evaluates rules over time series that are given to it.
+//! Evaluates rules over given time series with Prometheus's own tool (`MLGW_PROMTOOL`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,27 +7,27 @@ use serde_json::{Value, json};
 
 use super::scrape::{Scrape, is_counter};
 
-/// Minutes before anything happens.
+/// Minutes of normal operation at the beginning.
 const CALM_MINUTES: usize = 30;
-/// Minutes of the whole story: longer than any alert waits.
+/// Minutes of the whole story; longer than the `for` duration of any alert.
 pub(super) const MINUTES: usize = 120;
 
-/// What was scraped for some minutes; nothing, when there was no answer.
+/// A scrape that is repeated for some minutes; `None` if the server did not respond.
 pub(super) struct Stage {
     pub(super) scrape: Option<Scrape>,
     pub(super) minutes: usize,
 }
 
-/// What is scraped over two hours, at first while all is well.
+/// Scrapes over two hours, which begin with normal operation.
 pub(super) struct Story {
-    /// The alerts that it is about.
+    /// Alerts that fire.
     pub(super) alerts: &'static [&'static str],
     pub(super) stages: Vec<Stage>,
 }
 
 impl Story {
-    /// All is well, then something happened, and goes on happening: counters grow by as much in each
-    /// minute as they grew between the two.
+    /// Returns a story of normal operation, then of a persistent condition: in each minute, counters grow
+    /// by the difference between the two scrapes.
     pub(super) fn of(alerts: &'static [&'static str], before: Scrape, after: Scrape) -> Self {
         let mut stages = vec![Stage { scrape: Some(before.clone()), minutes: CALM_MINUTES }];
         let mut last = before.clone();
@@ -46,7 +46,7 @@ impl Story {
         Self { alerts, stages }
     }
 
-    /// All is well, then each of these for some minutes, the last one to the end.
+    /// Returns a story of normal operation, then of these stages; the last one continues to the end.
     pub(super) fn told(alerts: &'static [&'static str], before: Scrape, then: Vec<Stage>) -> Self {
         let mut stages = vec![Stage { scrape: Some(before), minutes: CALM_MINUTES }];
         stages.extend(then);
@@ -56,7 +56,8 @@ impl Story {
         Self { alerts, stages }
     }
 
-    /// As a test of promtool: nothing fires while all is well, then the alerts do.
+    /// Returns the story as a test of promtool: no alert fires during normal operation, and the expected
+    /// ones fire later.
     fn test(&self) -> Value {
         let fired = |alert: &&str| {
             json!({
@@ -89,7 +90,7 @@ impl Story {
         all
     }
 
-    /// Values in promtool's notation: `_x2` for three that are missing, `5x2` for three of 5.
+    /// Returns values in promtool's notation: `_x2` for three missing values, `5x2` for three times 5.
     fn values(&self, value: impl Fn(Option<&Scrape>) -> Option<f64>) -> String {
         let stages = self.stages.iter().map(|stage| {
             let value = value(stage.scrape.as_ref()).map_or("_".to_owned(), |value| value.to_string());
@@ -99,7 +100,7 @@ impl Story {
     }
 }
 
-/// A series with the labels that a scrape adds.
+/// Returns a series with the labels that a scrape adds.
 fn target(series: &str) -> String {
     const LABELS: &str = "job=\"mlgw\",instance=\"127.0.0.1:9001\"";
     match series.strip_suffix('}') {
@@ -108,13 +109,13 @@ fn target(series: &str) -> String {
     }
 }
 
-/// A file of deploy/.
+/// Returns the path of a file in deploy/.
 pub(super) fn deploy(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace");
     root.join("deploy").join(name)
 }
 
-/// Runs promtool with these arguments, the last one a file of `content`.
+/// Runs promtool with these arguments, followed by a file with `content`.
 fn promtool(arguments: &[&str], content: &Value) {
     let Some(tool) = std::env::var_os("MLGW_PROMTOOL") else {
         panic!("MLGW_PROMTOOL names no promtool; tests/steps/rust-tests system gets one");
@@ -126,7 +127,7 @@ fn promtool(arguments: &[&str], content: &Value) {
     assert!(done.status.success(), "{said}");
 }
 
-/// Asserts that each story makes its alerts fire, and none before.
+/// Asserts that the alerts of each story fire, and that none fires before.
 pub(super) fn assert_fires(stories: &[Story]) {
     for story in stories {
         let tests = json!({
@@ -139,7 +140,7 @@ pub(super) fn assert_fires(stories: &[Story]) {
     }
 }
 
-/// Asserts that these are queries.
+/// Asserts that these are valid queries.
 pub(super) fn assert_parses(queries: &[String]) {
     let rule = |query: &String| json!({ "record": "checked", "expr": query });
     let rules: Vec<Value> = queries.iter().map(rule).collect();

@@ -1,4 +1,4 @@
-//! One reading of `/metrics`, as Prometheus would take it.
+//! One scrape of `/metrics`, as Prometheus takes it.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::server::Server;
 
-/// Values by series: a name, and labels in braces where it has some.
+/// Values by series: a name, with labels in braces if it has any.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scrape(pub(super) BTreeMap<String, f64>);
 
@@ -28,7 +28,7 @@ impl Scrape {
         Self(parsed.collect())
     }
 
-    /// The sum over all series of a metric that have these labels.
+    /// Returns the sum over all series of a metric that have these labels.
     pub(crate) fn sum(&self, metric: &str, labels: &[(&str, &str)]) -> f64 {
         let wanted = |series: &str| {
             let (name, all) = series.split_once('{').unwrap_or((series, ""));
@@ -38,13 +38,13 @@ impl Scrape {
     }
 }
 
-/// Whether a series only grows.
+/// True if a series is a counter, which only grows.
 pub(super) fn is_counter(series: &str) -> bool {
     let name = series.split('{').next().unwrap_or_default();
     ["_total", "_bucket", "_count", "_sum"].iter().any(|end| name.ends_with(end))
 }
 
-/// The whole answer to a GET, which needs no signature.
+/// Returns the whole response to a GET, which needs no signature.
 fn get(server: SocketAddr, path: &str) -> String {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(server)?;
@@ -60,7 +60,7 @@ fn get(server: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn series_are_read_with_their_labels() {
+fn series_are_parsed_with_their_labels() {
     let text = "# HELP a b\n# TYPE a counter\na_total{x=\"1 2\",y=\"z\"} 3\na_total{x=\"4\",y=\"z\"} 1.5\nb 2\n# EOF\n";
     let scrape = Scrape::parse(text);
     assert!((scrape.sum("a_total", &[("y", "z")]) - 4.5).abs() < 1e-9);

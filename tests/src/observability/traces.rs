@@ -1,4 +1,4 @@
-//! Traces of the shipped binary, received by a collector of OTLP over HTTP that lives in the test.
+//! Traces of the shipped binary, received by an OTLP/HTTP collector inside the test.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,7 +26,7 @@ use crate::server::Setup;
 const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT_ID: &str = "b7ad6b7169203331";
 
-/// What a collector was sent.
+/// Spans that the collector received.
 #[derive(Clone, Default)]
 struct Received(Arc<Mutex<Vec<Span>>>);
 
@@ -35,7 +35,7 @@ impl Received {
         self.0.lock().expect("no panic while held").clone()
     }
 
-    /// Takes one batch, as a collector does.
+    /// Receives one batch.
     fn take(&self, path: &str, body: &Bytes) {
         assert_eq!(path, "/v1/traces");
         let request = ExportTraceServiceRequest::decode(body.clone()).expect("OTLP");
@@ -82,7 +82,7 @@ async fn collect(listener: TcpListener, received: Received) {
     }
 }
 
-/// The stages below a span, by name.
+/// Returns the names of the stages below a span.
 fn stages<'a>(spans: &'a [Span], of: &Span) -> Vec<&'a str> {
     let mut below: Vec<_> = spans.iter().filter(|span| span.parent_span_id == of.span_id).collect();
     below.sort_by_key(|span| span.start_time_unix_nano);
@@ -94,7 +94,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_collector_receives_the_requests_that_are_traced_with_their_stages() {
+fn a_collector_receives_traced_requests_with_their_stages() {
     let received = Received::default();
     let runtime = runtime();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
@@ -144,9 +144,9 @@ fn a_collector_receives_the_requests_that_are_traced_with_their_stages() {
     assert!(requests.iter().all(|span| span.end_time_unix_nano >= span.start_time_unix_nano));
 }
 
-/// A collector that is not there costs neither answers nor the end of the server.
+/// An unreachable collector neither delays responses nor the shutdown of the server.
 #[test]
-fn a_collector_that_is_gone_does_not_hold_up_the_server() {
+fn an_unreachable_collector_does_not_delay_the_server() {
     let dir = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(dir.path().join("mlgw-data"))
         .with("traces.endpoint", "http://127.0.0.1:1/v1/traces")

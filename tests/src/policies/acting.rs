@@ -1,4 +1,4 @@
-//! What rules say of objects at rest, seen through S3: they go down, come up, stay, are let go of, and are
+//! Effects of rules on objects at rest, seen through S3: objects are spilled, promoted, pinned, evicted and
 //! deleted.
 
 use super::write;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub(super) const BUCKET: &str = "lake";
 
-/// A server with a cold tier and small segments, that looks at its objects every second.
+/// A server with a cold tier and small segments, whose policy reconciler visits its objects every second.
 pub(super) struct Bench {
     pub(super) room: tempfile::TempDir,
     pub(super) setup: Setup,
@@ -44,13 +44,13 @@ impl Bench {
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
-    /// Lets a policy of these rules run.
+    /// Applies a policy with these rules.
     pub(super) fn apply(&self, rules: &str) {
         write(self.room.path(), "p.yaml", &format!("version: 1\nrules:\n{rules}"));
         self.say(&["policy", "apply", &self.room.path().join("p.yaml").display().to_string()]);
     }
 
-    /// The tiers that an object is in.
+    /// Returns the tiers of an object.
     fn tiers(&self, bucket: &str, key: &str) -> Vec<String> {
         let shown = self.ask(&["object", "show", &format!("s3://{bucket}/{key}")]);
         let tiers = shown["tiers"].as_array().expect("tiers").iter();
@@ -68,7 +68,7 @@ impl Bench {
         line.unwrap_or_else(|| panic!("{name}: {metrics}")).parse().expect("a number")
     }
 
-    /// Decisions of a kind that a rule has caused.
+    /// Counts the decisions of a kind that a rule has caused.
     pub(super) fn decided(&self, kind: &str, rule: &str) -> usize {
         let listed = self.ask(&["policy", "decisions", "--kind", kind, "--limit", "1000"]);
         let listed = listed["decisions"].as_array().expect("decisions").iter();
@@ -77,7 +77,7 @@ impl Bench {
             .count()
     }
 
-    /// What waits to be deleted: prefixes, and since when.
+    /// Returns the pending deletions: each prefix with its start of the grace period.
     pub(super) fn deletions(&self) -> Vec<(String, String)> {
         let path = self.room.path().join("p.yaml").display().to_string();
         let plan = self.ask(&["policy", "plan", &path]);
@@ -120,7 +120,7 @@ pub(super) fn rule(id: &str, pattern: &str, action: &str) -> String {
 }
 
 #[test]
-fn what_a_rule_spills_goes_down_alone_and_comes_up_when_a_rule_promotes_it() {
+fn only_spilled_objects_go_to_the_cold_tier_and_return_when_promoted() {
     let bench = Bench::new();
     let server = begun(&bench);
     let objects: Vec<(String, usize)> = (0..12)
@@ -160,7 +160,7 @@ fn what_a_rule_spills_goes_down_alone_and_comes_up_when_a_rule_promotes_it() {
 }
 
 #[test]
-fn what_a_rule_pins_stays_under_pressure_until_it_lets_go() {
+fn pinned_objects_stay_under_pressure_until_unpinned() {
     let bench = Bench::new();
     let setup = bench.setup.clone();
     let setup = setup
@@ -194,7 +194,7 @@ fn what_a_rule_pins_stays_under_pressure_until_it_lets_go() {
 }
 
 #[test]
-fn copies_that_a_rule_evicts_are_fetched_again_and_those_that_one_pins_stay() {
+fn evicted_copies_are_fetched_again_and_pinned_copies_stay() {
     let room = super::room();
     let origin = Setup::new(room.path().join("origin")).start();
     let setup = Setup::new(room.path().join("data"))
@@ -234,14 +234,14 @@ fn copies_that_a_rule_evicts_are_fetched_again_and_those_that_one_pins_stay() {
     server.stop();
 }
 
-/// A checkpoint as `torch.distributed.checkpoint` writes it.
+/// Puts a checkpoint with the files that `torch.distributed.checkpoint` writes.
 pub(super) async fn save(client: &Client, run: &str, step: u32) {
     for file in ["__0_0.distcp", "__1_0.distcp", ".metadata"] {
         put(client, &format!("{run}/step-{step}/{file}"), 20_000).await;
     }
 }
 
-/// Deletes two objects at once; says of how many accesses the engine has heard then.
+/// Deletes two objects in one request. Returns the number of accesses that the engine recorded meanwhile.
 async fn heard_of_deletions(bench: &Bench, client: &Client) -> u64 {
     let heard = || {
         let metrics = bench.say(&["status", "--metrics"]);
@@ -260,7 +260,7 @@ fn first_of(step: u32) -> String {
     format!("run/step-{step}/__0_0.distcp")
 }
 
-/// Gives an object this tag, and no other.
+/// Sets this tag on an object, and no other.
 pub(super) async fn tag(client: &Client, key: &str, name: &str) {
     let tags = format!("<Tagging><TagSet><Tag><Key>{name}</Key><Value>1</Value></Tag></TagSet></Tagging>");
     let path = format!("/{BUCKET}/{key}?tagging");
@@ -274,7 +274,7 @@ pub(super) fn retain(parameters: &str) -> String {
 }
 
 #[test]
-fn checkpoints_that_are_not_retained_go_down_and_the_newest_stay() {
+fn checkpoints_that_are_not_retained_are_spilled_and_the_newest_stay() {
     let bench = Bench::new();
     let server = begun(&bench);
     runtime().block_on(async {
@@ -303,7 +303,7 @@ fn checkpoints_that_are_not_retained_go_down_and_the_newest_stay() {
 }
 
 #[test]
-fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_newest() {
+fn a_deletion_waits_for_its_grace_is_cancelled_by_a_rollback_and_spares_the_newest() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
@@ -311,7 +311,7 @@ fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_ne
         for step in [100, 200, 300] {
             save(&client, "run", step).await;
         }
-        // Somebody still writes it, or gave up.
+        // This checkpoint is still being written, or was abandoned.
         put(&client, &first_of(400), 20_000).await;
     });
     let planned = |parameters: &str| {
@@ -367,10 +367,10 @@ fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_ne
     server.stop();
 }
 
-/// `epoch-1` begins `epoch-10`, and `epoch-1.pt` begins what somebody keeps beside it: only its own go with a
-/// checkpoint.
+/// Only the objects of a checkpoint are deleted with it: `epoch-1` is a prefix of `epoch-10`, and
+/// `epoch-1.pt` is a prefix of a neighbouring file of the user.
 #[test]
-fn a_checkpoint_takes_nothing_along_whose_name_only_begins_like_its_own() {
+fn deleting_a_checkpoint_keeps_objects_whose_names_only_share_its_prefix() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
@@ -384,7 +384,7 @@ fn a_checkpoint_takes_nothing_along_whose_name_only_begins_like_its_own() {
             put(&client, key, 100).await;
         }
     });
-    // Of the last one nobody knows yet that it is whole: it stays beside the two.
+    // The last checkpoint is not known to be complete, so it is kept in addition to the two.
     bench.apply(&retain("keep_last: 2, delete: true, grace: 0s"));
     let listed = || {
         let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");

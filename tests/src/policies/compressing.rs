@@ -1,5 +1,5 @@
-//! A rule that compresses, when it is put or at rest: what clients put comes back as it was, takes less room,
-//! and survives what everything else survives.
+//! Rules that compress objects when they are written or at rest. Clients read back the same bytes, objects
+//! take less space, and compressed objects survive everything that others survive.
 
 use super::running::Bench;
 use crate::content::Content;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const BUCKET: &str = "lake";
 const MIB: usize = 1 << 20;
-/// Generous: it is met only when something is broken.
+/// Only reached if something is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const POLICY: &str = "
@@ -31,7 +31,7 @@ rules:
     actions: [{type: compress, parameters: {level: 1}}]
 ";
 
-/// Lines as a training run logs them, of so many bytes.
+/// Returns `length` bytes of lines that resemble the log of a training run.
 fn log_lines(length: usize) -> Bytes {
     let sum = |step: usize| step.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     let line = |step: usize| {
@@ -46,7 +46,7 @@ fn noise(length: usize) -> Bytes {
     Content { id: 5, length }.bytes()
 }
 
-/// How an object is stored.
+/// Storage of an object: its stored bytes, encodings and segments.
 struct Shown {
     stored_bytes: u64,
     encodings: Vec<String>,
@@ -82,7 +82,7 @@ fn all_are(shown: &Shown, encoding: &str) -> bool {
     !shown.encodings.is_empty() && shown.encodings.iter().all(|one| one == encoding)
 }
 
-/// Reads an object whole and in ranges that begin and end everywhere.
+/// Reads an object as a whole and in ranges with many different bounds.
 async fn reads_back(client: &Client, key: &str, expected: &Bytes) {
     let got = client.get(BUCKET, key).await.expect("read");
     assert!(got.body == expected, "{key} is what was put");
@@ -108,7 +108,7 @@ async fn put_tagged(client: &Client, key: &str, tags: &str, body: Bytes) {
     client.call(Method::PUT, &format!("/{BUCKET}/{key}"), &headers, whole(body)).await.expect("stored");
 }
 
-/// An object of one part, which is copied from another object.
+/// Creates an object of one part, which is copied from another object.
 async fn put_part_from(client: &Client, from: &str, to: &str) {
     let upload = client.create_upload(BUCKET, to).await.expect("begun");
     let path = format!("/{BUCKET}/{to}?partNumber=1&uploadId={}", encode(&upload));
@@ -120,7 +120,7 @@ async fn put_part_from(client: &Client, from: &str, to: &str) {
     client.complete(BUCKET, to, &upload, &[(1, etag.trim_matches('"').to_owned())]).await.expect("completed");
 }
 
-/// Everything that the policy is about, put in every way that there is.
+/// Puts objects that the policy covers in every way that S3 has, and returns their contents.
 async fn fill(client: &Client) -> Vec<(&'static str, Bytes)> {
     let (text, small, large) = (log_lines(3 * MIB + 12_345), log_lines(20_000), log_lines(70 * MIB));
     let etag = client.put(BUCKET, "logs/a.log", whole(text.clone())).await.expect("stored");
@@ -181,12 +181,13 @@ fn check_stored(bench: &Bench, objects: &[(&'static str, Bytes)]) {
         let shown = shown(bench, key);
         assert!(all_are(&shown, "raw"), "{key}: {:?}", shown.encodings);
     }
-    // Each part by its own first chunk; that of the second is noise, so all of the part stays as it is.
+    // Each part is judged by its own first chunk. The first chunk of the second part is noise, so the whole
+    // part stays uncompressed.
     let parts = shown(bench, "logs/parts.log").encodings;
     assert_eq!(parts, [vec!["zstd"; 6], vec!["raw"; 9], vec!["zstd"; 1]].concat());
 }
 
-/// The checksum that a copy was made with.
+/// Returns the checksum with which a copy was made.
 async fn checksum(client: &Client, key: &str) -> String {
     let mode = [("x-amz-checksum-mode", "ENABLED".to_owned())];
     let head = client.call(Method::HEAD, &format!("/{BUCKET}/{key}"), &mode, whole("")).await.expect("there");
@@ -218,7 +219,7 @@ fn new_bench() -> Bench {
 }
 
 #[test]
-fn what_a_rule_compresses_takes_less_room_and_comes_back_as_it_was() {
+fn compressed_objects_take_less_space_and_are_read_back_unchanged() {
     let bench = new_bench();
     let server = bench.setup.start();
     bench.ask(&["apply", &bench.file("small.yaml", POLICY)]);
@@ -247,7 +248,7 @@ fn what_a_rule_compresses_takes_less_room_and_comes_back_as_it_was() {
     runtime().block_on(read_all(&server, &objects));
     check_stored(&bench, &objects);
 
-    // What is small lies beside what goes, so it is moved.
+    // The small object shares a segment with the deleted one, so compaction moves it.
     let before = shown(&bench, "logs/small.log");
     runtime().block_on(async { server.client().delete(BUCKET, "raw/beside.bin").await.expect("deleted") });
     let begun = Instant::now();
@@ -257,7 +258,7 @@ fn what_a_rule_compresses_takes_less_room_and_comes_back_as_it_was() {
     }
     let left: Vec<_> = objects.into_iter().filter(|(key, _)| *key != "raw/beside.bin").collect();
     let after = shown(&bench, "logs/small.log");
-    // A record may carry the floor of the log, 8 bytes, or not.
+    // A record may include the floor of the log (8 bytes) or not.
     assert!(
         after.stored_bytes.abs_diff(before.stored_bytes) <= 8,
         "{} {}",
@@ -273,7 +274,7 @@ fn what_a_rule_compresses_takes_less_room_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn nothing_is_compressed_unless_a_rule_that_acts_says_so() {
+fn nothing_is_compressed_without_a_rule_that_acts() {
     let bench = Bench::new();
     let server = bench.setup.start();
     let put = |key: &'static str| {
@@ -303,7 +304,7 @@ fn nothing_is_compressed_unless_a_rule_that_acts_says_so() {
 }
 
 #[test]
-fn what_is_written_back_reaches_its_origin_as_it_was() {
+fn written_back_objects_reach_their_origin_uncompressed() {
     let room = super::room();
     let origin = crate::server::Setup::new(room.path().join("origin")).start();
     runtime().block_on(async { origin.client().create_bucket("there").await.expect("made") });
@@ -331,7 +332,7 @@ fn what_is_written_back_reaches_its_origin_as_it_was() {
     server.stop();
 }
 
-/// A server with a cold tier that looks at its objects every second.
+/// Returns a server with a cold tier whose policy reconciler visits its objects every second.
 fn bench_with_cold_tier() -> Bench {
     let bench = new_bench();
     let cold = bench.room.path().join("cold");
@@ -341,7 +342,7 @@ fn bench_with_cold_tier() -> Bench {
     Bench { setup, ..bench }
 }
 
-/// A check of what a server that has stopped leaves finds nothing.
+/// Asserts that a check of the data of a stopped server finds nothing.
 fn assert_sound(bench: &Bench) {
     let cold = Some(bench.room.path().join("cold")).filter(|dir| dir.exists());
     let done = Command::new(binary())
@@ -372,7 +373,7 @@ fn tiers(bench: &Bench, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_was_there_before_the_rule_is_compressed_at_rest_and_then_spilled() {
+fn existing_objects_are_compressed_at_rest_and_then_spilled() {
     const AT_REST_ONLY: &str = "
   - id: late-small
     conditions:
@@ -415,7 +416,8 @@ fn what_was_there_before_the_rule_is_compressed_at_rest_and_then_spilled() {
     let told = told["decisions"].as_array().expect("decisions");
     assert!(told.iter().all(|one| one["reason"] == "rule" && one["bytes"].as_u64() > Some(0)), "{told:?}");
     assert!(told.iter().any(|one| one["rule"] == "logs-small"), "{told:?}");
-    // What gains too little is not tried in every round: another one has come round when this is compressed.
+    // Objects that gain too little are not tried again in every pass. Another pass has run once this object
+    // is compressed.
     let tried = || metric(&bench, "mlgw_compression_chunks_total{result=\"incompressible\"}");
     let once = tried();
     runtime().block_on(async {
@@ -438,7 +440,7 @@ fn what_was_there_before_the_rule_is_compressed_at_rest_and_then_spilled() {
 }
 
 #[test]
-fn what_is_spilled_by_the_same_rule_goes_compressed() {
+fn objects_are_compressed_before_the_same_rule_spills_them() {
     let bench = bench_with_cold_tier();
     let server = bench.setup.start();
     let text = log_lines(5 * MIB);

@@ -1,25 +1,25 @@
-//! What a rule may not delete, seen through S3: what may be the last whole checkpoint of its run, by names
-//! that tell too little.
+//! Objects that rules must not delete, seen through S3: anything that may be the last complete checkpoint
+//! of its run, even if names are ambiguous.
 //!
-//! What the cases are called differs in two places, or one of them might be a part of another.
+//! The names of the cases differ in two places, so that none looks like a part of another.
 
 use super::acting::{BUCKET, Bench, begun, put, retain, rule, tag, until};
 use crate::s3::{Client, whole};
 use crate::server::runtime;
 
-/// A checkpoint of `torch.distributed.checkpoint`, from so many ranks.
+/// Returns the keys of a `torch.distributed.checkpoint` of this many ranks.
 fn dcp(folder: &str, ranks: u32) -> Vec<String> {
     let shards = (0..ranks).map(|rank| format!("{folder}/__{rank}_0.distcp"));
     shards.chain([format!("{folder}/.metadata")]).collect()
 }
 
-/// A model of transformers in this folder.
+/// Returns the keys of a transformers model in this folder.
 fn shards(folder: &str) -> Vec<String> {
     let files = ["-00001-of-00002.safetensors", "-00002-of-00002.safetensors", ".safetensors.index.json"];
     files.map(|end| format!("{folder}/model{end}")).to_vec()
 }
 
-/// What a rank of Megatron writes into a folder of its own.
+/// Returns the key of a Megatron rank, which writes into a folder of its own.
 fn rank(rank: u32, step: u32) -> String {
     format!("nemo/tp_rank_0{rank}/gpt-step={step}.ckpt")
 }
@@ -28,7 +28,7 @@ fn some(keys: &[&str]) -> Vec<String> {
     keys.iter().map(|key| (*key).to_owned()).collect()
 }
 
-/// What is superfluous for certain.
+/// Returns keys of checkpoints that are certainly superfluous.
 fn what_goes() -> Vec<String> {
     [
         [dcp("whole/w/step-1", 2), dcp("whole/w/step-2", 2)].concat(),
@@ -40,12 +40,12 @@ fn what_goes() -> Vec<String> {
     .concat()
 }
 
-/// What is the newest, or may be needed for another reason.
+/// Returns keys of checkpoints that are the newest, or may be needed for another reason.
 fn what_stays() -> Vec<String> {
     let of_runs = ["lr=1e-4-step=9", "lr=3e-4-step=5", "a-1-step-7", "a-2-step-7"];
     let numbered = ["1/ck/100", "1/ck/200", "2/ck/100", "3/ck/100"];
     [
-        // Of two ranks one died.
+        // One of two ranks failed.
         [rank(0, 3), rank(1, 3), rank(0, 4)].to_vec(),
         dcp("whole/w/step-3", 2),
         some(&["whole/w/step-1/notes/mine.txt", "whole/w/step-4.txt"]),
@@ -57,7 +57,7 @@ fn what_stays() -> Vec<String> {
         [dcp("back/b/step-1", 1), dcp("back/b/step-3", 1)].concat(),
         numbered.map(|folder| shards(&format!("numbered/iter-{folder}"))).concat(),
         (1..=3).map(|shard| format!("tuned/hf_model_000{shard}_0.pt")).collect(),
-        // A run that went back, and wrote 350 then.
+        // A run that went back to an earlier step, and wrote 350 then.
         ["500", "350", "100"].map(|step| format!("again/g/step={step}.ckpt")).to_vec(),
         [dcp("sky/s/step-1", 1), dcp("sky/s/step-3", 1)].concat(),
         some(&["best/t/checkpoint-1/model.safetensors", "best/t/checkpoint-1/trainer_state.json"]),
@@ -66,14 +66,14 @@ fn what_stays() -> Vec<String> {
     .concat()
 }
 
-/// What names one of them.
+/// Files that name one of the checkpoints, and their contents.
 const POINTERS: [(&str, &str); 3] = [
     ("back/b/latest", "step-1\n"),
     ("sky/s/latest_ckpt_global_step.txt", "1"),
     ("best/t/checkpoint-3/trainer_state.json", "{\n  \"best_model_checkpoint\": \"out/checkpoint-1\"\n}"),
 ];
 
-/// One condition more: nobody has given it this tag.
+/// An additional condition: the object does not have this tag.
 const UNLESS_KEPT: &str = ", {type: file_context, property: tags.keep, operator: exists, value: false}";
 
 fn write(client: &Client, keys: &[String]) {
@@ -89,7 +89,7 @@ fn listed(client: &Client) -> Vec<String> {
     rows.into_iter().map(|row| row.key).collect()
 }
 
-/// Waits until none of them is there.
+/// Waits until all of these keys are deleted.
 fn until_gone(client: &Client, keys: &[String]) {
     until("what is superfluous for certain is gone", || {
         let listed = listed(client);
@@ -97,7 +97,7 @@ fn until_gone(client: &Client, keys: &[String]) {
     });
 }
 
-/// Waits until a plan says of what the rules let go that it stays, and why.
+/// Waits until a plan lists the checkpoints that the rules would delete but that stay, with the reasons.
 fn planned(bench: &Bench, rules: &str) {
     let path = bench.room.path().join("q.yaml");
     std::fs::write(&path, format!("version: 1\nrules:\n{rules}")).expect("written");
@@ -113,10 +113,10 @@ fn planned(bench: &Bench, rules: &str) {
     });
 }
 
-/// What looks like more or less than it is, is not deleted: files of ranks, shards, runs side by side, and a
-/// checkpoint whose successor is not whole.
+/// Ambiguous objects are not deleted: files of ranks, shards, runs side by side, and a checkpoint whose
+/// successor is incomplete.
 #[test]
-fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
+fn what_may_be_the_last_complete_checkpoint_is_not_deleted() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
@@ -124,7 +124,7 @@ fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
     write(&client, &goes);
     write(&client, &stays);
     for (key, content) in POINTERS {
-        // As long as the others, or a checkpoint would be smaller than the one before it.
+        // As long as the other files: a checkpoint must not be smaller than the one before it.
         runtime().block_on(client.put(BUCKET, key, whole(format!("{content:<1000}")))).expect("stored");
     }
     let pin = rule("pinned", "pinned/p/step-1/*", "{type: pin}")
@@ -133,7 +133,7 @@ fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
     planned(&bench, &rules);
     bench.apply(&rules);
     until_gone(&client, &goes);
-    // Two more looks at all objects. Two alone are no series.
+    // Two more passes over all objects. Two checkpoints alone are no series.
     for step in 1..=5 {
         write(&client, &dcp(&format!("later/l/step-{step}"), 1));
         if step == 3 || step == 5 {
@@ -149,7 +149,7 @@ fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
 }
 
 #[test]
-fn who_asks_is_told_of_what_a_pointer_keeps_before_it_is_due() {
+fn plan_and_explain_report_a_pointer_before_the_deletion_is_due() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
@@ -168,17 +168,17 @@ fn who_asks_is_told_of_what_a_pointer_keeps_before_it_is_due() {
 }
 
 #[test]
-fn of_what_a_rule_matches_in_part_and_of_the_best_what_nothing_measures_is_not_deleted() {
+fn partly_matched_and_unmeasured_checkpoints_are_not_deleted() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
     let epoch = |epoch: u32, measure: &str| format!("best/epoch={epoch}{measure}.keras");
     let (worst, unmeasured) = (epoch(2, "-loss=0.55"), epoch(3, ""));
-    // Epoch 5 is the newest, and may still be written.
+    // Epoch 5 is the newest, and may still be in progress.
     let others = [epoch(1, "-loss=0.25"), epoch(4, "-loss=0.45"), epoch(5, "-loss=0.5")];
     write(&client, &[1, 2, 3].map(|step| dcp(&format!("run/r/step-{step}"), 2)).concat());
     write(&client, &[&others[0], &worst, &unmeasured, &others[1], &others[2]].map(Clone::clone));
-    // Somebody keeps one file of the first, and touches no other.
+    // One file of the first checkpoint is tagged, and no other.
     runtime().block_on(tag(&client, "run/r/step-1/__1_0.distcp", "keep"));
     let rule = |id: &str, pattern: &str, condition: &str, keep: &str| {
         let parameters = format!("keep_last: 1, {keep}delete: true, grace: 0s");
@@ -205,7 +205,7 @@ fn of_what_a_rule_matches_in_part_and_of_the_best_what_nothing_measures_is_not_d
 }
 
 #[test]
-fn what_was_held_waits_all_of_its_grace_when_nothing_holds_it_any_more() {
+fn a_full_grace_period_follows_the_end_of_a_hold() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
@@ -224,7 +224,7 @@ fn what_was_held_waits_all_of_its_grace_when_nothing_holds_it_any_more() {
 }
 
 #[test]
-fn what_one_in_so_many_kept_stays_when_a_run_is_saved_less_often_after_a_kill() {
+fn milestones_stay_when_a_run_is_saved_less_often_after_a_kill() {
     let bench = Bench::new();
     let mut server = begun(&bench);
     let steps = |run: &str, steps: &[u32]| -> Vec<String> {
@@ -247,7 +247,7 @@ fn what_one_in_so_many_kept_stays_when_a_run_is_saved_less_often_after_a_kill() 
     write(&client, &steps("run/r", &[2000, 3000, 4000]));
     let all = [100, 600, 2000, 3000, 4000].into();
     until("no milestone is 900 or 1000", || left(&client) == all);
-    // Two more looks at all objects.
+    // Two more passes over all objects.
     for run in ["one/a", "two/b"] {
         write(&client, &steps(run, &[1, 2, 3, 4, 5]));
         let second = format!("{run}/step-2/.metadata");
@@ -257,8 +257,8 @@ fn what_one_in_so_many_kept_stays_when_a_run_is_saved_less_often_after_a_kill() 
     server.stop();
 }
 
-/// A run of three steps, and a file that names one of them: the run, its first step, and the file's key and
-/// content.
+/// A run of three steps, and a file that names one of them: the run, its first step, and the key and
+/// content of the file.
 const NAMED: [(&str, u32, &str, &str); 7] = [
     ("best/a", 1100, "best/a/best", "step-1100"),
     ("text/b", 2100, "text/b/best_checkpoint.txt", "out/step-2100\n"),
@@ -273,9 +273,9 @@ fn steps_of(run: &str, steps: &[u32]) -> Vec<String> {
     steps.iter().flat_map(|step| dcp(&format!("{run}/step-{step}"), 1)).collect()
 }
 
-/// A checkpoint that a small file names stays, and so does what the files of that one name.
+/// A checkpoint that a small file names is kept, and so are the checkpoints that its own files name.
 #[test]
-fn what_a_small_file_names_stays_and_plan_says_which_file() {
+fn checkpoints_named_by_a_small_file_stay_and_plan_names_the_file() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
@@ -287,7 +287,7 @@ fn what_a_small_file_names_stays_and_plan_says_which_file() {
         stays.extend(steps_of(run, &[first, first + 200]));
         stays.push(file.to_owned());
     }
-    // A file beside it names the second one, whose notes name the first one.
+    // A neighbouring file names the second checkpoint, whose notes name the first one.
     write(&client, &steps_of("chain/i", &[8100, 8200, 8300]));
     for (key, content) in [("chain/i/served", "step-8200"), ("chain/i/step-8200/notes.md", "from step-8100")]
     {
@@ -295,7 +295,7 @@ fn what_a_small_file_names_stays_and_plan_says_which_file() {
         stays.push(key.to_owned());
     }
     stays.extend(steps_of("chain/i", &[8100, 8200, 8300]));
-    // What is larger names nothing, nor does what only looks like a name.
+    // Larger files are not read, and text that only resembles a name does not count.
     write(&client, &steps_of("clear/j", &[9100, 9200, 9300]));
     let long = format!("step-9100\n{}", " ".repeat(65 << 10));
     for (key, content) in [("clear/j/log.txt", long.as_str()), ("clear/j/note", "step-91001 xstep-9200")] {
@@ -317,7 +317,7 @@ fn what_a_small_file_names_stays_and_plan_says_which_file() {
     }
     bench.apply(&rules);
     until_gone(&client, &goes);
-    // Two more looks at all objects.
+    // Two more passes over all objects.
     for run in ["later/k", "last/l"] {
         write(&client, &steps_of(run, &[1, 2, 3]));
         until_gone(&client, &steps_of(run, &[1, 2]));
@@ -325,7 +325,7 @@ fn what_a_small_file_names_stays_and_plan_says_which_file() {
     }
     stays.sort();
     assert_eq!(listed(&client), stays);
-    // Each doubt: two are left of each run by now.
+    // Every reason is listed. By now two checkpoints are left of each run.
     let said = bench.say(&["policy", "plan"]);
     for (run, first, file, _) in NAMED {
         let line = format!("s3://lake/{run}/step-{first}/ ");
@@ -336,9 +336,9 @@ fn what_a_small_file_names_stays_and_plan_says_which_file() {
     server.stop();
 }
 
-/// In a folder with more small files than are read, any of them may name a checkpoint.
+/// In a folder with more small files than are read, any of the files may name a checkpoint.
 #[test]
-fn beside_more_small_files_than_are_read_nothing_is_deleted() {
+fn nothing_is_deleted_beside_more_small_files_than_are_read() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
@@ -356,15 +356,16 @@ fn beside_more_small_files_than_are_read_nothing_is_deleted() {
     until("plan says why", || bench.say(&["policy", "plan"]).contains(why));
     let is_there = |key: &String| runtime().block_on(client.head(BUCKET, key)).is_ok();
     assert!(steps_of("many/a", &[100, 200, 300]).iter().all(is_there));
-    // One fewer, and all are read.
+    // With one file fewer, all are read.
     runtime().block_on(client.delete(BUCKET, &small[0])).expect("deleted");
     until_gone(&client, &steps_of("many/a", &[100, 200]));
     server.stop();
 }
 
-/// Settings that look like steps, two that may be settings, and the best by a measure in its name.
+/// Names with settings that look like steps, two that may be settings, and the best checkpoint by a measure
+/// in its name.
 #[test]
-fn what_may_be_a_setting_or_the_best_is_not_deleted() {
+fn names_that_may_be_settings_and_the_best_checkpoint_are_not_deleted() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();

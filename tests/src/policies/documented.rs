@@ -1,8 +1,8 @@
-//! Each policy and plugin that docs/POLICIES.md shows, applied as a person does: something that it says is
-//! seen to happen.
+//! Each policy and plugin in docs/POLICIES.md, applied as a user would; at least one of its effects is
+//! checked.
 //!
-//! What stands in the documentation is taken from there as it is, but for sizes that a test would take long
-//! to write. Its access plan is followed by PyTorch itself (`tests/clients/torch_tests/test_torch_plan.py`).
+//! The examples are taken unchanged from the documentation, except for sizes that a test would need long to
+//! write. Its access plan is tested with PyTorch itself (`tests/clients/torch_tests/test_torch_plan.py`).
 
 use super::acting::{put, save, until};
 use super::kitchen::{BYTES, FRONT, Kitchen, OWN};
@@ -16,7 +16,7 @@ use std::fs;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/POLICIES.md");
 
-/// The block of a language in which a text stands.
+/// Returns the code block of a language that contains a text.
 fn example(language: &str, text: &str) -> String {
     let document = fs::read_to_string(DOCUMENT).expect("the documentation");
     let opening = format!("```{language}\n");
@@ -36,14 +36,14 @@ fn are_in(kitchen: &Kitchen, keys: &[&str], tier: &str) -> bool {
     keys.iter().all(|key| kitchen.bench.is_in(key, tier))
 }
 
-/// Everything of our own goes down.
+/// Spills all local objects.
 fn all_down(kitchen: &Kitchen, keys: &[&str]) {
     kitchen.apply_text("version: 1\nrules:\n- id: all-down\n  conditions: [{type: file_pattern, property: key, operator: matches, value: '*'}]\n  actions: [{type: spill}]\n");
     until("it is down", || are_in(kitchen, keys, "cold"));
 }
 
 #[test]
-fn of_tables_copies_are_kept_as_lru() {
+fn copies_of_tables_are_kept_by_lru() {
     let kitchen = Kitchen::new();
     kitchen.apply_text(&example("yaml", "id: tables-as-lru"));
     assert_eq!(kitchen.kept_by("tables-as-lru", "tables/2026/a.parquet"), BYTES as u64);
@@ -52,12 +52,12 @@ fn of_tables_copies_are_kept_as_lru() {
 }
 
 #[test]
-fn tars_bring_shards_up_compress_what_was_crawled_and_pin_datasets_that_were_read_twice() {
+fn the_tars_example_promotes_shards_compresses_crawls_and_pins_datasets() {
     let kitchen = Kitchen::new();
     let shards = ["train/imagenet-000000.tar", "train/imagenet-000001.tar"];
     put_all(&kitchen, &shards, 100_000);
     all_down(&kitchen, &shards);
-    // Shards that a test writes in no time.
+    // Shards of a size that a test writes quickly.
     kitchen.apply_text(&example("yaml", "name: tars").replace("64MiB", "64KiB"));
     until("they are up again", || are_in(&kitchen, &shards, "hot"));
     assert!(kitchen.bench.decided("promote", "shards-near") > 0);
@@ -79,7 +79,7 @@ fn tars_bring_shards_up_compress_what_was_crawled_and_pin_datasets_that_were_rea
 }
 
 #[test]
-fn logs_go_down_and_tars_are_pinned() {
+fn logs_are_spilled_and_tars_are_pinned() {
     let kitchen = Kitchen::new();
     let (logs, shards) = (["logs/2026-11-22.txt", "logs/2026-11-23.txt"], ["train/imagenet-000000.tar"]);
     put_all(&kitchen, &logs, BYTES);
@@ -91,8 +91,8 @@ fn logs_go_down_and_tars_are_pinned() {
     assert!(are_in(&kitchen, &shards, "hot"));
 }
 
-/// The most that is read ahead on a machine with the memory of this one and eight accelerators, by the
-/// example's profiles.
+/// Returns the largest read-ahead depth for a machine with this memory and eight accelerators, by the
+/// profiles of the example.
 fn depth_max() -> u64 {
     let told = fs::read_to_string("/proc/meminfo").expect("memory");
     let total = told.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("all of it");
@@ -105,7 +105,7 @@ fn depth_max() -> u64 {
 }
 
 #[test]
-fn one_file_with_templates_frameworks_environments_and_hardware_profiles_does_what_they_say() {
+fn one_file_with_templates_frameworks_environments_and_profiles_takes_effect() {
     let kitchen =
         Kitchen::of(|setup| setup.with("policy.environment", "production").with("policy.gpu_count", 8));
     let (plain, release) = ("models/plain.bin", "models/7b.bin");
@@ -117,7 +117,7 @@ fn one_file_with_templates_frameworks_environments_and_hardware_profiles_does_wh
     all_down(&kitchen, &[plain, release]);
     kitchen.apply_text(&example("yaml", "id: run\n"));
 
-    // The environment's rule; what shares a segment with what is released comes along.
+    // A rule of the environment. Objects that share a segment with the released one are promoted with it.
     until("what is released is up", || are_in(&kitchen, &[release], "hot"));
     until("it is told", || kitchen.bench.decided("promote", "releases-near") > 0);
     let is_due = |key: &str, rule: &str| {
@@ -139,8 +139,8 @@ fn one_file_with_templates_frameworks_environments_and_hardware_profiles_does_wh
     assert!((3..=7).all(|step| are_in(&kitchen, &[&first_of(step)], "hot")));
     assert!(kitchen.bench.decided("spill", "llama.retain") > 0);
 
-    // The instance of a plugin's template, the environment's and the machine's settings, and the plugin that
-    // is turned off.
+    // The instance of a plugin's template, the settings of the environment and of the machine, and the
+    // disabled plugin.
     let effective = kitchen.bench.ask(&["policy", "show", "--effective"])["policy"].clone();
     let has = |id: &str| effective["rules"].as_array().expect("rules").iter().any(|rule| rule["id"] == id);
     assert!(
@@ -154,7 +154,7 @@ fn one_file_with_templates_frameworks_environments_and_hardware_profiles_does_wh
 }
 
 #[test]
-fn a_plugin_makes_indexes_dear_for_who_streams() {
+fn a_plugin_raises_the_priority_of_indexes_for_streaming_clients() {
     let kitchen = Kitchen::new();
     let plugin = kitchen.bench.room.path().join("mosaicml.yaml");
     fs::write(&plugin, example("yaml", "framework: mosaicml")).expect("written");
@@ -168,7 +168,7 @@ fn a_plugin_makes_indexes_dear_for_who_streams() {
 }
 
 #[test]
-fn files_and_plugins_of_the_configuration_run_from_the_start() {
+fn configured_files_and_plugins_run_from_the_start() {
     let config = example("toml", "[policy]");
     let kitchen = Kitchen::of(|setup| {
         let room = setup.data_dir.parent().expect("a room").to_owned();

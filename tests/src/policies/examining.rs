@@ -1,4 +1,4 @@
-//! What a policy is, whether a file is right, and what it makes of keys.
+//! The schema of policies, validation of files, and matches of keys.
 
 use super::{mlgw, room, write};
 use std::path::Path;
@@ -19,7 +19,7 @@ rules:
 ";
 
 #[test]
-fn schemas_have_the_words() {
+fn schemas_contain_the_vocabulary() {
     let room = room();
     let policy = mlgw(room.path(), "policy schema").document();
     assert_eq!(policy["$schema"], "https://json-schema.org/draft/2020-12/schema");
@@ -34,7 +34,7 @@ fn schemas_have_the_words() {
 }
 
 #[test]
-fn a_right_file_is_said_to_be_right_and_a_wrong_one_wholly_told() {
+fn validate_accepts_a_valid_file_and_lists_every_error_of_an_invalid_one() {
     let room = room();
     write(room.path(), "good.yaml", POLICY);
     let wrong = POLICY.replace("property: size", "property: siez").replace("pin,", "pinn,");
@@ -56,7 +56,7 @@ fn a_right_file_is_said_to_be_right_and_a_wrong_one_wholly_told() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_apart() {
+fn unreadable_files_have_statuses_of_their_own() {
     let room = room();
     let missing = mlgw(room.path(), "policy validate none.yaml");
     assert_eq!((missing.status, missing.error.as_str()), (2, "mlgw: none.yaml: there is no such file\n"));
@@ -78,7 +78,7 @@ fn plugins_are_validated_as_such() {
 }
 
 #[test]
-fn policies_use_templates_of_plugins_that_are_given_with_them() {
+fn policies_use_templates_of_plugins_given_with_them() {
     let room = room();
     let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\ntemplates:\n- id: keep\n  rules:\n  - {id: it, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.mine'}], actions: [{type: pin}]}\n";
     write(room.path(), "mine.yaml", plugin);
@@ -100,7 +100,7 @@ fn policies_use_templates_of_plugins_that_are_given_with_them() {
 }
 
 #[test]
-fn every_recipe_and_plugin_that_comes_along_is_right() {
+fn every_included_recipe_and_plugin_is_valid() {
     let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies");
     for folder in ["recipes", "frameworks"] {
         let entries = std::fs::read_dir(policies.join(folder)).expect("a folder");
@@ -114,7 +114,7 @@ fn every_recipe_and_plugin_that_comes_along_is_right() {
 }
 
 #[test]
-fn keys_of_a_list_match_as_far_as_they_tell() {
+fn keys_of_a_list_match_by_the_facts_they_contain() {
     let room = room();
     write(room.path(), "p.yaml", POLICY);
     write(room.path(), "keys", "a/1.tar\ns3://lake/b/2.jpg\n");

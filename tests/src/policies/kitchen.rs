@@ -1,4 +1,4 @@
-//! A gateway before an origin, with a cold tier, to try policies on as a person does.
+//! A gateway with an origin and a cold tier, on which policies are tried as a user would.
 
 use super::acting::{Bench, content};
 use crate::s3::{Client, whole};
@@ -8,14 +8,14 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// Our own bucket, one that fronts the bucket of the origin, and that.
+/// The local bucket, the remote-backed bucket, and the bucket at the origin.
 pub(super) const OWN: &str = "lake";
 pub(super) const FRONT: &str = "front";
 const THERE: &str = "there";
-/// Bytes of each object.
+/// Size of each object in bytes.
 pub(super) const BYTES: usize = 5000;
 
-/// See the module.
+/// An origin, and a gateway in front of it with policies.
 pub(super) struct Kitchen {
     pub(super) bench: Bench,
     origin: Server,
@@ -27,7 +27,7 @@ impl Kitchen {
         Self::of(|setup| setup)
     }
 
-    /// One whose server is set up further.
+    /// Starts one with further settings of its server.
     pub(super) fn of(further: impl FnOnce(Setup) -> Setup) -> Self {
         let bench = Bench::new();
         let origin = Setup::new(bench.room.path().join("origin")).start();
@@ -65,13 +65,13 @@ impl Kitchen {
         self.server.client()
     }
 
-    /// An object comes to the origin.
+    /// Puts an object at the origin.
     pub(super) fn there(&self, key: &str) {
         let object = whole(content(key, BYTES));
         runtime().block_on(self.origin.client().put(THERE, key, object)).expect("stored");
     }
 
-    /// An object comes into our own bucket.
+    /// Puts an object with tags into the local bucket.
     pub(super) fn put_tagged(&self, key: &str, tags: &str) {
         let headers = [("x-amz-tagging", tags.to_owned())];
         let body = whole(content(key, BYTES));
@@ -79,12 +79,12 @@ impl Kitchen {
         runtime().block_on(self.client().call(Method::PUT, &path, &headers, body)).expect("stored");
     }
 
-    /// Reads an object of the origin through the gateway, and says whether it was kept here.
+    /// Reads an object of the origin through the gateway. Returns true if it was cached.
     pub(super) fn is_hit(&self, key: &str) -> bool {
         self.is_hit_for(key, &[])
     }
 
-    /// The same for a client that sends these headers, too.
+    /// The same for a client that sends these headers in addition.
     pub(super) fn is_hit_for(&self, key: &str, headers: &[(&'static str, String)]) -> bool {
         let path = format!("/{FRONT}/{key}");
         let answer = runtime().block_on(self.client().call(Method::GET, &path, headers, whole("")));
@@ -93,14 +93,14 @@ impl Kitchen {
         answer.header("x-mlgw-cache").expect("it says so").starts_with("hit; tier=hot")
     }
 
-    /// Reads an object of the origin for the first time, and says how much is kept by whom.
+    /// Reads an object of the origin for the first time. Returns the bytes that are kept because of a rule.
     pub(super) fn kept_by(&self, rule: &str, key: &str) -> u64 {
         self.there(key);
         assert!(!self.is_hit(key));
         self.kept(rule)
     }
 
-    /// How much was kept because of a rule.
+    /// Returns the bytes that were kept because of a rule.
     pub(super) fn kept(&self, rule: &str) -> u64 {
         let told = self.bench.ask(&["policy", "outcomes"]);
         let rules = told["rules"].as_array().expect("rules").iter();
@@ -108,7 +108,7 @@ impl Kitchen {
         of_rule.map(|kept| kept.expect("bytes")).sum()
     }
 
-    /// Reads an object of the origin for the first time, and says whether it was decided to keep it.
+    /// Reads an object of the origin for the first time. Returns true if the engine decided to keep it.
     pub(super) fn is_kept(&self, key: &str) -> bool {
         self.there(key);
         let before = self.figure("mlgw_policy_blocks_total{decision=\"keep\"}");

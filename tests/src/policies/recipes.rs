@@ -1,4 +1,4 @@
-//! Each recipe, applied as a person does: something that one of its rules says is seen to happen.
+//! Each recipe, applied as a user would; the effect of at least one of its rules is checked.
 
 use super::acting::{put, save, until};
 use super::kitchen::{BYTES, Kitchen, OWN};
@@ -7,7 +7,7 @@ use crate::s3::whole;
 use crate::server::{leave_page_cache, runtime};
 use http::Method;
 
-/// Reads that had to come from a disk, in the lane of who serves.
+/// Metric of reads that waited for a disk in the inference lane.
 const SERVED_FIRST: &str = "mlgw_queue_wait_seconds_count{queue=\"inference\"}";
 
 #[test]
@@ -18,7 +18,7 @@ fn pytorch_keeps_the_validation_set() {
 }
 
 #[test]
-fn tensorflow_keeps_indexes_and_brings_old_checkpoints_down() {
+fn tensorflow_keeps_indexes_and_spills_old_checkpoints() {
     let kitchen = Kitchen::with_recipe("tensorflow");
     assert_eq!(kitchen.kept_by("checkpoint-index", "run/model.ckpt-3.index"), BYTES as u64);
     runtime().block_on(async {
@@ -59,7 +59,7 @@ fn mosaicml_pins_the_index_of_a_stream() {
 }
 
 #[test]
-fn checkpoints_leaves_as_many_of_a_run_near_as_it_says() {
+fn checkpoints_keeps_the_configured_number_of_a_run_in_the_hot_tier() {
     let kitchen = Kitchen::with_recipe("checkpoints");
     let name = |step: u32| format!("runs/llama/step-{step}/__0_0.distcp");
     runtime().block_on(async {
@@ -73,7 +73,7 @@ fn checkpoints_leaves_as_many_of_a_run_near_as_it_says() {
 }
 
 #[test]
-fn inference_has_who_serves_go_first() {
+fn inference_reads_of_serving_workloads_go_first() {
     let kitchen = Kitchen::with_recipe("inference");
     let object = Content { id: 5, length: 1 << 20 };
     runtime().block_on(kitchen.client().put(OWN, "m.bin", whole(object.bytes()))).expect("stored");
@@ -92,7 +92,7 @@ fn inference_has_who_serves_go_first() {
 }
 
 #[test]
-fn inference_pins_models_that_are_released() {
+fn inference_pins_released_models() {
     let kitchen = Kitchen::with_recipe("inference");
     kitchen.put_tagged("llm/tried.gguf", "stage=staging");
     kitchen.put_tagged("llm/best.gguf", "stage=production");
@@ -109,7 +109,7 @@ fn inference_pins_models_that_are_released() {
 }
 
 #[test]
-fn research_passes_by_what_somebody_looks_at() {
+fn research_does_not_cache_single_reads() {
     let kitchen = Kitchen::with_recipe("research");
     assert!(!kitchen.is_kept("notes/a.bin"));
     kitchen.bench.say(&["policy", "rollback"]);
@@ -117,7 +117,7 @@ fn research_passes_by_what_somebody_looks_at() {
 }
 
 #[test]
-fn production_pins_what_is_golden() {
+fn production_pins_golden_objects() {
     let kitchen = Kitchen::with_recipe("production");
     kitchen.put_tagged("plain", "set=common");
     kitchen.put_tagged("best", "golden=yes");
@@ -132,7 +132,7 @@ fn general_keeps_no_copies_of_temporary_files() {
 }
 
 #[test]
-fn general_keeps_small_files_that_are_read_again() {
+fn general_keeps_small_files_on_their_second_read() {
     let kitchen = Kitchen::new();
     let key = "icons/a.bin";
     kitchen.apply_text("version: 1\nsettings: {cache: none}\n");

@@ -16,7 +16,7 @@ const FIELDS: [&str; 8] = [
 ];
 const POLICIES: [&str; 6] = ["mlgw", "lru", "s3-fifo", "sieve", "never-evict", "optimum"];
 
-/// The rows of a simulation, each with exactly the fields that are promised.
+/// Runs a simulation and returns its rows, after checking that each has exactly the documented fields.
 fn simulate(dir: &Path, words: &str) -> Vec<Value> {
     let said = mlgw(dir, &format!("policy simulate {words} --output json"));
     assert_eq!(said.status, 0, "{}", said.error);
@@ -24,7 +24,7 @@ fn simulate(dir: &Path, words: &str) -> Vec<Value> {
     for row in &rows {
         let fields = row.as_object().expect("an object");
         assert!(FIELDS.iter().all(|field| fields.contains_key(*field)), "{row}");
-        // Of a trace it is said what was decided.
+        // Rows of a trace have the hash of their decisions.
         let decided = words.contains("--trace") && row["policy"] == "mlgw";
         assert_eq!(fields.contains_key("decisions_hash"), decided, "{row}");
         assert_eq!(fields.len(), FIELDS.len() + usize::from(decided), "{row}");
@@ -39,7 +39,7 @@ fn ratio(rows: &[Value], policy: &str, cache: f64) -> f64 {
 }
 
 #[test]
-fn one_shuffled_job_as_theory_has_it() {
+fn one_shuffled_job_has_the_theoretical_hit_ratios() {
     let room = room();
     let words = "--profile epochs --objects 1000 --epochs 6 --seed 7 --from-epoch 3";
     let by_default = simulate(room.path(), words);
@@ -58,7 +58,7 @@ fn one_shuffled_job_as_theory_has_it() {
 }
 
 #[test]
-fn sizes_names_and_a_plot() {
+fn cache_sizes_policy_names_and_a_plot() {
     let room = room();
     let words =
         "--profile k-workloads --workloads 2 --objects 200 --epochs 4 --cache .5,50MiB --policy lru,optimum";
@@ -95,7 +95,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_policy_has_to_be_right_and_its_rules_are_heeded() {
+fn a_simulated_policy_must_be_valid_and_its_rules_take_effect() {
     let room = room();
     let small = "--profile epochs --objects 20 --epochs 3 --cache .5 --policy mlgw";
     let rule = "
@@ -115,7 +115,7 @@ rules:
     assert!(said.status == 1 && said.error.contains("p.yaml:1:10: version"), "{}", said.error);
 }
 
-/// A line of S3's server access log: `key`, of 4 KiB, is read.
+/// Returns a line of S3's server access log: a read of `key`, of 4 KiB.
 fn line(second: usize, key: &str) -> String {
     format!(
         "owner lake [06/Feb/2019:00:{:02}:{:02} +0000] 192.0.2.3 reader ID REST.GET.OBJECT {key} \
@@ -126,7 +126,7 @@ fn line(second: usize, key: &str) -> String {
 }
 
 #[test]
-fn a_log_of_s3_is_imported_and_rehearsed_on() {
+fn an_s3_log_is_imported_and_rehearsed() {
     let room = room();
     let lines: String = (0..300).map(|at| line(at, &format!("train/{:03}.jpg", at * 37 % 100))).collect();
     write(room.path(), "s3.log", &(lines + "nonsense\n"));
@@ -137,7 +137,7 @@ fn a_log_of_s3_is_imported_and_rehearsed_on() {
     let rows = simulate(room.path(), "--trace day.trace --cache .5");
     assert_eq!(rows.len(), POLICIES.len());
     assert!(rows.iter().all(|row| row["profile"] == "day.trace"));
-    // 100 keys in the same order three times: what fits and stays is read again twice.
+    // 100 keys three times in the same order: an object that fits and stays is read again twice.
     assert!((ratio(&rows, "never-evict", 0.5) - 1.0 / 3.0).abs() < 1e-9);
     assert_eq!(ratio(&rows, "lru", 0.5), 0.0);
     assert!(ratio(&rows, "optimum", 0.5) >= ratio(&rows, "mlgw", 0.5));

@@ -1,5 +1,5 @@
-//! The running policy of a server: applied, shown, gone back from, watched, planned and explained, also after
-//! it was killed.
+//! The running policy of a server: applied, shown, rolled back, watched, planned and explained, also after
+//! a kill.
 
 use super::write;
 use crate::content::Content;
@@ -30,33 +30,33 @@ impl Bench {
         self.room.path().join(name).display().to_string()
     }
 
-    /// What `mlgw policy …` says and its status.
+    /// Runs `mlgw policy …`. Returns its output and status.
     pub(super) fn say(&self, words: &[&str]) -> (String, Option<i32>) {
         self.setup.command(&[&["policy"], words].concat())
     }
 
-    /// The document that it answers.
+    /// Runs a policy command and returns its output, parsed as JSON.
     pub(super) fn ask(&self, words: &[&str]) -> Value {
         let (said, status) = self.say(&[&["--output", "json"], words].concat());
         assert_eq!(status, Some(0), "{words:?}: {said}");
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
-    /// Kinds of all versions, the newest first.
+    /// Returns the kinds of all versions, the newest first.
     fn kinds(&self) -> Vec<String> {
         let history = self.ask(&["history", "--limit", "1000"]);
         let versions = history["versions"].as_array().expect("versions").clone();
         versions.iter().map(|one| one["kind"].as_str().expect("a kind").to_owned()).collect()
     }
 
-    /// Whether a rule of this id holds.
+    /// True if a rule with this id is in force.
     fn holds(&self, id: &str) -> bool {
         let effective = self.ask(&["show", "--effective"]);
         let rules = effective["policy"]["rules"].as_array().expect("rules").clone();
         rules.iter().any(|rule| rule["id"] == id)
     }
 
-    /// Waits until watched files were looked at.
+    /// Waits until the reload of watched files has this result.
     fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) {
         let begun = Instant::now();
         loop {
@@ -82,7 +82,7 @@ fn rule(id: &str, pattern: &str, action: &str) -> String {
 }
 
 #[test]
-fn what_is_applied_runs_at_once_and_survives_a_kill() {
+fn an_applied_policy_runs_at_once_and_survives_a_kill() {
     let bench = Bench::new();
     let server = bench.setup.start();
     let (said, status) = bench.say(&["show"]);
@@ -126,7 +126,7 @@ fn what_is_applied_runs_at_once_and_survives_a_kill() {
 }
 
 #[test]
-fn a_wrong_file_is_refused_whole_in_the_words_of_validate() {
+fn an_invalid_file_is_refused_with_the_errors_of_validate() {
     let bench = Bench::new();
     let server = bench.setup.start();
     let good = bench.file("good.yaml", &rule("tars", "*.tar", "pin"));
@@ -148,7 +148,7 @@ fn a_wrong_file_is_refused_whole_in_the_words_of_validate() {
 }
 
 #[test]
-fn two_who_apply_do_not_overwrite_each_other_unseen() {
+fn concurrent_applies_do_not_overwrite_each_other_unnoticed() {
     let bench = Bench::new();
     let server = bench.setup.start();
     let (one, two) =
@@ -174,7 +174,7 @@ fn two_who_apply_do_not_overwrite_each_other_unseen() {
 }
 
 #[test]
-fn a_plugin_of_ones_own_is_applied_beside_policies() {
+fn a_custom_plugin_is_applied_beside_policies() {
     let bench = Bench::new();
     let server = bench.setup.start();
     let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\nrules:\n- id: mine-stays\n  conditions: [{type: file_context, property: size, operator: greater_than, value: 1B}]\n  actions: [{type: pin}]\n";
@@ -191,7 +191,7 @@ fn a_plugin_of_ones_own_is_applied_beside_policies() {
 }
 
 #[test]
-fn a_watched_file_is_taken_up_when_it_changes_and_refused_whole_when_it_is_wrong() {
+fn a_changed_watched_file_is_loaded_and_an_invalid_one_is_refused() {
     let bench = Bench::new();
     let path = bench.file("watched.yaml", &rule("tars", "*.tar", "pin"));
     let bench = Bench { setup: bench.setup.clone().with("policy.files", &path), ..bench };
@@ -228,7 +228,7 @@ fn a_watched_file_is_taken_up_when_it_changes_and_refused_whole_when_it_is_wrong
     server.stop();
 }
 
-/// Some objects in a bucket.
+/// Starts a server with some objects in a bucket.
 fn filled(bench: &Bench) -> Server {
     let server = bench.setup.start();
     runtime().block_on(async {
@@ -243,7 +243,7 @@ fn filled(bench: &Bench) -> Server {
 }
 
 #[test]
-fn a_plan_says_what_would_move_and_what_would_stop() {
+fn a_plan_lists_actions_that_would_start_and_stop() {
     let bench = Bench::new();
     let server = filled(&bench);
     let notes = bench.file("notes.yaml", &rule("notes-stay", "*.txt", "pin"));
@@ -295,7 +295,7 @@ fn a_plan_says_what_would_move_and_what_would_stop() {
 }
 
 #[test]
-fn who_asks_for_an_object_is_told_what_is_due_and_why() {
+fn explain_shows_due_actions_of_an_object_and_their_reasons() {
     let bench = Bench::new();
     let server = filled(&bench);
     let text = rule("tars-stay", "*.tar", "pin")
@@ -344,7 +344,7 @@ fn who_asks_for_an_object_is_told_what_is_due_and_why() {
 }
 
 #[test]
-fn objects_of_a_bound_bucket_are_planned_for_by_their_copies_and_explained() {
+fn cached_objects_of_a_remote_backed_bucket_are_planned_and_explained() {
     let room = super::room();
     let origin = Setup::new(room.path().join("origin")).start();
     let setup = Setup::new(room.path().join("data")).with_upstream("far", origin.s3, "there", "5s");
@@ -378,7 +378,7 @@ fn objects_of_a_bound_bucket_are_planned_for_by_their_copies_and_explained() {
 }
 
 #[test]
-fn of_tags_that_only_the_origin_keeps_no_condition_holds() {
+fn conditions_on_tags_never_hold_if_only_the_origin_has_the_tags() {
     let room = super::room();
     let origin = Setup::new(room.path().join("origin")).start();
     let setup = Setup::new(room.path().join("data")).with_upstream("far", origin.s3, "there", "5s");

@@ -1,4 +1,5 @@
-//! What rules say of more than one object, planned, explained and done; and what is said only for a time.
+//! Rules about more than one object, planned, explained and executed; and actions that hold for a limited
+//! time.
 
 use super::acting::{Bench, put, until};
 use super::write;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 const BUCKET: &str = "lake";
 
-/// The first three keys begin alike; the rule below matches the first one alone.
+/// The first three keys share a prefix; the rule below matches the first one only.
 const KEYS: [&str; 4] = ["logs/index.json", "logs/1.txt", "logs/2.txt", "notes.txt"];
 const DOWN: &str = "
 - id: logs-down
@@ -33,7 +34,7 @@ fn are_in(bench: &Bench, keys: &[&str], tier: &str) -> bool {
 }
 
 #[test]
-fn what_is_said_of_a_prefix_is_planned_done_and_explained_for_all_that_begin_so() {
+fn a_prefix_action_is_planned_done_and_explained_for_every_key_of_the_prefix() {
     let bench = Bench::new();
     let server = stored(&bench);
     write(bench.room.path(), "down.yaml", &format!("version: 1\nrules:{DOWN}"));
@@ -57,7 +58,7 @@ fn what_is_said_of_a_prefix_is_planned_done_and_explained_for_all_that_begin_so(
 }
 
 #[test]
-fn a_pin_that_is_over_leaves_the_object_to_weaker_rules() {
+fn an_expired_pin_leaves_the_object_to_weaker_rules() {
     let bench = Bench::new();
     let server = stored(&bench);
     let pin = "
@@ -76,7 +77,7 @@ fn a_pin_that_is_over_leaves_the_object_to_weaker_rules() {
 }
 
 #[test]
-fn a_plan_that_is_not_known_or_is_made_by_an_older_policy_is_begun_anew() {
+fn an_unknown_plan_or_one_of_an_older_policy_must_be_restarted() {
     let bench = Bench::new();
     let server = stored(&bench);
     let client = server.admin_client();
@@ -104,7 +105,7 @@ fn a_plan_that_is_not_known_or_is_made_by_an_older_policy_is_begun_anew() {
 }
 
 #[test]
-fn policies_are_tried_over_the_admin_api_and_nothing_changes() {
+fn policies_are_tried_over_the_admin_api_without_effect() {
     let bench = Bench::new();
     let server = stored(&bench);
     let client = server.admin_client();

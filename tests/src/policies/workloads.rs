@@ -1,5 +1,5 @@
-//! `mlgw workload …` on a server: who trains with what, what was told that will be read, and what that makes
-//! of an object.
+//! `mlgw workload …` on a server: workloads and their datasets, access plans, and the facts about an object
+//! that follow from them.
 
 use super::write;
 use crate::content::Content;
@@ -15,7 +15,7 @@ const HERE: &str = "bound";
 const SHARDS: u64 = 60;
 const LENGTH: usize = 20_000;
 
-/// An origin with a training set, a validation set and a model, and a server whose bucket is bound to it.
+/// An origin with a training set and a validation set, and a server with a bucket that is bound to it.
 struct Bench {
     room: tempfile::TempDir,
     _origin: Server,
@@ -26,7 +26,7 @@ fn shard(n: u64) -> String {
     format!("train/shard-{n:05}.tar")
 }
 
-/// Reads an object whole as a process of a workload.
+/// Reads an object as a whole, as a process of a workload.
 async fn read(client: &Client, key: &str, name: &str) {
     let headers = [("x-mlgw-workload", name.to_owned()), ("user-agent", "torch-loader/1".to_owned())];
     let path = format!("/{HERE}/{}", key.split('/').map(encode).collect::<Vec<_>>().join("/"));
@@ -51,7 +51,7 @@ impl Bench {
         Self { room, _origin: origin, setup }
     }
 
-    /// The server, for the first time.
+    /// Starts the server for the first time.
     fn start(&self) -> Server {
         let server = self.setup.start();
         let (said, status) =
@@ -76,7 +76,7 @@ impl Bench {
     }
 }
 
-/// Epochs in an order that is drawn anew for each of them.
+/// Reads epochs, each in a random order of its own.
 async fn train(client: &Client, name: &str, epochs: u64) {
     for epoch in 0..epochs {
         let mut rng = Rng::new(1 + epoch);
@@ -97,7 +97,7 @@ fn facts(explained: &Value) -> impl Fn(&str) -> Option<String> {
 }
 
 #[test]
-fn who_trains_with_what_and_how_far_it_is_can_be_seen() {
+fn workloads_show_their_datasets_phase_and_progress() {
     let bench = Bench::new();
     let server = bench.start();
     let key = format!("s3://{HERE}/{}", shard(7));
@@ -158,7 +158,7 @@ fn who_trains_with_what_and_how_far_it_is_can_be_seen() {
 }
 
 #[test]
-fn an_object_is_explained_by_who_read_its_dataset_last() {
+fn explain_shows_the_last_workload_of_the_objects_dataset() {
     let bench = Bench::new();
     let server = bench.start();
     runtime().block_on(train(&server.client(), "resnet", 3));
@@ -183,7 +183,7 @@ fn an_object_is_explained_by_who_read_its_dataset_last() {
 }
 
 #[test]
-fn a_plan_is_followed_by_workloads_of_its_name_and_survives_a_kill() {
+fn a_plan_applies_to_workloads_of_its_name_and_survives_a_kill() {
     let bench = Bench::new();
     let mut server = bench.start();
     let file = bench.plan(&format!("version: 1\nbucket: {HERE}\nprefix: train/\nepochs: 4\n"));
@@ -227,7 +227,7 @@ fn a_plan_is_followed_by_workloads_of_its_name_and_survives_a_kill() {
 }
 
 #[test]
-fn a_plan_of_our_own_bucket_is_of_the_keys_in_the_catalogue_and_a_wrong_one_is_told_where() {
+fn a_plan_of_a_local_bucket_uses_catalogue_keys_and_errors_have_positions() {
     let bench = Bench::new();
     let server = bench.start();
     runtime().block_on(async {

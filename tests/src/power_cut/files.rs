@@ -1,4 +1,4 @@
-//! The data of one file: what is durable, and what chance still decides.
+//! The data of one file: the durable bytes, and the changes that are still undecided.
 
 use super::{Cut, Style};
 use crate::disk::FileImage;
@@ -7,12 +7,12 @@ use crate::seed::Rng;
 
 const SECTOR_BYTES: usize = 512;
 
-/// One file under the model.
+/// A file under the model.
 #[derive(Default)]
 pub(super) struct Data<'a> {
     durable: FileImage,
     pending: Vec<&'a Event>,
-    /// Times chance was asked, so that a second settling of one file is not a copy of the first.
+    /// Number of random decisions so far, so that a second decision on one file does not repeat the first.
     settled: u64,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Lets chance decide about everything unsynced.
+    /// Decides every unsynced change at random.
     pub(super) fn settle(&mut self, cut: Cut, ino: Ino) {
         let style = cut.style.of(cut.seed, ino);
         let mut rng = Rng::new(cut.seed).fork(ino).fork(self.settled);
@@ -74,7 +74,7 @@ fn apply(image: &mut FileImage, event: &Event) {
     }
 }
 
-/// The size may have reached the disk without the data: blocks allocated, never written.
+/// Drops a write. The size may have reached the disk without the data: blocks allocated, never written.
 fn drop_write(image: &mut FileImage, event: &Event, rng: &mut Rng) {
     if let Event::Write { offset, data, .. } = event
         && rng.chance(1, 4)
@@ -83,7 +83,7 @@ fn drop_write(image: &mut FileImage, event: &Event, rng: &mut Rng) {
     }
 }
 
-/// Each sector of the file that the write touches is kept or not; a size change is kept or not.
+/// Tears a write: each sector of the file that it touches is kept or not; a size change is kept or not.
 fn tear(image: &mut FileImage, event: &Event, rng: &mut Rng) {
     let Event::Write { offset, data, .. } = event else {
         if rng.chance(1, 2) {

@@ -1,4 +1,4 @@
-//! Directory entries: what is durable, and what chance still decides.
+//! Directory entries: the durable ones, and the changes that are still undecided.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::{Cut, Style};
 use crate::recording::{Event, Ino, ROOT};
 use crate::seed::Rng;
 
-/// Every directory's entries.
+/// The entries of every directory.
 pub(super) type Directories = HashMap<Ino, BTreeMap<Arc<str>, Ino>>;
 
 /// All directories under the model.
@@ -32,7 +32,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Lets chance decide about every unsynced change, in their order.
+    /// Decides every unsynced change at random, in the order of the changes.
     pub(super) fn settle(mut self, cut: Cut) -> Directories {
         let pending = std::mem::take(&mut self.pending);
         let mut kept: Vec<bool> = pending
@@ -58,11 +58,11 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A rename that was kept brings every earlier change of its directory along.
+/// Keeps every earlier change of a directory to which a kept rename goes.
 ///
 /// RocksDB creates a MANIFEST, syncs its data, renames CURRENT over to name it, and only then syncs the
-/// directory: it relies on the rename not overtaking the creation. Journaling file systems (ext4, XFS,
-/// btrfs, F2FS) give exactly this, so the model does too; nothing else about order is promised.
+/// directory: it relies on the rename not overtaking the creation. Journaling file systems (ext4, XFS, btrfs,
+/// F2FS) guarantee exactly this, so the model does too; no other order is guaranteed.
 fn hold_back_renames(pending: &[&Event], kept: &mut [bool]) {
     for index in (0..pending.len()).rev() {
         if kept[index] && matches!(pending[index], Event::Rename { .. }) {
@@ -98,7 +98,7 @@ fn apply(directories: &mut Directories, event: &Event) {
     }
 }
 
-/// Removes a name if it still is this inode's: a later one of the same name stays.
+/// Removes a name if it still refers to this inode: a later file of the same name stays.
 fn forget(directories: &mut Directories, dir: Ino, name: &str, ino: Ino) {
     let entries = directories.entry(dir).or_default();
     if entries.get(name) == Some(&ino) {

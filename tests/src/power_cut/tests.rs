@@ -1,4 +1,4 @@
-//! The model itself, on programs small enough to know every outcome by hand.
+//! Tests of the model, on programs small enough to enumerate every outcome by hand.
 
 use std::collections::BTreeSet;
 
@@ -79,7 +79,7 @@ fn a_rename_leaves_the_old_file_or_the_new_one_and_never_neither() {
 }
 
 #[test]
-fn a_rename_never_overtakes_what_its_directory_saw_before() {
+fn a_rename_never_overtakes_earlier_changes_of_its_directory() {
     let mut disk = Disk::new();
     let target = file(&mut disk, ROOT, "manifest", b"m");
     disk.sync(target).expect("synced");
@@ -117,7 +117,7 @@ fn a_directory_without_a_durable_name_takes_synced_files_along() {
 }
 
 #[test]
-fn a_sync_after_a_failed_one_does_not_bring_back_what_the_kernel_forgot() {
+fn a_sync_after_a_failed_one_does_not_restore_the_forgotten_pages() {
     let mut disk = Disk::new();
     let ino = file(&mut disk, ROOT, "a", b"x");
     disk.sync(ino).expect("synced");
@@ -132,7 +132,7 @@ fn a_sync_after_a_failed_one_does_not_bring_back_what_the_kernel_forgot() {
 }
 
 #[test]
-fn a_control_that_ignores_a_class_of_sync_loses_what_it_made_durable() {
+fn an_ignored_class_of_syncs_makes_nothing_durable() {
     let mut disk = Disk::new();
     let ino = file(&mut disk, ROOT, "a", b"x");
     disk.sync(ino).expect("synced");
@@ -182,7 +182,7 @@ fn a_state_written_out_has_the_names_bytes_and_links_of_the_model() {
 }
 
 #[test]
-fn a_disk_can_begin_with_what_a_cut_left_of_another() {
+fn a_disk_can_begin_with_the_state_that_a_cut_left_of_another() {
     let mut disk = Disk::new();
     let dir = disk.create(ROOT, "d", DIRECTORY).expect("made");
     let ino = file(&mut disk, dir, "a", b"hello");

@@ -19,7 +19,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Every path with its bytes (none for a directory): what the model's own tests compare.
+    /// Every path with its bytes (`None` for a directory), for comparisons in the model's own tests.
     pub(crate) fn paths(&self) -> BTreeMap<String, Option<FileImage>> {
         let mut out = BTreeMap::new();
         self.walk(ROOT, "", &mut |path, ino| {

@@ -1,6 +1,7 @@
-//! The way back: what the origin answers, and what of it reaches the client.
+//! The response path: the origin's response, and the part of it that reaches the client.
 //!
-//! Interim answers pass as they come, before the body that they ask for. The final one meets its fault here.
+//! Interim responses pass as they arrive, before the body that they request. Faults apply to the final
+//! response.
 
 use std::io;
 
@@ -16,26 +17,26 @@ use super::rule::Fault;
 use super::shape::{Lane, Shaper};
 use super::source::{Source, ended};
 
-/// What is left of both connections after an answer.
+/// State of both connections after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answered {
-    /// The client may send another request.
+    /// True if the client may send another request.
     pub(super) client_stays: bool,
-    /// The origin may be sent another.
+    /// True if another request may be sent to the origin.
     pub(super) origin_stays: bool,
-    /// The client was told to go on with its body.
+    /// Indicates that the client was permitted to send its body (an interim response such as 100 Continue).
     pub(super) gave_leave: bool,
 }
 
 impl Answered {
-    /// Whether an origin that answered before it had the whole body is to have the rest of it: it will close
-    /// or not be sent it otherwise.
+    /// True if an origin that responded before it had the whole body is to receive the rest of it. Otherwise
+    /// the origin will close, or the rest is not sent to it.
     pub(super) fn wants_the_rest(self, request: &Head) -> bool {
         self.client_stays && (self.gave_leave || !request.expects_leave())
     }
 }
 
-/// The answer to one request, on its way.
+/// The response to one request while it is being passed.
 pub(super) struct Answer<'a> {
     pub(super) request: &'a Head,
     pub(super) fault: Option<&'a Fault>,
@@ -48,7 +49,7 @@ pub(super) struct Answer<'a> {
 
 impl Answer<'_> {
     /// # Errors
-    /// No whole answer, or nobody to have it.
+    /// The response was incomplete, or the client is gone.
     pub(super) async fn run(mut self) -> io::Result<Answered> {
         let (head, gave_leave) = self.final_head().await?;
         let mut framing = head.answer_framing(&self.request.method())?;
@@ -63,7 +64,7 @@ impl Answer<'_> {
         Ok(Answered { client_stays, origin_stays: client_stays && origin_stays, gave_leave })
     }
 
-    /// The final head, and whether an interim one came before.
+    /// The final head; true if an interim one came before.
     async fn final_head(&mut self) -> io::Result<(Head, bool)> {
         let mut gave_leave = false;
         loop {
@@ -76,8 +77,8 @@ impl Answer<'_> {
         }
     }
 
-    /// Passes an answer on, with its fault. Returns whether the client has a whole one, and whether all of
-    /// the origin's was read.
+    /// Passes a response on, with its fault. Returns two flags: true if the client received a complete
+    /// response, and true if the whole response of the origin was read.
     async fn pass(&mut self, mut head: Head, mut framing: Framing) -> io::Result<(bool, bool)> {
         let mut mark = None;
         let mut origin_stays = true;
@@ -90,7 +91,7 @@ impl Answer<'_> {
                 let passage = self.passage(head, framing, None);
                 return passage.run_shortened(*after).await.map(|is_all| (true, is_all)).map_err(broken);
             }
-            // Its end is where we close.
+            // The end of such a body is the close of the connection.
             (Some(Fault::Truncate { after }), Framing::UntilClosed) => mark = Some(Mark::Cut(*after)),
             (Some(Fault::Truncate { after }), Framing::Sized(bytes)) if bytes > *after => {
                 head.set("content-length", &after.to_string());
@@ -127,7 +128,7 @@ fn broken(end: End) -> io::Error {
     }
 }
 
-/// An answer of our own: an error as S3 writes it.
+/// A response made by the proxy: an error in the form of S3.
 pub(super) fn error_answer(method: &str, status: u16, code: &str, keeps_alive: bool) -> String {
     let reason =
         StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Fault");

@@ -1,7 +1,8 @@
-//! What passed: counters, and one line for each request.
+//! The proxy's record of traffic: counters, and one log line for each request.
 //!
-//! Everything is written down before it is passed on, the end of a request before the last bytes of its
-//! answer: whoever has seen something finds it here. The log is bounded; its oldest lines go first.
+//! Everything is recorded before it is passed on, and the end of a request before the last bytes of its
+//! response: an event that a client or an origin has observed is already in the record. The log is bounded;
+//! its oldest lines are dropped first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,38 +13,38 @@ use serde::Serialize;
 use super::head::Head;
 use super::shape::Way;
 
-/// Lines that are kept. At some 200 bytes a line this is 13 MB, and far more than one test has requests.
+/// Lines that are kept. At some 200 bytes a line this is 13 MB, and far more than the requests of one test.
 const LOG_LINES_MAX: usize = 1 << 16;
 
-/// What passed since the start, or since the log was cleared.
+/// Counts since the start, or since the log was cleared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Connections that were accepted, refused ones too.
+    /// Accepted connections, including refused ones.
     pub connections: u64,
     /// Connections that a rule refused before anything was read.
     pub refused: u64,
-    /// Requests of which the head was read.
+    /// Requests whose head was read.
     pub requests: u64,
-    /// Those, by method.
+    /// Requests by method.
     pub by_method: BTreeMap<String, u64>,
-    /// Those for which a rule fired.
+    /// Requests for which a rule fired.
     pub faults: u64,
     /// Bytes of request bodies.
     pub request_bytes: u64,
-    /// Bytes of answer bodies that were passed on.
+    /// Bytes of response bodies that were passed on.
     pub answer_bytes: u64,
     /// Requests that have not ended.
     pub in_flight: u64,
-    /// The most of them at one time.
+    /// Maximum of [`Self::in_flight`].
     pub in_flight_max: u64,
-    /// Lines that the log had no room for any more.
+    /// Lines that were dropped because the log was full.
     pub log_lines_lost: u64,
 }
 
-/// One request.
+/// The log line of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LogLine {
-    /// As `GET`.
+    /// The method, such as `GET`.
     pub method: String,
     /// Path and query, as they were sent.
     pub target: String,
@@ -51,13 +52,13 @@ pub struct LogLine {
     pub range: Option<String>,
     /// The `If-Match` header.
     pub if_match: Option<String>,
-    /// The status that the client was sent, if any.
+    /// The status that was sent to the client, if any.
     pub status: Option<u16>,
-    /// Bytes of its body, without the framing of chunks.
+    /// Bytes of the request's body, without the framing of chunks.
     pub request_bytes: u64,
-    /// Bytes of the answer's body that were passed on, without the framing of chunks.
+    /// Bytes of the response's body that were passed on, without the framing of chunks.
     pub answer_bytes: u64,
-    /// The place in the list of the rule that fired.
+    /// Index of the rule that fired.
     pub rule: Option<usize>,
 }
 
@@ -86,7 +87,7 @@ impl Pages {
     }
 }
 
-/// The book of one proxy.
+/// The record of one proxy.
 #[derive(Debug, Default)]
 pub(super) struct Book(Mutex<Pages>);
 
@@ -103,7 +104,7 @@ impl Book {
         self.pages().lines.iter().cloned().collect()
     }
 
-    /// Counts from zero; what is in flight stays so, and is in no line.
+    /// Resets the counters. Requests in flight stay counted as in flight, but have no line any more.
     pub(super) fn clear(&self) {
         let mut pages = self.pages();
         let in_flight = pages.counters.in_flight;
@@ -118,7 +119,7 @@ impl Book {
         counters.refused += u64::from(is_refused);
     }
 
-    /// A request has come.
+    /// Records the arrival of a request.
     pub(super) fn open(self: &Arc<Self>, request: &Head, rule: Option<usize>) -> Entry {
         let line = LogLine {
             method: request.method().into_owned(),
@@ -141,7 +142,7 @@ impl Book {
     }
 }
 
-/// A request that is under way; it ends at the latest when this is dropped.
+/// A request in progress; it ends at the latest when this is dropped.
 #[derive(Debug)]
 pub(super) struct Entry {
     book: Arc<Book>,
@@ -156,7 +157,7 @@ impl Entry {
         }
     }
 
-    /// Bytes of a body go by.
+    /// Counts passed bytes of a body.
     pub(super) fn bytes(&self, way: Way, bytes: u64) {
         let mut pages = self.book.pages();
         let (mine, all) = match way {
@@ -171,7 +172,7 @@ impl Entry {
         }
     }
 
-    /// The rest of the answer is about to go.
+    /// Records the end of the request; called before the rest of the response is sent.
     pub(super) fn end(&self) {
         if !self.has_ended.swap(true, Ordering::Relaxed) {
             self.book.pages().counters.in_flight -= 1;
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_lines_go_first() {
+    fn the_oldest_lines_are_dropped_first() {
         let book = Arc::new(Book::default());
         let entries: Vec<_> = (0..LOG_LINES_MAX + 2).map(|_| book.open(&head(), None)).collect();
         for (at, entry) in entries.iter().enumerate() {

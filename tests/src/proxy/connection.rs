@@ -1,8 +1,9 @@
-//! One client's connection: its requests, one after another, and the origin's connection that goes with it.
+//! A client's connection: its requests, one after another, and the connection to the origin that belongs to
+//! it.
 //!
-//! Body and answer of a request pass at the same time, as an origin may answer before it has the whole body.
-//! Who hangs up on one side is hung up on at the other: to both it is as if there were no proxy. A connection
-//! that broke is closed; there is nobody to tell.
+//! Body and response of a request pass at the same time, as an origin may respond before it has the whole
+//! body. A close on one side is passed to the other: both sides observe the same events as without a proxy. A
+//! broken connection is closed without a report.
 
 use std::io;
 use std::pin::pin;
@@ -22,23 +23,23 @@ use super::rule::Fault;
 use super::shape::{Lane, Way};
 use super::source::Peer;
 
-/// How long a client that still sends has to see that it was answered. Closing on what it sends would take
-/// from it what it has not read yet.
+/// Time for which a client that still sends may read its response. Closing while it sends would discard
+/// response bytes that it has not read yet.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What comes after a request.
+/// The step after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Another one.
+    /// Another request.
     Request,
     Close,
-    /// The same, but the client still sends and is to see its answer.
+    /// Close, but the client still sends and must be able to read its response.
     LetRead,
 }
 
 pub(super) struct Connection {
     client: Peer,
-    /// Made for the first request that needs it.
+    /// Connected for the first request that needs it.
     origin: Option<Peer>,
     requests: Lane,
     answers: Lane,
@@ -51,7 +52,7 @@ impl Connection {
         Ok(Self { client: Peer::new(client)?, origin: None, requests, answers, shared })
     }
 
-    /// Serves it until one of the two closes, or a fault does.
+    /// Serves the connection until one of the two sides or a fault closes it.
     pub(super) async fn serve(mut self) {
         loop {
             match self.exchange().await {
@@ -86,13 +87,13 @@ impl Connection {
         }
     }
 
-    /// The next request; none when there is none to come, on either side.
+    /// The next request; `None` if no request can follow, because the client or the origin closed.
     async fn next_request(&mut self) -> io::Result<Option<Head>> {
         if let (true, Some(origin)) = (self.client.from.bytes().is_empty(), &mut self.origin) {
             tokio::select! {
                 biased;
                 read = self.client.from.fill() => drop(read?),
-                // Closed, or with something to say that nobody asked for: of no use any more.
+                // The origin closed, or sent data without a request: its connection is no longer usable.
                 _ = origin.from.fill() => return Ok(None),
             }
         }
@@ -107,7 +108,7 @@ impl Connection {
         entry: &Entry,
     ) -> io::Result<Next> {
         let mut body = request.request_framing()?;
-        // Who waits for leave has sent nothing yet, and may never do.
+        // A client that waits for 100 Continue has not sent its body yet, and may never do.
         let waits = request.expects_leave() && !body.is_done();
         if !waits {
             let bytes = drop_body(&mut self.client.from, &mut body).await?;
@@ -137,7 +138,7 @@ impl Connection {
         Ok(next)
     }
 
-    /// Passes request and answer. Returns what is next, and whether the origin may be asked again.
+    /// Passes request and response. Returns the next step, and true if the origin's connection may be reused.
     async fn both_ways(
         &mut self,
         origin: &mut Peer,
@@ -168,7 +169,7 @@ impl Connection {
                 answered = &mut answer => answered.map(next),
                 () = self.client.from.hung_up() => Ok((Next::Close, false)),
             },
-            // It may have said why before it closed.
+            // The origin may have sent a response before it closed.
             Met::SentFirst(End::ReceiverGone(_)) => answer.await.map(|_| (Next::LetRead, false)),
             Met::SentFirst(End::Cut | End::SenderGone(_)) => Ok((Next::Close, false)),
             Met::AnsweredFirst(End::Whole, answered) => Ok(next(answered)),
@@ -177,10 +178,10 @@ impl Connection {
     }
 }
 
-/// Which of the two ways of an exchange ended first.
+/// The direction of an exchange that ended first.
 enum Met {
     SentFirst(End),
-    /// And the origin took the rest of the body, up to this end.
+    /// The response ended first, and the rest of the body was passed to the origin up to this end.
     AnsweredFirst(End, Answered),
 }
 
@@ -188,7 +189,7 @@ fn next(answered: Answered) -> (Next, bool) {
     (if answered.client_stays { Next::Request } else { Next::Close }, answered.origin_stays)
 }
 
-/// Ends the connection so that the client can read to the end of what it was sent.
+/// Shuts the connection down so that the client can read its response to the end.
 async fn linger(client: &mut Peer) {
     let drain = async {
         client.to.shutdown().await?;
@@ -197,6 +198,6 @@ async fn linger(client: &mut Peer) {
         }
         io::Result::Ok(())
     };
-    // Whichever way it ends, the connection is closed then.
+    // In either case the connection is closed afterwards.
     drop(timeout(LINGER, drain).await);
 }

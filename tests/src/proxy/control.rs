@@ -1,8 +1,7 @@
-//! The control port: counters and log to read, rules and shape to set, while requests pass.
+//! The control port: reads counters and log, and sets rules and shape, while requests pass.
 //!
 //! `GET /counters`, `GET /log`, `POST /clear`, `POST /rules` with a list that replaces all rules, `POST
-//! /shape` with what is to change. A document that is not understood changes nothing and is answered with
-//! 400.
+//! /shape` with the fields to change. An invalid document changes nothing and is answered with status 400.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use super::rules::Rules;
 use super::shape::ShapeChange;
 use super::{PAUSE, Shared};
 
-/// The largest document: some thousand rules.
+/// The size limit of a document: some thousand rules.
 const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 
 type Reply = Result<String, String>;

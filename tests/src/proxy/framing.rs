@@ -1,44 +1,45 @@
-//! Where a body ends: what of the bytes that come is its framing and what its payload.
+//! The framing of bodies: finds the end of a body, and separates its framing from its payload.
 //!
-//! Pure and without a look at payload: a body costs the proxy the same whatever is in it. Positions count
-//! bytes of payload, so that a fault is at the same place of a sized and of a chunked body.
+//! This module is pure and does not inspect payload: the cost of a body is independent of its content.
+//! Positions count bytes of payload, so that a fault is at the same position in a sized and in a chunked
+//! body.
 
 use std::io;
 
-/// What is still to come of a body.
+/// The part of a body that is still to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// So many bytes.
+    /// This many bytes.
     Sized(u64),
-    /// Chunks, each with its size before it.
+    /// Chunks, each preceded by its size.
     Chunked(Chunks),
-    /// All that comes until the sender closes.
+    /// All bytes until the sender closes.
     UntilClosed,
 }
 
-/// Where in a chunked body.
+/// The position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chunks {
     /// In the digits of a size.
     Size(u64),
-    /// After them, in the rest of their line.
+    /// After the digits, in the rest of their line.
     Extension(u64),
-    /// In a chunk, before so many bytes.
+    /// In a chunk, with this many bytes left.
     Payload(u64),
     /// In the line end after a chunk.
     After,
-    /// In the lines after the last chunk; whether the current one is empty so far.
+    /// In the lines after the last chunk; true if the current line is empty so far.
     Trailer {
         is_empty: bool,
     },
     Done,
 }
 
-/// What of the bytes at hand belongs together.
+/// A number of bytes taken from a buffer, and the payload among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) taken: usize,
-    /// How many of those are payload.
+    /// Number of payload bytes among [`Self::taken`].
     pub(super) payload: u64,
 }
 
@@ -55,10 +56,11 @@ impl Framing {
         matches!(self, Self::Sized(0) | Self::Chunked(Chunks::Done))
     }
 
-    /// Takes bytes up to the end of the body or this much payload, and stops right behind its last byte.
+    /// Takes bytes up to the end of the body or up to `payload_max` bytes of payload, and stops directly
+    /// after the last of them.
     ///
     /// # Errors
-    /// The framing is wrong.
+    /// The framing is invalid.
     pub(super) fn span(&mut self, bytes: &[u8], payload_max: u64) -> io::Result<Span> {
         assert!(payload_max > 0, "a span of nothing would never end a body");
         let mut span = Span::default();
@@ -73,7 +75,7 @@ impl Framing {
     /// Takes bytes that are all framing or all payload.
     ///
     /// # Errors
-    /// The framing is wrong.
+    /// The framing is invalid.
     pub(super) fn step(&mut self, bytes: &[u8], payload_max: u64) -> io::Result<Span> {
         let payload = payload_max.min(bytes.len() as u64);
         match self {
@@ -85,13 +87,13 @@ impl Framing {
 }
 
 impl Span {
-    /// Payload alone.
+    /// A span of payload alone.
     fn of(payload: u64) -> Self {
         Self { taken: usize::try_from(payload).unwrap_or(usize::MAX), payload }
     }
 }
 
-/// Payload, at most so much and what is left.
+/// Takes payload: the smaller of `payload` and `left`.
 fn take(left: &mut u64, payload: u64) -> Span {
     let payload = payload.min(*left);
     *left -= payload;
@@ -118,7 +120,7 @@ impl Chunks {
         Ok(Span { taken, payload: 0 })
     }
 
-    /// Where one byte of framing leads.
+    /// The position after one byte of framing.
     fn after(self, byte: u8) -> io::Result<Self> {
         Ok(match (self, byte) {
             (Self::Size(0) | Self::Extension(0), b'\n') => Self::Trailer { is_empty: true },
@@ -151,7 +153,7 @@ mod tests {
     const BODY: &[u8] = b"5\r\nhello\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\nx-sum: 1\r\n\r\n";
     const PAYLOAD: &[u8] = b"hello0123456789";
 
-    /// All payload of `bytes`, read in pieces of `piece` bytes, and how many bytes it took.
+    /// All payload of `bytes`, read in pieces of `piece` bytes, and the number of bytes consumed.
     fn payload(mut framing: Framing, bytes: &[u8], piece: usize) -> (Vec<u8>, usize) {
         let (mut out, mut at) = (Vec::new(), 0);
         while !framing.is_done() {
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunked_body_ends_where_it_ends_however_it_is_read() {
+    fn a_chunked_body_ends_at_its_end_for_every_piece_size() {
         let followed = [BODY, b"PUT / HTTP/1.1\r\n"].concat();
         for piece in 1..followed.len() {
             assert_eq!(payload(Framing::chunked(), &followed, piece), (PAYLOAD.to_vec(), BODY.len()));
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_ends_right_behind_the_payload_that_was_asked_for() {
+    fn a_span_ends_directly_after_the_requested_payload() {
         for wanted in 1..PAYLOAD.len() {
             let mut framing = Framing::chunked();
             let span = framing.span(BODY, wanted as u64).unwrap();
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_framing_is_refused() {
+    fn invalid_framing_is_refused() {
         for wrong in ["x\r\n", "5\r\nhellooo\r\n", "fffffffffffffffff\r\n", "-1\r\n"] {
             assert!(Framing::chunked().span(wrong.as_bytes(), u64::MAX).is_err(), "{wrong:?}");
         }

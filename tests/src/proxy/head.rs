@@ -1,6 +1,6 @@
-//! The head of a request or an answer: kept as the bytes that came, looked into, and changed only by a fault.
+//! The head of a request or a response: kept as the received bytes, inspected, and changed only by a fault.
 //!
-//! What nobody changes goes on byte for byte, whatever the case and the spaces of its lines, because
+//! An unchanged head is forwarded byte for byte, whatever the case and the spaces of its lines, because
 //! signatures cover them.
 
 use std::borrow::Cow;
@@ -10,17 +10,17 @@ use super::framing::Framing;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// With the empty line at its end.
+    /// The bytes, including the empty line at the end.
     bytes: Vec<u8>,
 }
 
 impl Head {
     /// # Errors
-    /// The first line has not the three parts that both kinds of heads have.
+    /// The first line has fewer than two parts.
     pub(super) fn new(bytes: Vec<u8>) -> io::Result<Self> {
         let head = Self { bytes };
         let parts = head.lines().next().map_or(0, |line| line.splitn(3, |byte| *byte == b' ').count());
-        // An answer may leave out the reason, and some leave out the space before it.
+        // A response may omit the reason, and some omit the space before it.
         if parts < 2 {
             return Err(wrong("no head of HTTP/1"));
         }
@@ -48,7 +48,7 @@ impl Head {
         Some(String::from_utf8_lossy(value).trim().to_owned())
     }
 
-    /// Whether a header that is a list has this in it.
+    /// True if the list in a header contains `word`.
     fn lists(&self, name: &str, word: &str) -> bool {
         self.lines().skip(1).filter_map(|line| value_of(line, name)).any(|value| {
             value
@@ -57,7 +57,7 @@ impl Head {
         })
     }
 
-    /// Gives a header this value, in the place of what it had or after all others.
+    /// Sets a header: replaces its current value, or appends it after all others.
     pub(super) fn set(&mut self, name: &str, value: &str) {
         let mut changed = Vec::with_capacity(self.bytes.len() + name.len() + value.len() + 4);
         let mut is_set = false;
@@ -89,7 +89,7 @@ impl Head {
         value.parse().map(Some).map_err(|_| wrong("no content length"))
     }
 
-    /// Whether the connection is to be used again, as the side that sent this head sees it.
+    /// True if the connection may be reused, as far as the sender of this head is concerned.
     fn keeps_alive(&self, version: &str) -> bool {
         match version {
             "HTTP/1.1" => !self.lists("connection", "close"),
@@ -98,7 +98,7 @@ impl Head {
     }
 }
 
-/// What a request's head says.
+/// Accessors for the head of a request.
 impl Head {
     pub(super) fn method(&self) -> Cow<'_, str> {
         self.part(0)
@@ -113,7 +113,7 @@ impl Head {
         self.keeps_alive(&self.part(2))
     }
 
-    /// Whether the client waits for leave to send the body.
+    /// True if the client waits for 100 Continue before it sends the body.
     pub(super) fn expects_leave(&self) -> bool {
         self.lists("expect", "100-continue")
     }
@@ -126,7 +126,7 @@ impl Head {
     }
 }
 
-/// What an answer's head says.
+/// Accessors for the head of a response.
 impl Head {
     pub(super) fn status(&self) -> io::Result<u16> {
         self.part(1).trim().parse().map_err(|_| wrong("no status"))
@@ -136,7 +136,7 @@ impl Head {
         self.keeps_alive(&self.part(0))
     }
 
-    /// How long the body of this answer to a request by this method is.
+    /// The framing of this response's body, for a request with this method.
     pub(super) fn answer_framing(&self, method: &str) -> io::Result<Framing> {
         if has_no_body(method, self.status()?) {
             return Ok(Framing::sized(0));
@@ -152,7 +152,7 @@ pub(super) fn has_no_body(method: &str, status: u16) -> bool {
     method == "HEAD" || matches!(status, 100..=199 | 204 | 304)
 }
 
-/// What follows the colon, when the line is a header of this name.
+/// The bytes after the colon, if the line is a header of this name.
 fn value_of<'a>(line: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let (before, after) = line.split_at_checked(name.len())?;
     if before.eq_ignore_ascii_case(name.as_bytes()) { after.strip_prefix(b":") } else { None }
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_replaced_where_it_stands_and_added_where_there_is_none() {
+    fn a_header_is_replaced_in_place_or_appended() {
         assert_eq!(set("etag", "\"x\""), "HTTP/1.1 200 OK\r\nServer: s\r\neTag: \"x\"\r\n\r\n");
         assert_eq!(set("age", "3"), ANSWER.replace("\r\n\r\n", "\r\nage: 3\r\n\r\n"));
         assert_eq!(head(ANSWER).into_bytes(), ANSWER.as_bytes());
     }
 
     #[test]
-    fn a_request_says_what_follows_it() {
+    fn the_framing_of_a_request_follows_from_its_head() {
         let framing = |headers| head(&format!("PUT /a?b=c HTTP/1.1\r\n{headers}\r\n")).request_framing();
         assert_eq!(framing("").unwrap(), Framing::sized(0));
         assert_eq!(framing("Content-LENGTH:7 \r\n").unwrap(), Framing::sized(7));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_what_follows_it() {
+    fn the_framing_of_a_response_follows_from_its_head() {
         let framing = |method, status| {
             head(&format!("HTTP/1.1 {status}\r\ncontent-length: 5\r\n\r\n")).answer_framing(method)
         };

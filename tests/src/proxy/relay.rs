@@ -1,7 +1,8 @@
-//! The way of one body: read a piece, wait until it is due, write it, and keep none of it.
+//! The relay of one body: reads a piece, waits until it is due, writes it, and stores nothing.
 //!
-//! A head goes with what of its body is already there, in one write, as its sender wrote it. Faults sit at
-//! one place of the payload ([`Mark`]), and pieces end there, so each is at exactly the byte that it says.
+//! A head is written together with the part of its body that already arrived, in one write, as its sender
+//! wrote it. A fault has one position in the payload ([`Mark`]), and pieces end there, so that it applies at
+//! exactly that byte.
 
 use std::io;
 use std::time::Duration;
@@ -16,12 +17,12 @@ use super::framing::Framing;
 use super::shape::{Lane, Shaper, Way};
 use super::source::{Source, ended};
 
-/// Something that happens when so many bytes of payload have passed.
+/// A fault that applies after this many bytes of payload have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Cut(u64),
     Stall(u64, Duration),
-    /// The next byte is not what it was.
+    /// Corrupts the next byte.
     Corrupt(u64),
 }
 
@@ -33,18 +34,18 @@ impl Mark {
     }
 }
 
-/// How a body's way ended.
+/// The end of a relayed body.
 #[derive(Debug)]
 pub(super) enum End {
     Whole,
-    /// At its mark.
+    /// Cut at its mark.
     Cut,
-    /// The sender broke off or sent what is no body.
+    /// The sender closed the connection or sent invalid framing.
     SenderGone(io::Error),
     ReceiverGone(io::Error),
 }
 
-/// A body on its way, and its head if that has not gone yet.
+/// A body being relayed, and its head if the head was not sent yet.
 pub(super) struct Passage<'a> {
     pub(super) from: &'a mut Source,
     pub(super) to: &'a mut OwnedWriteHalf,
@@ -64,7 +65,7 @@ impl Passage<'_> {
     }
 
     /// # Errors
-    /// An end that came too early.
+    /// A premature end.
     async fn pass(&mut self) -> Result<End, End> {
         let mut position = 0;
         loop {
@@ -98,7 +99,7 @@ impl Passage<'_> {
         if self.framing == Framing::UntilClosed { Ok(End::Whole) } else { Err(End::SenderGone(ended())) }
     }
 
-    /// Passes what is there, up to the mark; returns its bytes of payload.
+    /// Passes the available bytes, up to the mark; returns the number of payload bytes.
     async fn piece(&mut self, position: u64) -> Result<u64, End> {
         let is_to_be_corrupt = self.mark == Some(Mark::Corrupt(position));
         let to_mark = match self.mark {
@@ -132,8 +133,8 @@ impl Passage<'_> {
         Ok(())
     }
 
-    /// The way of a chunked body of which no more than so many bytes are to pass: in chunks of our own, as
-    /// those of the sender may be longer. Returns whether that was all of it.
+    /// Relays at most `bytes_max` bytes of a chunked body, in chunks of the proxy's own, as those of the
+    /// sender may be longer. Returns true if that was all of the body.
     pub(super) async fn run_shortened(mut self, bytes_max: u64) -> Result<bool, End> {
         let mut left = bytes_max;
         while left > 0 && !self.framing.is_done() {
@@ -151,7 +152,7 @@ impl Passage<'_> {
         Ok(self.framing.is_done())
     }
 
-    /// Passes what is there of a chunk as a chunk; returns its length, 0 for what was but framing.
+    /// Passes the available part of a chunk as one chunk; returns its length, 0 if only framing was consumed.
     async fn chunk(&mut self, bytes_max: u64) -> Result<u64, End> {
         let step = self.framing.step(self.from.bytes(), bytes_max).map_err(End::SenderGone)?;
         if step.payload > 0 {
@@ -168,10 +169,10 @@ impl Passage<'_> {
     }
 }
 
-/// Reads a body to its end and drops it; returns its bytes of payload.
+/// Reads a body to its end and drops it; returns the number of payload bytes.
 ///
 /// # Errors
-/// It did not end, or not as it should.
+/// The body ended too early, or its framing is invalid.
 pub(super) async fn drop_body(from: &mut Source, framing: &mut Framing) -> io::Result<u64> {
     let mut bytes = 0;
     while !framing.is_done() {

@@ -1,4 +1,5 @@
-//! One rule as a test writes it or as it comes in JSON: a fault, and what a request must have to meet it.
+//! A rule as a test writes it or as it comes in JSON: a fault, and the conditions for a request to receive
+//! it.
 
 use std::time::Duration;
 
@@ -7,149 +8,153 @@ use serde::Deserialize;
 use super::head::Head;
 use super::units;
 
-/// What goes wrong.
+/// A fault to inject.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// An answer with this status and an S3 error of this code; the origin is not asked.
+    /// A response with this status and an S3 error with this code; the request is not sent to the origin.
     Status {
-        /// As 503.
+        /// The status, such as 503.
         status: u16,
-        /// As `SlowDown`.
+        /// The S3 error code, such as `SlowDown`.
         code: String,
     },
-    /// The request is sent on so much later.
+    /// The request is forwarded with this additional delay.
     Delay {
-        /// In JSON as `"20ms"`.
+        /// The delay; in JSON a string such as `"20ms"`.
         #[serde(deserialize_with = "units::duration_in_json")]
         by: Duration,
     },
-    /// The origin has the whole request and has answered it; the client's connection is closed instead.
+    /// The connection to the client is closed after the origin has received the whole request and has
+    /// responded.
     CutBeforeAnswer,
-    /// The connection closes when so many bytes of the request's body were passed on. A shorter body passes.
+    /// The connection closes after this many bytes of the request's body were passed on. A shorter body
+    /// passes.
     CutRequest {
         /// Bytes of payload.
         after: u64,
     },
-    /// The connection closes when so many bytes of the answer's body were passed on. A shorter body passes.
+    /// The connection closes after this many bytes of the response's body were passed on. A shorter body
+    /// passes.
     CutAnswer {
         /// Bytes of payload.
         after: u64,
     },
-    /// The answer has no more than so many bytes and says so itself: a lie that HTTP does not show.
+    /// The response is truncated to this many bytes and its framing agrees: an error that HTTP does not
+    /// reveal.
     Truncate {
         /// Bytes of payload.
         after: u64,
     },
-    /// The lowest bit of one byte of the answer's body is flipped. A shorter body passes.
+    /// The lowest bit of one byte of the response's body is flipped. A shorter body passes.
     Corrupt {
-        /// The byte's place in the payload.
+        /// Position of the byte in the payload.
         at: u64,
     },
-    /// A header of the answer has this value, whatever it had or whether it was there.
+    /// A header of the response is set to this value, whether it was present or not.
     Header {
-        /// As `etag`.
+        /// The name, such as `etag`.
         name: String,
-        /// All of it, with the quotes of an `ETag`.
+        /// The complete value, including the quotes of an `ETag`.
         value: String,
     },
-    /// The answer stops when so many bytes of its body were passed on, and goes on later. A shorter body
-    /// passes.
+    /// The response pauses after this many bytes of its body were passed on. A shorter body passes.
     Stall {
         /// Bytes of payload.
         after: u64,
-        /// In JSON as `"2s"`.
+        /// The pause; in JSON a string such as `"2s"`.
         #[serde(deserialize_with = "units::duration_in_json")]
         pause: Duration,
     },
-    /// The connection closes at once: of a rule that asks for nothing in a request when it is accepted,
-    /// before anything is read; of another when the request's head was read and nothing was sent on.
+    /// The connection closes immediately. A rule without conditions on the request applies when the
+    /// connection is accepted, before anything is read; any other applies after the request's head was read,
+    /// before anything is forwarded.
     Refuse,
 }
 
-/// A fault and the requests that it is for: those that have all that is asked for here.
+/// A fault and the requests to which it applies: those that meet every condition given here.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The method, as `GET`.
+    /// The method, such as `GET`.
     #[serde(default)]
     pub method: Option<String>,
-    /// In the path, as it was sent.
+    /// A substring of the path, as it was sent.
     #[serde(default)]
     pub path: Option<String>,
-    /// In the query, as it was sent; a request without one has an empty one.
+    /// A substring of the query, as it was sent; a request without a query has an empty one.
     #[serde(default)]
     pub query: Option<String>,
-    /// The name of a header that the request has.
+    /// The name of a header that the request must have.
     #[serde(default)]
     pub header: Option<String>,
-    /// Only the how-manieth of the requests that match, from 1.
+    /// Applies only to the n-th request that matches, from 1.
     #[serde(default)]
     pub nth: Option<u64>,
-    /// How often at most.
+    /// Maximum number of applications.
     #[serde(default)]
     pub times: Option<u64>,
-    /// How likely each time, from 0 to 1.
+    /// Probability of each application, from 0 to 1.
     #[serde(default)]
     pub probability: Option<f64>,
-    /// Decides all chances of this rule.
+    /// Seed of all random decisions of this rule.
     #[serde(default)]
     pub seed: u64,
-    /// What happens.
+    /// The fault to inject.
     pub fault: Fault,
 }
 
 impl Rule {
-    /// For every request.
+    /// A rule for every request.
     #[must_use]
     pub fn new(fault: Fault) -> Self {
         let (method, path, query, header) = (None, None, None, None);
         Self { method, path, query, header, nth: None, times: None, probability: None, seed: 0, fault }
     }
 
-    /// Only for this method.
+    /// Restricts the rule to this method.
     #[must_use]
     pub fn method(mut self, method: &str) -> Self {
         self.method = Some(method.to_owned());
         self
     }
 
-    /// Only where the path has this in it.
+    /// Restricts the rule to paths that contain `part`.
     #[must_use]
     pub fn path(mut self, part: &str) -> Self {
         self.path = Some(part.to_owned());
         self
     }
 
-    /// Only where the query has this in it.
+    /// Restricts the rule to queries that contain `part`.
     #[must_use]
     pub fn query(mut self, part: &str) -> Self {
         self.query = Some(part.to_owned());
         self
     }
 
-    /// Only with this header.
+    /// Restricts the rule to requests with this header.
     #[must_use]
     pub fn header(mut self, name: &str) -> Self {
         self.header = Some(name.to_owned());
         self
     }
 
-    /// Only the how-manieth that matches, from 1.
+    /// Restricts the rule to the n-th matching request, from 1.
     #[must_use]
     pub fn nth(mut self, nth: u64) -> Self {
         self.nth = Some(nth);
         self
     }
 
-    /// So often at most.
+    /// Sets the maximum number of applications.
     #[must_use]
     pub fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// So likely each time, from 0 to 1.
+    /// Sets the probability of each application, from 0 to 1.
     #[must_use]
     pub fn probability(mut self, probability: f64, seed: u64) -> Self {
         (self.probability, self.seed) = (Some(probability), seed);
@@ -157,7 +162,7 @@ impl Rule {
     }
 
     /// # Errors
-    /// It could never fire, or not as it says.
+    /// The rule could never fire, or has a probability or a status outside its range.
     pub(super) fn check(&self) -> Result<(), WrongRule> {
         if self.nth == Some(0) {
             return Err(WrongRule::Nth);
@@ -190,16 +195,16 @@ impl Rule {
     }
 }
 
-/// Why a list of rules was not taken.
+/// The reason for which a list of rules was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongRule {
     /// `nth` is 0.
     #[error("nth counts from 1")]
     Nth,
-    /// `probability` is none.
+    /// `probability` is not from 0 to 1.
     #[error("a probability is from 0 to 1")]
     Probability,
-    /// After such an answer another one would have to come, or there is none such.
+    /// The status is interim, so that another response would have to follow, or is not a status.
     #[error("{0} is no status that ends a request: 200 to 599")]
     Status(u16),
 }

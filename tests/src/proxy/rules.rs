@@ -1,14 +1,14 @@
-//! Which request meets which fault: rules, asked in order, of which the first that fires decides.
+//! Selects the fault for a request: rules are evaluated in order, and the first that fires decides.
 //!
-//! Deciding is pure: it knows the request's head and what was asked before, and its only chance is a rule's
-//! own seed. A rule counts the requests that come to it and match; those that an earlier rule took it never
-//! sees.
+//! The decision is pure: it depends on the request's head and on the earlier requests, and its only
+//! randomness is a rule's own seed. A rule counts the requests that reach it and match; requests taken by an
+//! earlier rule do not reach it.
 
 use super::head::Head;
 use super::rule::{Fault, Rule, WrongRule};
 use crate::seed::Rng;
 
-/// A rule and what it has counted.
+/// A rule and its counters.
 #[derive(Debug)]
 struct Asked {
     rule: Rule,
@@ -18,7 +18,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Counts one that matches, and decides.
+    /// Counts a matching request, and returns true if the rule fires.
     fn fires(&mut self) -> bool {
         self.matched += 1;
         let is_its_turn = self.rule.nth.is_none_or(|nth| self.matched == nth)
@@ -29,14 +29,14 @@ impl Asked {
     }
 }
 
-/// At least 0 and less than 1, evenly.
+/// A random number in [0, 1), evenly distributed.
 fn chance(rng: &mut Rng) -> f64 {
-    // 32 bits are as fine as anyone asks for, and exact in this type.
+    // 32 bits of precision are sufficient, and exact in this type.
     let bits = u32::try_from(rng.next() >> 32).unwrap_or(u32::MAX);
     f64::from(bits) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// The rule that fired: its place in the list, and what it does.
+/// The rule that fired: its index in the list, and its fault.
 pub(super) type Fired = (usize, Fault);
 
 /// All rules of a proxy.
@@ -47,25 +47,26 @@ pub(super) struct Rules {
 
 impl Rules {
     /// # Errors
-    /// One of them makes no sense.
+    /// One of the rules is invalid.
     pub(super) fn new(rules: Vec<Rule>) -> Result<Self, WrongRule> {
         rules.iter().try_for_each(Rule::check)?;
         let asked = |rule: Rule| Asked { matched: 0, fired: 0, rng: Rng::new(rule.seed), rule };
         Ok(Self { asked: rules.into_iter().map(asked).collect() })
     }
 
-    /// What happens to this request.
+    /// The fault for this request, if a rule fires.
     pub(super) fn for_request(&mut self, request: &Head) -> Option<Fired> {
         self.first(|rule| !rule.is_for_connections() && rule.matches(request))
     }
 
-    /// Whether a connection that was just accepted is refused.
+    /// True if a connection that was just accepted is to be refused.
     pub(super) fn refuse_connection(&mut self) -> bool {
         self.first(Rule::is_for_connections).is_some()
     }
 
     fn first(&mut self, matches: impl Fn(&Rule) -> bool) -> Option<Fired> {
-        // In this order: a rule counts what matches, and those after the one that fires count nothing.
+        // Evaluated in this order: a rule counts its matches, and the rules after the one that fires count
+        // nothing.
         let at = self.asked.iter_mut().position(|asked| matches(&asked.rule) && asked.fires())?;
         Some((at, self.asked[at].rule.fault.clone()))
     }
@@ -81,7 +82,7 @@ mod tests {
         Head::new(format!("{line} HTTP/1.1\r\nRange: bytes=0-1\r\n\r\n").into_bytes()).unwrap()
     }
 
-    /// Which rule fires for each of these requests.
+    /// The index of the rule that fires for each of these requests.
     fn fired(rules: Vec<Rule>, requests: &[&str]) -> Vec<Option<usize>> {
         let mut rules = Rules::new(rules).unwrap();
         requests.iter().map(|line| rules.for_request(&head(line)).map(|(at, _)| at)).collect()
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_for_requests_that_have_all_it_asks_for() {
+    fn a_rule_applies_to_requests_that_meet_all_its_conditions() {
         let asks = rule().method("GET").path("/b/k").query("part=2").header("range");
         let requests =
             ["GET /b/key?part=2", "PUT /b/key?part=2", "GET /c/key?part=2", "GET /b/key", "GET /?/b/key"];
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides_all_chances() {
+    fn a_seed_determines_all_random_decisions() {
         let draw = |p, seed| fired(vec![rule().probability(p, seed)], &["GET /"; 1000]);
         let hits = |p, seed| draw(p, seed).iter().flatten().count();
         assert_eq!(draw(0.3, 7), draw(0.3, 7));
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_refusal_that_asks_for_nothing_is_for_connections() {
+    fn only_a_refusal_without_conditions_applies_to_connections() {
         let mut rules =
             Rules::new(vec![Rule::new(Fault::Refuse).method("PUT"), Rule::new(Fault::Refuse).nth(2), rule()])
                 .unwrap();
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_from_json_and_wrong_ones_are_not_taken() {
+    fn rules_are_read_from_json_and_invalid_ones_are_rejected() {
         let json = r#"[{"method": "GET", "nth": 2, "fault": {"stall": {"after": 9, "pause": "2s"}}},
             {"probability": 0.5, "seed": 3, "fault": "cut_before_answer"},
             {"fault": {"status": {"status": 503, "code": "SlowDown"}}}]"#;

@@ -1,9 +1,9 @@
-//! How fast bytes pass: a delay for each request, a rate for each connection and one for all together.
+//! Traffic shaping: a delay for each request, a rate for each connection and one for all together.
 //!
-//! Each rate is a line on which bytes go one after another: a piece is due when it would have gone through,
-//! and waits until then. Pieces are as long as a few milliseconds of the rate, so that a client sees an even
-//! stream; no rate is ever exceeded by more than [`CREDIT`] of it, over any time. Answers and requests have
-//! lines of their own, each with the same rate, as on a link that carries both ways at once.
+//! Each rate is modelled as a line that bytes pass one after another: a piece is due when it would have
+//! passed the line, and waits until then. Pieces are as long as a few milliseconds of the rate, so that a
+//! client observes an even stream; a rate is never exceeded by more than [`CREDIT`] of it, over any time.
+//! Responses and requests have separate lines, each with the same rate, as on a full-duplex link.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,29 +14,29 @@ use tokio::time::{Instant, sleep_until};
 use super::source::BUFFER_BYTES;
 use super::units;
 
-/// What a piece takes of its line's time: some times the timer's resolution of 1 ms, and still no burst that
-/// a client could feel.
+/// Time that a piece takes on its line: several times the timer's resolution of 1 ms, but too short for a
+/// burst that a client could observe.
 const PIECE: Duration = Duration::from_millis(4);
 
-/// How much of its idle time a line makes up for. Who sleeps wakes up late, by a millisecond or by some when
-/// the machine is busy, and would never reach the rate otherwise.
+/// Idle time for which a line compensates. A task wakes up late after a sleep, by a millisecond or by more on
+/// a busy machine, and would never reach the rate otherwise.
 const CREDIT: Duration = Duration::from_millis(8);
 
-/// A wait that is not worth the timer.
+/// A wait too short to justify a timer.
 const SLACK: Duration = Duration::from_millis(1);
 
-/// What every request and every byte of a body costs.
+/// The costs of every request and of every byte of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// The wait before a request's head is sent on.
+    /// The wait before a request's head is forwarded.
     pub delay: Duration,
-    /// Bytes of bodies a second on each connection, each way; 0 for as many as can be.
+    /// Bytes of bodies per second on each connection, each way; 0 for no limit.
     pub connection_rate: u64,
-    /// Bytes of bodies a second on all connections together, each way; 0 for as many as can be.
+    /// Bytes of bodies per second on all connections together, each way; 0 for no limit.
     pub total_rate: u64,
 }
 
-/// What is to change of a shape; what is absent stays.
+/// A change of a shape; absent fields keep their value.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ShapeChange {
@@ -58,7 +58,7 @@ impl ShapeChange {
     }
 }
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// From the client to the origin.
@@ -67,15 +67,15 @@ pub(super) enum Way {
     Answer,
 }
 
-/// Where bytes pass one after another.
+/// A line that bytes pass one after another.
 #[derive(Debug, Default)]
 struct Line {
-    /// When all that was promised is through.
+    /// The time at which all reserved bytes have passed.
     free_at: Option<Instant>,
 }
 
 impl Line {
-    /// When so many more bytes are through, at this rate.
+    /// Reserves `bytes` and returns the time at which they have passed, at this rate.
     fn reserve(&mut self, bytes: u64, rate: u64, now: Instant) -> Instant {
         if rate == 0 {
             return now;
@@ -105,7 +105,7 @@ impl Shaper {
         *self.shape.lock().expect("no panic while held")
     }
 
-    /// Holds from the next piece of every body on.
+    /// Takes effect from the next piece of every body.
     pub(super) fn set(&self, shape: Shape) {
         *self.shape.lock().expect("no panic while held") = shape;
     }
@@ -118,7 +118,7 @@ impl Shaper {
     }
 }
 
-/// One way of one connection.
+/// A direction of a connection.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) way: Way,
@@ -130,7 +130,7 @@ impl Lane {
         Self { way, line: Line::default() }
     }
 
-    /// How many bytes may pass at once: at least one.
+    /// Maximum bytes of the next piece: at least one.
     pub(super) fn piece_bytes(shaper: &Shaper) -> u64 {
         let shape = shaper.shape();
         let rates = [shape.connection_rate, shape.total_rate];
@@ -141,7 +141,7 @@ impl Lane {
         pieces.min().unwrap_or(u64::MAX).clamp(1, BUFFER_BYTES as u64)
     }
 
-    /// Waits until these bytes are through.
+    /// Waits until these bytes have passed.
     pub(super) async fn pass(&mut self, bytes: u64, shaper: &Shaper) {
         let shape = shaper.shape();
         if bytes == 0 || (shape.connection_rate == 0 && shape.total_rate == 0) {
@@ -169,11 +169,11 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_line_holds_its_rate_and_makes_up_for_late_wakings() {
+    fn a_line_keeps_its_rate_and_compensates_for_late_wakeups() {
         let (mut line, start) = (Line::default(), Instant::now());
         let mut now = start;
         for _ in 0..1000 {
-            // Each time 2 ms late, and never late in the sum.
+            // Each time 2 ms late, but never late in total.
             now = line.reserve(4_000, RATE, now).max(now) + 2 * MS;
         }
         assert_eq!(now - start, 4000 * MS + 2 * MS);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_a_line_waits_for_the_others() {
+    fn users_of_a_shared_line_wait_for_each_other() {
         let (mut line, now) = (Line::default(), Instant::now());
         let due: Vec<_> = (0..3).map(|_| line.reserve(10_000, RATE, now) - now).collect();
         assert_eq!(due, [10 * MS, 20 * MS, 30 * MS]);

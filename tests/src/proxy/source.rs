@@ -1,6 +1,6 @@
-//! The reading side of a connection: a socket and what was read of it and not yet used.
+//! The reading side of a connection: a socket, and the bytes that were read from it and not yet used.
 //!
-//! Reading is cancel-safe: whoever stops waiting loses no byte, the next one finds it here.
+//! Reading is cancel-safe: a cancelled wait loses no byte; the next read finds it in the buffer.
 
 use std::io;
 
@@ -10,14 +10,14 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::head::Head;
 
-/// What is read at once. Enough to make the system calls cheap beside the copies, and little enough that what
-/// was read is still in the processor's cache when it is written.
+/// Maximum bytes of one read. Large enough to make the system calls cheap beside the copies, and small enough
+/// that the bytes are still in the processor's cache when they are written.
 pub(super) const BUFFER_BYTES: usize = 128 << 10;
 
-/// What stands between a head and its body.
+/// The separator between a head and its body.
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
-/// One of the two that the proxy talks to.
+/// A side of the proxy: the client or the origin.
 pub(super) struct Peer {
     pub(super) from: Source,
     pub(super) to: OwnedWriteHalf,
@@ -40,7 +40,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// What was read and not used.
+    /// The bytes that were read and not used.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
@@ -54,7 +54,7 @@ impl Source {
         assert!(self.start <= self.end, "only what was read can be used");
     }
 
-    /// Reads more; 0 when there is no more to come.
+    /// Reads more bytes and returns their number; 0 at the end of the stream.
     ///
     /// # Errors
     /// The connection broke, or the buffer is full.
@@ -71,10 +71,10 @@ impl Source {
         Ok(read)
     }
 
-    /// The next head; none when the other side closed before one began.
+    /// The next head; `None` if the other side closed before one began.
     ///
     /// # Errors
-    /// It ended in the middle, or is none.
+    /// The head ended prematurely, or is invalid.
     pub(super) async fn head(&mut self) -> io::Result<Option<Head>> {
         let mut looked_at = 0;
         loop {
@@ -85,7 +85,7 @@ impl Source {
                 self.use_up(length);
                 return Ok(Some(head));
             }
-            // The end may come in two halves.
+            // The separator may arrive in two parts.
             looked_at = self.bytes().len().saturating_sub(HEAD_END.len() - 1);
             if self.fill().await? == 0 {
                 return if self.bytes().is_empty() { Ok(None) } else { Err(ended()) };
@@ -93,16 +93,17 @@ impl Source {
         }
     }
 
-    /// Returns when the other side has hung up, as who sends no more has; what comes before is kept.
+    /// Returns when the other side has closed the connection, including a close of its sending side only;
+    /// bytes that arrive before are kept.
     pub(super) async fn hung_up(&mut self) {
-        // Bytes are the next request, ahead of its time: who sends one is there.
+        // Bytes belong to the next, pipelined request, so the other side is still connected.
         if let Ok(1..) = self.fill().await {
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// The other side closed in the middle of something.
+/// The error for a close in the middle of a message.
 pub(super) fn ended() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "closed in the middle of a message")
 }

@@ -1,10 +1,10 @@
-//! The proxy between clients and origins of a few lines, and before a real mlgw.
+//! Tests of the proxy between clients and minimal origins, and before a real mlgw.
 //!
-//! - `passing`: what no rule touches passes as it is;
-//! - `faults`: each fault does what it says, to the byte;
-//! - `shaping`: delay and rates, by bounds that a busy machine keeps too;
+//! - `passing`: messages that match no rule pass unchanged;
+//! - `faults`: each fault applies exactly, to the byte;
+//! - `shaping`: delay and rates, within bounds that also hold on a busy machine;
 //! - `controlling`: counters, log and the control port;
-//! - `before_mlgw`: signatures and uploads survive it.
+//! - `before_mlgw`: signatures and uploads stay valid through the proxy.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,10 @@ mod origin;
 mod passing;
 mod shaping;
 
-/// Longest wait for something that happens at once. Generous: it is met only when something is broken.
+/// Longest wait for something that happens immediately. Generous: it is reached only if something is broken.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until it is so.
+/// Waits until the condition is true.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {

@@ -1,6 +1,7 @@
-//! Durations and amounts of bytes as people write them: `20ms`, `60MB`, `64KiB`.
+//! Durations and amounts of bytes in human-readable form: `20ms`, `60MB`, `64KiB`.
 //!
-//! A duration always has a unit. Bytes without one are bytes; a rate is bytes a second, and `0` sets none.
+//! A duration always has a unit. A number without a unit is an amount of bytes; a rate is in bytes per
+//! second, and `0` means no limit.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ const BYTES: &[(&str, u64)] = &[
     ("", 1),
 ];
 
-/// Text that is no amount.
+/// An error: text that is not an amount.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {wanted}")]
 pub struct NoAmount {
@@ -28,27 +29,27 @@ pub struct NoAmount {
     wanted: &'static str,
 }
 
-/// A whole number and its unit, in the smallest one.
+/// Parses a whole number and its unit; the result is in the smallest unit.
 fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (_, factor) = units.iter().find(|(unit, _)| *unit == &text[digits..])?;
     text[..digits].parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// A duration as `20ms`.
+/// Parses a duration such as `20ms`.
 ///
 /// # Errors
-/// The text is none, or too long a one.
+/// The text is not a duration, or the duration is too long.
 pub fn duration(text: &str) -> Result<Duration, NoAmount> {
     let wanted = "a duration as 500us, 20ms or 3s";
     let nanoseconds = amount(text, NANOSECONDS).ok_or_else(|| NoAmount { text: text.to_owned(), wanted })?;
     Ok(Duration::from_nanos(nanoseconds))
 }
 
-/// An amount of bytes as `60MB`.
+/// Parses an amount of bytes such as `60MB`.
 ///
 /// # Errors
-/// The text is none, or too large a one.
+/// The text is not an amount of bytes, or the amount is too large.
 pub fn bytes(text: &str) -> Result<u64, NoAmount> {
     let wanted = "an amount of bytes as 60MB, 64KiB or 0";
     amount(text, BYTES).ok_or_else(|| NoAmount { text: text.to_owned(), wanted })

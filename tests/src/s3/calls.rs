@@ -1,11 +1,11 @@
-//! The operations the tests use, one function each.
+//! The operations that the tests use, one function each.
 
 use http::Method;
 
 use super::sign::{encode, path};
 use super::{Answer, Body, Client, Failure, whole, xml};
 
-/// One row of a listing.
+/// A row of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) key: String,
@@ -13,7 +13,7 @@ pub(crate) struct Listed {
     pub(crate) size: u64,
 }
 
-/// One part of an upload.
+/// A part of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PartListed {
     pub(crate) number: u32,

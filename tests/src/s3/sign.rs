@@ -1,4 +1,4 @@
-//! Signature Version 4 by AWS's own crate, so that our verification has another side.
+//! Signature Version 4 by AWS's own crate, as an independent counterpart of the server's verification.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -13,11 +13,11 @@ use http::Request;
 use mlgw_common::{Clock as _, SystemClock};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What SigV4 leaves as it is.
+/// Characters that SigV4 does not encode are removed from the set.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
 
-/// A query value in the one form that signs and sends alike.
+/// Encodes a query value in the form that is the same in the signature and in the request.
 pub(crate) fn encode(value: &str) -> String {
     utf8_percent_encode(value, RESERVED).to_string()
 }
@@ -37,9 +37,9 @@ impl Signer {
         Self { credentials: Credentials::new(access_key, secret_key, None, None, "mlgw-tests"), service }
     }
 
-    /// Signs a request of which the body is not signed, unless the request says what it is.
+    /// Signs a request with an unsigned payload, unless the request declares the hash of its body.
     pub(super) fn sign<B>(&self, request: &mut Request<B>, server: SocketAddr) {
-        // What a request says of its body, or else that it is not signed.
+        // The payload declaration of the request, if any; otherwise the payload is unsigned.
         let said = request.headers_mut().remove("x-amz-content-sha256");
         let body = match said.as_ref().map(|said| said.to_str().expect("our own header")) {
             Some(said) => SignableBody::Precomputed(said.to_owned()),

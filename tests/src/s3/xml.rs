@@ -1,4 +1,4 @@
-//! The answers' XML, as far as the tests look into it.
+//! The XML of responses, limited to the elements that the tests read.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -29,7 +29,7 @@ pub(super) struct InitiateMultipartUploadResult {
     pub(super) upload_id: String,
 }
 
-/// Of CompleteMultipartUpload, CopyObject and UploadPartCopy alike.
+/// The response of CompleteMultipartUpload, CopyObject and UploadPartCopy.
 #[derive(Debug, Deserialize)]
 pub(super) struct WithEtag {
     #[serde(rename = "ETag")]
@@ -67,10 +67,10 @@ pub(super) struct Upload {
     pub(super) upload_id: String,
 }
 
-/// Reads an answer's XML.
+/// Parses the XML of a response.
 ///
 /// # Errors
-/// It is not what the operation answers; an `<Error>` in a 200 among others.
+/// The XML is not a response of this operation; an `<Error>` in a 200 response is one such case.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
     let text = String::from_utf8_lossy(body);
     quick_xml::de::from_str(&text).map_err(|error| Failure::Lost(format!("{error} in {text}")))

@@ -1,4 +1,4 @@
-//! The kernel's calls, one to one onto the backing directory, and the time that they take.
+//! The kernel's calls, mapped one to one onto the backing directory, and the time that they take.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,15 +21,15 @@ use super::nodes::{Node, Nodes};
 use super::pace::{Access, Spindle};
 use super::{Caching, Pace};
 
-/// Every change comes through this mount, so the kernel may believe what it has seen.
+/// Every change comes through this mount, so the kernel may trust its cached attributes.
 const CACHED: Duration = Duration::from_secs(3600);
 
-/// The slow disk as the kernel calls it. Its locks are of use to the compiler: there is one thread.
+/// The slow disk as a FUSE file system. Its locks only satisfy the compiler: there is one thread.
 pub(super) struct Calls {
     nodes: Mutex<Nodes>,
     handles: Mutex<Handles>,
     spindle: Mutex<Spindle>,
-    /// What the spindle's times count from.
+    /// Origin of the spindle's times.
     begun: Instant,
     opened_with: FopenFlags,
 }
@@ -69,13 +69,13 @@ impl Calls {
         self.handles().file(handle)
     }
 
-    /// Sleeps until a request is done that was done below right now and arrived then.
+    /// Sleeps until a request is due that arrived at `arrived` and was just done below.
     fn take_time(&self, arrived: Instant, access: Access) {
         let due = self.spindle().due(arrived - self.begun, access);
         sleep(due.saturating_sub(self.begun.elapsed()));
     }
 
-    /// To be called after the answer to what took time.
+    /// Records the time of a response; called after the response to a request that took time.
     fn answered(&self) {
         self.spindle().answered(self.begun.elapsed());
     }
@@ -153,7 +153,7 @@ fn done(result: io::Result<()>, reply: ReplyEmpty) {
     }
 }
 
-/// Reads until so much was read or the file ends.
+/// Reads `size` bytes, or fewer if the file ends before.
 fn read_up_to(file: &File, offset: u64, size: u32) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size as usize];
     let mut filled = 0;
@@ -282,7 +282,7 @@ impl Filesystem for Calls {
     ) {
         let arrived = Instant::now();
         match self.file(handle).and_then(|file| read_up_to(&file, offset, size)) {
-            // Nothing is read from a disk behind a file's end.
+            // A read behind a file's end does not read from the disk.
             Ok(read) if read.is_empty() => reply.data(&read),
             Ok(read) => {
                 let bytes = read.len() as u64;

@@ -1,4 +1,4 @@
-//! Files and directories that programs have open, each under a number of its own.
+//! Files and directories that programs have open, each under a handle number of its own.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,10 +12,10 @@ use rustix::fs::OFlags;
 
 use super::nodes::Node;
 
-/// A directory as it was when it was opened, so that removals meanwhile skip nothing.
+/// The entries of a directory at the time of its opening, so that removals meanwhile skip nothing.
 pub(super) type Listing = Arc<[(OsString, u64, FileType)]>;
 
-/// What is open.
+/// All open files and directory listings.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     last: u64,
@@ -50,13 +50,13 @@ impl Handles {
     }
 }
 
-/// The flags that matter below: how it is used. Where a write goes is said with each one, so nothing is
-/// appended here, and our buffers are not aligned for direct writes.
+/// The access mode, the only flag that matters here. Each write carries its offset, so nothing is appended
+/// here, and the buffers are not aligned for direct writes.
 pub(super) fn used_as(flags: i32) -> OFlags {
     OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::RWMODE
 }
 
-/// Opens a file as a program did.
+/// Opens a file with the access mode that a program requested.
 pub(super) fn open(node: &Node, flags: i32) -> io::Result<File> {
     let used = used_as(flags);
     let (read, write) = (used != OFlags::WRONLY, used != OFlags::RDONLY);
@@ -64,7 +64,7 @@ pub(super) fn open(node: &Node, flags: i32) -> io::Result<File> {
     OpenOptions::new().read(read).write(write).custom_flags(no_links).open(node.path())
 }
 
-/// What a directory holds.
+/// The entries of a directory.
 pub(super) fn list(node: &Node) -> io::Result<Listing> {
     let entry = |found: io::Result<fs::DirEntry>| {
         let found = found?;

@@ -1,8 +1,8 @@
-//! The files that the kernel knows: each by its number in the backing directory's file system.
+//! The files that the kernel references, each by its inode number in the backing directory's file system.
 //!
 //! A file is held by a descriptor that only names it (`O_PATH`), not by a path, so that it stays the same
-//! file when it is renamed or unlinked; and while it is held, its number is nobody else's. It is let go of
-//! when the kernel has forgotten it as often as it was told of it.
+//! file when it is renamed or unlinked; while it is held, its number is not reused. The descriptor is closed
+//! when the kernel has forgotten the file as often as it was looked up.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -27,18 +27,18 @@ impl Node {
         Ok(Self(openat(rustix::fs::CWD, dir, flags, Mode::empty())?.into()))
     }
 
-    /// What has this name in this directory.
+    /// The file with this name in this directory.
     pub(super) fn child(&self, name: &OsStr) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Self(openat(&self.0, name, flags, Mode::empty())?.into()))
     }
 
-    /// The directory, for calls that take one and a name.
+    /// The directory, for calls that take a directory and a name.
     pub(super) const fn dir(&self) -> &File {
         &self.0
     }
 
-    /// A path to it, whatever its name is by now.
+    /// A path to the file, independent of its current name.
     pub(super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
@@ -47,7 +47,7 @@ impl Node {
         Ok(self.0.metadata()?.ino())
     }
 
-    /// What `stat` shows of it, under the number that the kernel has for it.
+    /// The attributes that `stat` shows, under the number that the kernel uses for the file.
     pub(super) fn attributes(&self, number: INodeNo) -> io::Result<FileAttr> {
         let found = self.0.metadata()?;
         let seconds = Duration::from_secs(found.ctime().try_into().unwrap_or(0));
@@ -75,7 +75,7 @@ impl Node {
     }
 }
 
-/// Those that the kernel knows.
+/// The files that the kernel references.
 #[derive(Debug)]
 pub(super) struct Nodes {
     root: Arc<Node>,
@@ -95,7 +95,7 @@ impl Nodes {
         found.ok_or_else(|| rustix::io::Errno::STALE.into())
     }
 
-    /// The kernel is told of `node`, perhaps not for the first time; its attributes.
+    /// Counts a lookup of `node` by the kernel, the first or a later one; returns its attributes.
     pub(super) fn tell(&mut self, node: Node) -> io::Result<FileAttr> {
         let number = node.number()?;
         let attributes = node.attributes(INodeNo(number))?;
@@ -103,7 +103,7 @@ impl Nodes {
         Ok(attributes)
     }
 
-    /// The kernel has forgotten so many times that it was told.
+    /// Subtracts `times` lookups that the kernel has forgotten; the file is released at zero.
     pub(super) fn forget(&mut self, number: INodeNo, times: u64) {
         if let Some((_, told)) = self.known.get_mut(&number.0) {
             *told = told.saturating_sub(times);

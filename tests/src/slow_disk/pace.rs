@@ -1,51 +1,51 @@
-//! How long one spindle takes: pure arithmetic over times that are handed in.
+//! The time model of one spindle: pure arithmetic over times that are passed in.
 //!
-//! The disk does one request after the other. A transfer takes its bytes at the disk's rate, and a seek
-//! before them unless it goes on where the last transfer ended, in the same file, whichever of the two was a
-//! read or a write. A sync takes a seek and leaves the head elsewhere: what makes bytes findable again, the
-//! file system's journal, is in another place, and the disk has to be there before a sync is answered; so the
+//! The disk does one request after the other. A transfer takes its bytes at the disk's rate, preceded by a
+//! seek unless it continues where the last transfer ended, in the same file, whether the two were reads or
+//! writes. A sync takes a seek and leaves the head elsewhere: the file system's journal, which makes bytes
+//! findable again, is in another place, and the disk must have moved there before a sync is answered; so the
 //! next transfer seeks, too.
 //!
-//! When a request is done is reckoned from when the one before it was due, not from when that was answered.
-//! So what the answer came late (the processor was somebody else's, or the disk below took longer) is made up
-//! by the requests that follow, up to [`LATE_MAX`], while the time in which nobody asked for anything is
-//! lost, as on a disk.
+//! The completion time of a request counts from the time at which the previous request was due, not from the
+//! time at which it was answered. The lateness of a response (the processor was busy, or the disk below took
+//! longer) is therefore compensated by the requests that follow, up to [`LATE_MAX`]; idle time is lost, as on
+//! a disk.
 
 use std::time::Duration;
 
-/// What one request may be late and have made up: about what 32 MiB take a disk of 150 MB/s, so that a sync
-/// that has as much to write below keeps up on a disk that is no slower than that.
+/// Maximum lateness of one request that is compensated: about the time of 32 MiB on a disk of 150 MB/s, so
+/// that a sync that has this much to write below keeps up on a disk that is not slower than that.
 const LATE_MAX: Duration = Duration::from_millis(250);
 
 const NANOSECONDS: u128 = 1_000_000_000;
 
-/// What a disk can do.
+/// The performance of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Bytes that pass below the head in a second; 0 for as many as can be.
+    /// Bytes that pass below the head per second; 0 for no limit.
     pub bytes_per_second: u64,
-    /// How long the head takes to be elsewhere.
+    /// Duration of a seek.
     pub seek: Duration,
 }
 
-/// What a disk is asked for.
+/// A request to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// So many bytes of a file are read or written, from there on.
+    /// A read or a write of `bytes` bytes of a file, from `offset`.
     Transfer { file: u64, offset: u64, bytes: u64 },
-    /// What was written is to survive power loss.
+    /// A sync: earlier writes must survive a power loss.
     Sync,
 }
 
-/// One spindle. All times count from when it was set up.
+/// The state of a spindle. All times count from its creation.
 #[derive(Debug)]
 pub(super) struct Spindle {
     pace: Pace,
-    /// The file and the place in it where the last transfer ended; nothing when the head is elsewhere.
+    /// The file and the offset at which the last transfer ended; `None` if the head is elsewhere.
     head: Option<(u64, u64)>,
-    /// When the last request was due.
+    /// The time at which the last request was due.
     due: Duration,
-    /// How late it was answered.
+    /// The lateness of its response.
     late: Duration,
 }
 
@@ -54,7 +54,8 @@ impl Spindle {
         Self { pace, head: None, due: Duration::ZERO, late: Duration::ZERO }
     }
 
-    /// When a request is done that arrived then. They are asked for in the order in which the disk does them.
+    /// The completion time of a request that arrived at `arrived`. Called in the order in which the disk does
+    /// the requests.
     pub(super) fn due(&mut self, arrived: Duration, access: Access) -> Duration {
         let begun = self.due.max(arrived.saturating_sub(self.late));
         self.due = begun + self.takes(access);
@@ -62,7 +63,7 @@ impl Spindle {
         self.due
     }
 
-    /// The last request was answered then.
+    /// Records that the last request was answered at `now`.
     pub(super) fn answered(&mut self, now: Duration) {
         self.late = now.saturating_sub(self.due).min(LATE_MAX);
     }
@@ -92,7 +93,7 @@ mod tests {
 
     const SEEK: u64 = 8;
     const PACE: Pace = Pace { bytes_per_second: 150_000_000, seek: Duration::from_millis(SEEK) };
-    /// What takes [`PACE`] ten milliseconds.
+    /// Bytes that take [`PACE`] ten milliseconds.
     const BYTES: u64 = 1_500_000;
 
     const fn ms(ms: u64) -> Duration {
@@ -103,17 +104,17 @@ mod tests {
         Access::Transfer { file, offset, bytes: BYTES }
     }
 
-    /// When each is done if all are there from the beginning.
+    /// The completion times of requests that are all present from the beginning.
     fn done(accesses: &[Access]) -> Vec<Duration> {
         let mut disk = Spindle::new(PACE);
         accesses.iter().map(|access| disk.due(Duration::ZERO, *access)).collect()
     }
 
     #[test]
-    fn what_follows_on_takes_its_bytes_and_all_else_a_seek_before_them() {
+    fn a_consecutive_transfer_takes_its_bytes_and_any_other_a_seek_before_them() {
         let follows = done(&[transfer(1, 0), transfer(1, BYTES), transfer(1, 2 * BYTES)]);
         assert_eq!(follows, [ms(SEEK + 10), ms(SEEK + 20), ms(SEEK + 30)]);
-        // Again, further on, back, and the same place of another file.
+        // The same place again, further on, back, and the same offset in another file.
         for other in [transfer(1, 0), transfer(1, BYTES + 1), transfer(1, BYTES - 1), transfer(2, BYTES)] {
             assert_eq!(done(&[transfer(1, 0), other])[1], ms(2 * (SEEK + 10)), "{other:?}");
         }
@@ -127,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_takes_a_seek_and_the_way_back() {
+    fn a_sync_takes_a_seek_and_the_next_transfer_another() {
         let synced = done(&[transfer(1, 0), Access::Sync, Access::Sync, transfer(1, BYTES)]);
         assert_eq!(synced, [ms(SEEK + 10), ms(2 * SEEK + 10), ms(3 * SEEK + 10), ms(4 * SEEK + 20)]);
     }
 
     #[test]
-    fn time_in_which_nobody_asks_is_lost() {
+    fn idle_time_is_lost() {
         let mut disk = Spindle::new(PACE);
         assert_eq!(disk.due(ms(5), transfer(1, 0)), ms(5 + SEEK + 10));
         disk.answered(ms(5 + SEEK + 10));
@@ -141,15 +142,15 @@ mod tests {
     }
 
     #[test]
-    fn one_request_waits_for_the_other() {
+    fn a_request_waits_for_the_previous_one() {
         let mut disk = Spindle::new(PACE);
         assert_eq!(disk.due(ms(0), transfer(1, 0)), ms(18));
         disk.answered(ms(18));
         assert_eq!(disk.due(ms(1), transfer(2, 0)), ms(36));
     }
 
-    /// When the last of a hundred requests is done that follow on each other, each asked for `idle` after the
-    /// one before was answered, and that was `late`.
+    /// The completion time of the last of a hundred consecutive requests, each sent `idle` after the response
+    /// to the one before, which was `late`.
     fn hundred(late: Duration, idle: Duration) -> Duration {
         let (mut disk, mut now) = (Spindle::new(PACE), Duration::ZERO);
         for n in 0..100 {
@@ -161,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_do_not_add_up_and_the_pauses_of_a_client_do() {
+    fn late_responses_do_not_add_up_and_pauses_of_a_client_do() {
         assert_eq!(hundred(ms(0), ms(0)), ms(SEEK + 1000));
         assert_eq!(hundred(ms(3), ms(0)), ms(SEEK + 1000));
         assert_eq!(hundred(ms(3), ms(2)), ms(SEEK + 1000 + 99 * 2));
     }
 
     #[test]
-    fn a_disk_below_that_is_slower_is_not_made_up_for() {
+    fn lateness_beyond_the_limit_is_not_compensated() {
         let mut disk = Spindle::new(PACE);
         disk.due(ms(0), transfer(1, 0));
         disk.answered(ms(10_000));

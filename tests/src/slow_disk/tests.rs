@@ -1,5 +1,5 @@
-//! What passes through the slow disk is in its backing directory, however the kernel caches; and it takes
-//! time at all. How much is for `pace` to say: no test here is harmed by a slow machine.
+//! Data written through the slow disk is in its backing directory, whatever the kernel's caching, and calls
+//! take time. `pace` tests the amount of time: no test here fails on a slow machine.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -13,7 +13,7 @@ use super::{Caching, Pace, SlowDisk};
 use crate::seed::Rng;
 
 const AT_ONCE: Pace = Pace { bytes_per_second: 0, seek: Duration::ZERO };
-/// Longer than what the kernel hands over at once, and no multiple of anything.
+/// Longer than one request of the kernel, and not a multiple of any block size.
 const LENGTH: usize = (3 << 20) + 4711;
 const BLOCK: usize = 4096;
 
@@ -72,7 +72,7 @@ fn errors<T>(results: impl IntoIterator<Item = io::Result<T>>) -> Vec<Option<Err
 }
 
 #[test]
-fn what_is_written_is_below_and_is_read_again() {
+fn written_data_is_in_the_backing_directory_and_can_be_read_back() {
     each_caching(|at| {
         let (path, bytes) = (at.path("segment"), random(1));
         let mut options = OpenOptions::new();
@@ -96,7 +96,7 @@ fn what_is_written_is_below_and_is_read_again() {
 }
 
 #[test]
-fn writes_past_the_page_cache_and_appends_arrive_where_they_belong() {
+fn direct_writes_and_appends_arrive_at_their_offsets() {
     each_caching(|at| {
         let path = at.path("segment");
         fs::write(&path, b"").unwrap();
@@ -119,7 +119,7 @@ fn writes_past_the_page_cache_and_appends_arrive_where_they_belong() {
 }
 
 #[test]
-fn names_are_made_moved_and_removed_below() {
+fn names_are_made_moved_and_removed_in_the_backing_directory() {
     each_caching(|at| {
         let [cold, one, two] = ["cold", "cold/one", "cold/two"].map(|name| at.path(name));
         fs::create_dir(&cold).unwrap();
@@ -151,7 +151,7 @@ fn names_are_made_moved_and_removed_below() {
 }
 
 #[test]
-fn who_has_a_removed_file_open_keeps_it_and_its_name_is_free() {
+fn a_removed_file_stays_usable_while_open_and_its_name_is_free() {
     each_caching(|at| {
         let path = at.path("segment");
         fs::write(&path, b"old").unwrap();
@@ -182,7 +182,7 @@ fn a_directory_can_be_emptied_while_it_is_listed() {
 }
 
 #[test]
-fn lengths_change_below() {
+fn lengths_change_in_the_backing_directory() {
     each_caching(|at| {
         let (path, length) = (at.path("segment"), || fs::metadata(at.below("segment")).unwrap().len());
         let file = File::create(&path).unwrap();
@@ -199,7 +199,7 @@ fn lengths_change_below() {
 }
 
 #[test]
-fn room_is_that_of_the_file_system_below() {
+fn free_space_is_that_of_the_backing_file_system() {
     each_caching(|at| {
         let [shown, below] = [&at.on, &at.backing].map(|dir| statvfs(dir.path()).unwrap());
         assert_eq!((shown.f_blocks, shown.f_frsize), (below.f_blocks, below.f_frsize));
@@ -207,8 +207,8 @@ fn room_is_that_of_the_file_system_below() {
     });
 }
 
-/// What a program reads of a file that changes below, where the kernel cannot see it: at once, and once it
-/// has let go of it.
+/// The bytes that a program reads from a file that changes below, unseen by the kernel: immediately, and
+/// after it has dropped the file from the page cache.
 fn read_of_what_changed(caching: Caching) -> [u8; 2] {
     let at = Mounted::new(AT_ONCE, caching);
     let path = at.path("segment");
@@ -227,13 +227,13 @@ fn read_of_what_changed(caching: Caching) -> [u8; 2] {
 }
 
 #[test]
-fn only_with_the_page_cache_does_a_read_not_arrive_and_then_until_the_program_lets_go() {
+fn only_the_page_cache_serves_reads_and_only_until_it_is_dropped() {
     assert_eq!(read_of_what_changed(Caching::Direct), [b'n', b'n']);
     assert_eq!(read_of_what_changed(Caching::PageCache), [b'o', b'n']);
 }
 
-/// Checks that a call takes a seek and a transfer at least, or a seek, when it is made three times over on a
-/// disk that was idle.
+/// Checks that three calls on an idle disk take at least three times `least` (a seek, or a seek and a
+/// transfer).
 fn takes(least: Duration, call: impl Fn(&Mounted, &File) -> io::Result<()>) {
     let at = Mounted::new(SLOW, Caching::Direct);
     fs::write(at.below("a"), [1; TRANSFER]).unwrap();
@@ -247,11 +247,11 @@ fn takes(least: Duration, call: impl Fn(&Mounted, &File) -> io::Result<()>) {
 
 const SEEK: Duration = Duration::from_millis(10);
 const SLOW: Pace = Pace { bytes_per_second: 10_000_000, seek: SEEK };
-/// What takes as long as a seek.
+/// Bytes whose transfer takes as long as a seek.
 const TRANSFER: usize = 100_000;
 
 #[test]
-fn reads_writes_and_syncs_take_no_less_than_their_time() {
+fn reads_writes_and_syncs_take_at_least_their_time() {
     takes(2 * SEEK, |_, file| file.write_all_at(&[2; TRANSFER], 0));
     takes(2 * SEEK, |_, file| file.read_exact_at(&mut [0; TRANSFER], 0));
     takes(SEEK, |_, file| file.sync_data());

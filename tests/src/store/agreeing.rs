@@ -1,8 +1,8 @@
 //! A start and `store check` agree: if a check finds nothing, a start serves everything; if a start refuses,
 //! a check finds the reason.
 //!
-//! Every file of a data directory is replaced by a directory, a named pipe and an empty file, and loses its
-//! end. Nothing may hang, whatever is in a file's place.
+//! Every file of a data directory is replaced by a directory, a named pipe and an empty file, and is
+//! truncated. Nothing may hang, whatever is in a file's place.
 
 use super::directories::{BUCKET, Objects, copy, directories, setup};
 use super::{asked, check, damage_in, text};
@@ -11,13 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What becomes of a file.
+/// A damage done to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Directory,
     Pipe,
     Empty,
-    /// Its last 20 bytes are gone.
+    /// Its last 20 bytes are cut off.
     Cut,
 }
 
@@ -44,7 +44,7 @@ impl Fate {
     }
 }
 
-/// Every file below a directory, by its path in it.
+/// Every file below a directory, as a relative path.
 fn files_below(dir: &Path, below: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir.join(below)).expect("listed") {
         let entry = entry.expect("listed");
@@ -57,19 +57,20 @@ fn files_below(dir: &Path, below: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The files whose fate is tried: one of each kind, and those that a start makes only later.
+/// The files to damage: one of each kind, and those that a start creates only later.
 fn victims(dir: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     files_below(dir, Path::new(""), &mut all);
     all.sort();
-    // Segments, tables and the like are many of a kind, which the numbers in their names tell apart.
+    // There are many segments, tables and the like; files of one kind differ only in the numbers in their
+    // names.
     let kind = |path: &Path| -> String {
         let text = path.to_string_lossy().into_owned();
         text.split(['/', '-', '.']).filter(|word| word.parse::<u64>().is_err()).collect::<Vec<_>>().join("/")
     };
     let mut kinds = std::collections::BTreeMap::new();
     for path in all {
-        // Checkpoints are copies: a start does not read them, and a damaged one is of no use to a repair.
+        // Checkpoints are copies: a start does not read them, and a repair cannot use a damaged one.
         let is_judged = !path.starts_with("checkpoints") && !path.starts_with("start-reserve");
         let is_of_process = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LOG"));
         if is_judged && !is_of_process {
@@ -85,7 +86,7 @@ fn victims(dir: &Path) -> Vec<PathBuf> {
     victims
 }
 
-/// Whether a server starts and serves everything; nothing when it does not start.
+/// True if a server starts and serves everything, false if it starts and objects are missing.
 fn serves(dir: &Path, objects: &Objects) -> Result<bool, StartFailure> {
     let server = setup(dir).try_start()?;
     let all = runtime().block_on(async {
@@ -103,7 +104,7 @@ fn serves(dir: &Path, objects: &Objects) -> Result<bool, StartFailure> {
 }
 
 #[test]
-fn a_start_and_a_check_agree_on_whatever_is_in_a_files_place() {
+fn a_start_and_a_check_agree_whatever_is_in_a_files_place() {
     let made = directories();
     let mut disagreements = Vec::new();
     for (base, from) in [("stopped", &made.stopped), ("killed", &made.killed)] {
@@ -126,7 +127,7 @@ fn a_start_and_a_check_agree_on_whatever_is_in_a_files_place() {
                     }
                 } else {
                     let found = check(&dir);
-                    // A start may mend what it finds, so the check comes first.
+                    // A start may repair the damage it finds, so the check comes first.
                     match serves(&dir, &made.objects) {
                         Err(_) if found.is_empty() => {
                             disagreements.push(format!("{case}: only the start refuses"))
@@ -149,7 +150,7 @@ fn a_start_and_a_check_agree_on_whatever_is_in_a_files_place() {
 }
 
 #[test]
-fn what_is_in_the_place_of_small_files_and_of_the_logs_end_is_mended() {
+fn files_of_a_wrong_type_are_repaired_in_place_of_small_files_and_logs() {
     let made = directories();
     for name in ["flash.json", "decisions.jsonl", "deletions", "audit/audit.log", "admin.json"] {
         for fate in [Fate::Directory, Fate::Pipe] {

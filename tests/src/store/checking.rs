@@ -1,4 +1,4 @@
-//! A check finds each damage and none that is not there; a repair mends what it says it mends.
+//! A check finds each damage and reports no other; a repair fixes the damage that it reports as fixed.
 
 use super::damages::{Base, DAMAGES};
 use super::directories::{assert_serves, copy, directories, setup};
@@ -6,7 +6,7 @@ use super::{asked, assert_sound, check, damage_in, store, text};
 use std::fs;
 
 #[test]
-fn every_damage_is_found_and_what_can_be_mended_is() {
+fn every_damage_is_found_and_every_repairable_one_is_repaired() {
     let made = directories();
     for sound in [&made.old, &made.killed, &made.stopped] {
         assert_sound(sound);
@@ -34,7 +34,7 @@ fn every_damage_is_found_and_what_can_be_mended_is() {
 }
 
 #[test]
-fn a_directory_in_use_is_refused_and_so_are_a_newer_one_and_none() {
+fn a_directory_in_use_a_newer_one_and_a_missing_one_are_refused() {
     let room = tempfile::tempdir().expect("a directory");
     let dir = room.path().join("data");
     let server = setup(&dir).start();

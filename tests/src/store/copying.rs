@@ -1,4 +1,5 @@
-//! Copies: made while a server works, put back, rebuilt from, and what is left without any.
+//! Backups made while a server works, restore, rebuild, and salvage of the data that is left without a
+//! backup.
 
 use super::directories::{BUCKET, Objects, VICTIM, assert_serves, body, directories, setup, work};
 use super::{StopOnDrop, asked, assert_sound, check, runtime, store, text};
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
-fn a_backup_of_a_server_at_work_has_everything_that_was_acknowledged_before_it() {
+fn a_backup_of_a_busy_server_has_everything_acknowledged_before_it() {
     let room = tempfile::tempdir().expect("a directory");
     let (dir, out, back) = (room.path().join("data"), room.path().join("out"), room.path().join("back"));
     // Segments are made, moved and released all the time.
@@ -27,7 +28,7 @@ fn a_backup_of_a_server_at_work_has_everything_that_was_acknowledged_before_it()
     });
     let copies: Vec<PathBuf> = (0..5).map(|number| room.path().join(format!("out-{number}"))).collect();
     while_putting(&server, || {
-        // One copy is too soon done to meet with much.
+        // A single copy finishes too quickly to overlap with much activity.
         for to in copies.iter().chain([&out]) {
             let made = store(&["backup", text(&dir), text(to)]);
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
@@ -71,8 +72,8 @@ fn a_backup_of_a_server_at_work_has_everything_that_was_acknowledged_before_it()
     assert!(String::from_utf8_lossy(&refused.stderr).contains("node.json"), "{refused:?}");
 }
 
-/// Does something while objects are put, each of them once, so that it is there whole or not at all,
-/// and one again and again.
+/// Runs `something` while objects are put. Each of them is put once, so that it must be present as a whole or
+/// absent; one more object is overwritten repeatedly.
 fn while_putting(server: &Server, something: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -98,7 +99,7 @@ fn while_putting(server: &Server, something: impl FnOnce()) {
 }
 
 #[test]
-fn what_is_lost_of_the_catalogue_comes_back_from_checkpoint_and_log_and_segments_tell_the_rest() {
+fn a_lost_catalogue_is_rebuilt_from_checkpoint_and_log_and_salvage_lists_the_rest() {
     let made = directories();
     let dir = &made.killed;
     let (salvaged, status) = asked(&["salvage", text(dir)]);

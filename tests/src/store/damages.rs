@@ -1,19 +1,20 @@
-//! Damages, each with what a check calls it and whether repair mends it.
+//! Damages, each with the finding that a check reports and a flag for those that repair fixes.
 
 use super::directories::VICTIM;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// What is damaged: a directory of a stopped server, or of a killed one.
+/// The directory that is damaged: that of a stopped server, or that of a killed one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
     Stopped,
     Killed,
 }
 
-/// A damage: its name, what it is done to, what a check calls it, whether repair mends it, and how
-/// it is done, given the directory and an older copy of it.
+/// A damage: its name, the directory it is applied to, the kind that a check reports, true if repair fixes
+/// it, and the function that applies it to the directory (its second argument is an older copy of the
+/// directory).
 pub(super) type Damage = (&'static str, Base, &'static str, bool, fn(&Path, &Path));
 
 use Base::{Killed, Stopped};
@@ -68,7 +69,7 @@ pub(super) const DAMAGES: &[Damage] = &[
     }),
     ("the state missing", Stopped, "store", true, |d, _| fs::remove_dir_all(state(d)).unwrap()),
     ("a bit of the log", Killed, "log", false, |d, _| {
-        // Within a command: a record without one could be left out.
+        // Within a command: a record without a command could be left out.
         let path = files(&d.join("catalogue/log"), ".log").remove(0);
         let bytes = fs::read(&path).unwrap();
         flip(&path, bytes.windows(4).position(|window| window == b"kk-1").unwrap());
@@ -100,7 +101,7 @@ pub(super) const DAMAGES: &[Damage] = &[
     }),
 ];
 
-/// The number of a checkpoint; 0 of one that was cut short.
+/// The number of a checkpoint; 0 for one that was cut short.
 fn number(checkpoint: &Path) -> u64 {
     checkpoint.to_str().unwrap().rsplit_once('-').unwrap().1.parse().unwrap_or(0)
 }
@@ -116,11 +117,11 @@ fn flip_victim(dir: &Path, into: usize) {
     flip(&path, at + into);
 }
 
-/// The segment that holds the victim, and where its record begins.
+/// The segment that holds the victim, and the offset of its record.
 fn victim(dir: &Path) -> (PathBuf, usize) {
     for path in files(&dir.join("segments"), ".seg") {
         let bytes = fs::read(&path).unwrap();
-        // The key stands 60 bytes into the record, the magic 4.
+        // The key begins 60 bytes into the record, the magic 4 bytes into it.
         let key = VICTIM.as_bytes();
         let found = bytes
             .windows(key.len())

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 pub(super) const BUCKET: &str = "store-tests";
-/// The object that damages aim at.
+/// The object that damages target.
 pub(super) const VICTIM: &str = "victim";
 
-/// Bytes that tell which object they are of.
+/// A body derived from the key and the round, so that it identifies its object.
 pub(super) fn body(key: &str, round: u32) -> Vec<u8> {
     let length = match key.len() % 3 {
         0 => 5_000,
@@ -23,15 +23,15 @@ pub(super) fn body(key: &str, round: u32) -> Vec<u8> {
     format!("{key} {round} ").into_bytes().into_iter().cycle().take(length).collect()
 }
 
-/// Objects by key, as they should be.
+/// The expected objects by key.
 pub(super) type Objects = BTreeMap<String, Vec<u8>>;
 
-/// Settings under which little work makes several tables, checkpoints and segments.
+/// Settings with which little work produces several tables, checkpoints and segments.
 pub(super) fn setup(dir: &Path) -> Setup {
     Setup::new(dir).with("catalogue.checkpoint_interval", "100ms")
 }
 
-/// Puts, overwrites and deletes; what is there afterwards is added to `objects`.
+/// Puts, overwrites and deletes objects; `objects` is updated to the result.
 pub(super) async fn work(client: &Client, round: u32, objects: &mut Objects) {
     for i in 0..30 {
         let key = format!("{}-{i}", "k".repeat(1 + i % 3));
@@ -58,13 +58,13 @@ pub(super) async fn work(client: &Client, round: u32, objects: &mut Objects) {
 
 /// Directories of the same server at three moments.
 pub(super) struct Directories {
-    /// After its first stop, some way back.
+    /// After the first stop, some time before the others.
     pub(super) old: PathBuf,
-    /// Killed in the end.
+    /// After the kill at the end.
     pub(super) killed: PathBuf,
-    /// Killed, started and stopped.
+    /// After the kill, a start and a stop.
     pub(super) stopped: PathBuf,
-    /// What is in the last two.
+    /// The objects in the last two.
     pub(super) objects: Objects,
     pub(super) room: TempDir,
 }
@@ -86,7 +86,7 @@ pub(super) fn directories() -> Directories {
         let bytes = body(VICTIM, 0);
         client.put(BUCKET, VICTIM, whole(bytes.clone())).await.expect("stored");
         objects.insert(VICTIM.to_owned(), bytes);
-        // The second checkpoint from here on began after all of this.
+        // The second checkpoint from here on began after all of these writes.
         let enough = newest_checkpoint(&live) + 2;
         while newest_checkpoint(&live) < enough {
             client.put(BUCKET, "again", whole(body("again", 0))).await.expect("stored");
@@ -97,7 +97,8 @@ pub(super) fn directories() -> Directories {
     server.stop();
     let old = at("old");
     for round in 1..3 {
-        // A checkpoint flushes the log; the last round is to be in its write-ahead log when it is killed.
+        // A checkpoint flushes the log; the last round must be in the write-ahead log when the server is
+        // killed.
         let interval = if round == 1 { "100ms" } else { "1h" };
         let mut server = setup(&live).with("catalogue.checkpoint_interval", interval).start();
         runtime().block_on(work(&server.client(), round, &mut objects));
@@ -109,15 +110,15 @@ pub(super) fn directories() -> Directories {
     Directories { old, killed, stopped, objects, room }
 }
 
-/// The number of the newest checkpoint, 0 when there is none.
+/// The number of the newest checkpoint, 0 if there is none.
 fn newest_checkpoint(dir: &Path) -> u64 {
     let names = fs::read_dir(dir.join("checkpoints")).into_iter().flatten();
     let names = names.map(|entry| entry.expect("listed").file_name().to_string_lossy().into_owned());
     names.filter_map(|name| name.strip_prefix("checkpoint-")?.parse().ok()).max().unwrap_or(0)
 }
 
-/// Copies a directory with the modes of its files. The ballast and the reserve for a start mean nothing and
-/// are large.
+/// Copies a directory with the modes of its files. Skips the ballast and the reserve for a start, which are
+/// large and carry no data.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("made");
     for entry in fs::read_dir(from).expect("listed") {

@@ -1,10 +1,10 @@
-//! A data directory of every format that was ever released opens, whole.
+//! A data directory of every format that was ever released opens, with all its data.
 //!
 //! `tests/fixtures/format-N.tgz` was written by the first server of format N, `format-N-WHAT.tgz` by the
-//! first that had WHAT; none is ever made again. `format-1-last.tgz` and its twin are of two servers of the
-//! last version without identities, which did the same within seconds of each other. With
-//! `MLGW_MAKE_FIXTURE=FILE` the test writes one instead of reading them: once, when a format, or a kind of
-//! row or file, is new.
+//! first that had WHAT; no fixture is ever regenerated. `format-1-last.tgz` and its twin come from two
+//! servers of the last version without identities, which did the same operations within seconds of each
+//! other. With `MLGW_MAKE_FIXTURE=FILE` the test writes a fixture instead of reading them: once, when a
+//! format, or a kind of row or file, is new.
 
 use super::directories::{BUCKET, Objects, setup};
 use super::{assert_sound, runtime, text};
@@ -12,7 +12,7 @@ use crate::s3::{Client, whole};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The objects of a fixture: of one block, of two, empty, with a strange name; and one in parts.
+/// The objects of a fixture: of one block, of two, empty, with an unusual name; and one uploaded in parts.
 const KEYS: [(&str, usize); 5] =
     [("one", 10), ("two/blocks", 70_000), ("empty", 0), ("é/../ +%", 5_000), ("parts", 3_000)];
 
@@ -39,8 +39,8 @@ async fn fill(client: &Client) {
     client.delete(BUCKET, "deleted").await.expect("deleted");
 }
 
-/// Writes a directory with everything in it and packs it: some of it moved by compaction, some flushed,
-/// some only in the log.
+/// Writes a directory with all of these and packs it: some data moved by compaction, some flushed, some only
+/// in the log.
 fn make(file: &Path) {
     let room = tempfile::tempdir().expect("a directory");
     let dir = room.path().join("data");
@@ -68,7 +68,7 @@ fn make(file: &Path) {
     assert!(packed.expect("tar").success());
 }
 
-/// The fixtures.
+/// The paths of all fixtures.
 fn fixtures() -> Vec<PathBuf> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let files: Vec<PathBuf> =
@@ -88,7 +88,7 @@ fn unpacked(file: &Path) -> tempfile::TempDir {
     room
 }
 
-/// The files of segments of a data directory, with the versions that their headers state.
+/// The segment files of a data directory, with the versions that their headers state.
 fn segments(dir: &Path) -> Vec<(PathBuf, u16)> {
     let files = std::fs::read_dir(dir.join("segments")).expect("listed").flatten().map(|e| e.path());
     let segments = files.filter(|path| path.extension().is_some_and(|extension| extension == "seg"));
@@ -102,7 +102,7 @@ fn segments(dir: &Path) -> Vec<(PathBuf, u16)> {
 }
 
 #[test]
-fn a_directory_of_an_earlier_format_is_marked_and_nothing_in_it_is_removed() {
+fn a_directory_of_an_earlier_format_is_marked_and_loses_nothing() {
     for file in fixtures() {
         let room = unpacked(&file);
         let dir = room.path().join("data");
@@ -117,7 +117,7 @@ fn a_directory_of_an_earlier_format_is_marked_and_nothing_in_it_is_removed() {
         server.stop();
         assert_sound(&dir);
         super::directories::assert_serves(&dir, &objects());
-        // What compaction moves is of the current format.
+        // Segments written by compaction have the current format.
         let server = setup(&dir).start();
         runtime().block_on(async {
             let client = server.client();
@@ -135,7 +135,7 @@ fn a_directory_of_an_earlier_format_is_marked_and_nothing_in_it_is_removed() {
 }
 
 #[test]
-fn a_directory_of_an_earlier_format_with_anothers_segment_is_refused_and_stays_as_it_is() {
+fn a_directory_of_an_earlier_format_with_a_foreign_segment_is_refused_unchanged() {
     let files = fixtures();
     for (file, donor) in files.iter().flat_map(|file| files.iter().map(move |donor| (file, donor))) {
         let (room, theirs) = (unpacked(file), unpacked(donor));
@@ -146,7 +146,7 @@ fn a_directory_of_an_earlier_format_with_anothers_segment_is_refused_and_stays_a
         for (own, foreign) in own.iter().zip(&foreign) {
             let kept = std::fs::read(own).expect("read");
             let bytes = std::fs::read(foreign).expect("read");
-            // A file that says it is another one does not get that one's name by lying.
+            // Identical files are skipped: such a file is indistinguishable from the server's own.
             if bytes == kept {
                 continue;
             }
@@ -165,7 +165,7 @@ fn a_directory_of_an_earlier_format_with_anothers_segment_is_refused_and_stays_a
 }
 
 #[test]
-fn a_directory_of_every_format_opens_with_everything_in_it() {
+fn a_directory_of_every_format_opens_with_all_its_data() {
     if let Some(file) = std::env::var_os("MLGW_MAKE_FIXTURE") {
         return make(Path::new(&file));
     }

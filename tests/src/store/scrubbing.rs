@@ -1,5 +1,5 @@
-//! Scrubbing a running server: what is bad is found, listed, and refused, and nothing else; a pass is
-//! held back, goes on after a kill, and is not disturbed by compaction.
+//! Scrubbing of a running server: bad blocks, and no others, are found, listed and refused; a pass is
+//! rate-limited, continues after a kill, and is not disturbed by compaction.
 
 use super::directories::{BUCKET, setup};
 use super::{StopOnDrop, assert_sound, runtime};
@@ -16,10 +16,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Runs a `tier` verb against the server of this setup; its document and exit status.
+/// Runs a `tier` verb against the server of this setup; returns its document and exit status.
 fn tier(setup: &Setup, words: &[&str]) -> (Value, i32) {
     let (said, status) = setup.command(&[&["--output", "json", "tier"], words].concat());
-    // What follows the document is the sentence of a failure.
+    // The document is followed by the message of a failure.
     let mut documents = serde_json::Deserializer::from_str(&said).into_iter();
     let document = documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("{words:?}: {said}"));
     (document, status.expect("it exits"))
@@ -44,7 +44,7 @@ fn flip_second_block(dir: &Path, length: usize) {
 }
 
 #[test]
-fn a_bad_block_is_found_listed_and_refused_and_only_that() {
+fn only_the_bad_block_is_found_listed_and_refused() {
     let room = tempfile::tempdir().expect("a directory");
     let setup = setup(&room.path().join("data")).with("hot.scrub_bytes_per_second", "0");
     let bytes: Vec<u8> = (0..400_000u32).map(|i| (i % 251) as u8).collect();
@@ -88,7 +88,7 @@ fn a_bad_block_is_found_listed_and_refused_and_only_that() {
     });
     server.stop();
 
-    // What was found is known after a restart, and forgotten when nothing refers to it any more.
+    // The findings are kept over a restart, and forgotten when nothing refers to the bad blocks any more.
     let server = setup.start();
     expected(&tier(&setup, &["show", "hot"]).0);
     runtime().block_on(server.client().delete(BUCKET, "bad")).expect("deleted");
@@ -98,7 +98,7 @@ fn a_bad_block_is_found_listed_and_refused_and_only_that() {
     server.stop();
 }
 
-/// Puts an object in parts, each with the checksums that `headers` of the upload and `of_part` give.
+/// Puts an object in parts. `headers` go with the upload; `of_part` returns the checksum headers of a part.
 async fn put_parts(
     client: &Client,
     key: &str,
@@ -128,7 +128,7 @@ async fn put_parts(
 }
 
 #[test]
-fn objects_of_every_kind_have_their_checksum_in_fifty_passes() {
+fn checksums_of_objects_of_every_kind_match_in_fifty_passes() {
     let room = tempfile::tempdir().expect("a directory");
     let setup = setup(&room.path().join("data")).with("hot.scrub_bytes_per_second", "0");
     let server = setup.start();
@@ -159,12 +159,12 @@ fn objects_of_every_kind_have_their_checksum_in_fifty_passes() {
     server.stop();
 }
 
-/// Bytes of each object below, and of a segment.
+/// Bytes of each object below; a segment is slightly larger.
 const OBJECT: u64 = 1_000_000;
 const RATE: u64 = 1 << 20;
 
 #[test]
-fn a_pass_is_held_back_and_goes_on_after_a_kill_where_it_was() {
+fn a_pass_is_rate_limited_and_continues_after_a_kill() {
     let room = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(room.path().join("data"))
         .with("hot.segment_bytes", "1MiB")
@@ -180,15 +180,15 @@ fn a_pass_is_held_back_and_goes_on_after_a_kill_where_it_was() {
     });
     let show = || tier(&setup, &["show", "hot"]).0["scrub"].clone();
     let number = |shown: &Value, name: &str| shown[name].as_u64().unwrap_or_else(|| panic!("{shown:#}"));
-    // Before the pass: the time until the command ends counts too, or the pass would seem faster than it
-    // is.
+    // Taken before the pass: if the time until the command returns did not count, the pass would seem faster
+    // than it is.
     let begun = Instant::now();
     tier(&setup, &["scrub", "hot"]);
     while number(&show(), "read_bytes") < 2 * OBJECT {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:#}", show());
     }
     let midway = show();
-    // All but the first stretch waits for those before it.
+    // All reads but the first wait for those before them.
     let least = (number(&midway, "read_bytes") - (1 << 20)) as f64 / RATE as f64;
     assert!(begun.elapsed().as_secs_f64() >= least * 0.9, "{:?} for {midway:#}", begun.elapsed());
     assert_eq!(midway["running"], true);
@@ -203,13 +203,14 @@ fn a_pass_is_held_back_and_goes_on_after_a_kill_where_it_was() {
     }
     let ended = show();
     assert_eq!((&ended["passes"], &ended["began"]), (&1.into(), &midway["began"]), "{ended:#}");
-    // Each segment once: what a pass that began anew had read before would be in it twice.
+    // Each segment counts once: segments read before the kill would count twice if the pass had started
+    // again.
     assert_eq!(ended["read_bytes"], ended["total_bytes"], "{ended:#}");
     server.stop();
 }
 
 #[test]
-fn scrubs_and_checks_find_nothing_wrong_while_compaction_moves_and_removes() {
+fn scrubs_and_checks_find_nothing_wrong_during_compaction() {
     let room = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(room.path().join("data"))
         .with("hot.segment_bytes", "1MiB")

@@ -1,4 +1,5 @@
-//! States, checkpoints and descriptions of other servers and times, and what is made anew from checkpoints.
+//! States, checkpoints and node descriptions of other servers and other times, and states rebuilt from
+//! checkpoints.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ struct Others {
     restored: PathBuf,
 }
 
-/// What is put in the place of files of the directory.
+/// A replacement of files of the directory: its description, and the function that applies it.
 type Harm = (&'static str, fn(&Path, &Others));
 
 const FOREIGN: &[Harm] = &[
@@ -45,7 +46,7 @@ fn put(dir: &Path, from: &Path, what: &str) {
     }
 }
 
-/// A server with checkpoints, and others.
+/// A server with checkpoints, and the directories of others.
 fn site_with_others(room: &Path) -> (Site, Others) {
     let mut site = Site::filled(room, "x", 1);
     with_checkpoint(&site);
@@ -86,7 +87,7 @@ fn with_checkpoint(site: &Site) {
 }
 
 #[test]
-fn a_start_serves_everything_or_refuses_whatever_is_in_the_catalogues_place_and_a_check_agrees() {
+fn with_any_foreign_catalogue_a_start_serves_everything_or_refuses_and_a_check_agrees() {
     let room = room();
     let (site, others) = site_with_others(room.path());
     let mut wrong = Vec::new();
@@ -120,7 +121,7 @@ fn a_start_serves_everything_or_refuses_whatever_is_in_the_catalogues_place_and_
 }
 
 #[test]
-fn nothing_is_made_anew_from_the_checkpoints_of_another_server() {
+fn nothing_is_rebuilt_from_the_checkpoints_of_another_server() {
     let room = room();
     let (site, others) = site_with_others(room.path());
     for foreign in [&others.other, &others.restored] {
@@ -156,7 +157,7 @@ fn damage_a_table(dir: &Path) {
 }
 
 #[test]
-fn a_rebuild_gives_back_everything_or_refuses_whatever_is_in_the_logs_place() {
+fn with_any_foreign_log_a_rebuild_restores_everything_or_refuses() {
     let room = room();
     let (sites, logs) = sites(room.path());
     let mut wrong = Vec::new();
@@ -187,8 +188,8 @@ fn a_rebuild_gives_back_everything_or_refuses_whatever_is_in_the_logs_place() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A copy of a server whose state was rebuilt beside such a log, and what the verb printed; nothing when it
-/// refused.
+/// A copy of a server whose state was rebuilt beside such a log, and the output of the verb; `None` if the
+/// verb refused.
 fn rebuilt(site: &Site, home: &Path, logs: &Logs, harm: fn(&Path, &Logs)) -> Option<(Site, String)> {
     let tried = clone_of(site, home);
     harm(&tried.log(), logs);
@@ -202,7 +203,7 @@ fn rebuilt(site: &Site, home: &Path, logs: &Logs, harm: fn(&Path, &Logs)) -> Opt
 }
 
 #[test]
-fn what_is_written_after_a_rebuild_without_the_log_does_not_meet_what_was_lost() {
+fn writes_after_a_rebuild_without_the_log_do_not_collide_with_lost_ones() {
     let room = room();
     let (site, _) = site_with_others(room.path());
     let mut tried = clone_of(&site, &room.path().join("tried"));
@@ -231,7 +232,7 @@ fn what_is_written_after_a_rebuild_without_the_log_does_not_meet_what_was_lost()
 }
 
 #[test]
-fn the_checkpoint_directory_of_another_server_is_refused_and_stays_as_it_is() {
+fn the_checkpoint_directory_of_another_server_is_refused_unchanged() {
     let room = room();
     let (site, others) = site_with_others(room.path());
     let fresh = Site::new(room.path(), "fresh");

@@ -1,5 +1,5 @@
-//! Whole directories of segments: another server's, another timeline's, without their disk, without their
-//! mark.
+//! Whole directories of segments: those of another server or another timeline, without their disk, without
+//! their owner mark.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::site::{Site, assert_same, copy, room, segments, snapshot};
 
-/// The mark of a directory.
+/// The owner mark of a directory.
 const MARK: &str = "owner";
 
 fn take_mark_away(dir: &Path) {
@@ -15,7 +15,7 @@ fn take_mark_away(dir: &Path) {
 }
 
 #[test]
-fn the_directories_of_another_server_are_refused_in_every_place_and_stay_as_they_are() {
+fn the_directories_of_another_server_are_refused_everywhere_and_unchanged() {
     let room = room();
     let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
     let fresh = Site::new(room.path(), "fresh");
@@ -81,13 +81,13 @@ fn a_restored_copy_and_its_original_refuse_each_others_directories() {
     let mut restored = Site { objects: original.objects.clone(), ..Site::new(room.path(), "restored") };
     let (said, status) = restored.verb(&["restore", &backup.display().to_string(), "D"]);
     assert_eq!(status, Some(0), "{said}");
-    // Before its first start, and after it.
+    // Before the first start of the restored copy, and after it.
     for start in [false, true] {
         if start {
             let server = restored.start();
             restored.put(&server, "restored", 3, 5);
             server.stop();
-            // Its cold directory was marked when it was empty.
+            // The cold directory was marked while it was empty.
             assert!(restored.cold.join(MARK).exists());
         }
         let theirs = [original.home.as_path()];
@@ -104,10 +104,10 @@ fn a_restored_copy_and_its_original_refuse_each_others_directories() {
 }
 
 #[test]
-fn a_disk_that_is_not_mounted_is_refused_and_everything_is_served_when_it_is_back() {
+fn an_unmounted_disk_is_refused_and_everything_is_served_after_its_return() {
     let room = room();
     let site = Site::filled(room.path(), "x", 1);
-    // Killed, too: the end of an open segment must not be decided while its disk is away.
+    // Also after a kill: the end of an open segment must not be decided while its disk is not mounted.
     for killed in [false, true] {
         let mut site = site.clone();
         if killed {
@@ -117,7 +117,7 @@ fn a_disk_that_is_not_mounted_is_refused_and_everything_is_served_when_it_is_bac
         }
         for dir in [site.hot.clone(), site.cold.clone()] {
             let away = dir.with_extension("away");
-            // An empty mount point, and one that a start before the mount has marked.
+            // An empty mount point, and one that was marked by a start before the mount.
             for marked in [false, true] {
                 fs::rename(&dir, &away).expect("renamed");
                 fs::create_dir(&dir).expect("made");
@@ -136,14 +136,14 @@ fn a_disk_that_is_not_mounted_is_refused_and_everything_is_served_when_it_is_bac
 }
 
 #[test]
-fn a_directory_without_a_readable_mark_is_marked_when_it_is_the_servers_own() {
+fn a_directory_without_a_readable_mark_is_marked_if_it_is_the_servers_own() {
     let room = room();
     let site = Site::filled(room.path(), "x", 1);
     let mark = fs::read(site.hot.join(MARK)).expect("a mark");
     for dir in [&site.hot, &site.cold] {
         let path = dir.join(MARK);
         let before = || snapshot(&site.home);
-        // Lost: every file is the server's, and a start sees that.
+        // Lost mark: every file is the server's own, and a start verifies that.
         take_mark_away(dir);
         site.assert_serves_all();
         assert!(fs::read(&path).expect("marked") == mark, "the same mark again");
@@ -160,7 +160,7 @@ fn a_directory_without_a_readable_mark_is_marked_when_it_is_the_servers_own() {
             assert!(fs::read(&path).expect("marked") == mark, "{said}");
             drop(before());
         }
-        // What is no file is in nobody's place, and is not replaced.
+        // An object that is not a regular file is not a mark, and a start does not replace it.
         for pipe in [false, true] {
             fs::remove_file(&path).expect("removed");
             match pipe {
@@ -180,7 +180,7 @@ fn a_directory_without_a_readable_mark_is_marked_when_it_is_the_servers_own() {
 }
 
 #[test]
-fn adopting_verifies_and_names_what_disagrees() {
+fn adopting_verifies_and_names_conflicting_files() {
     let room = room();
     let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
     let adopt = |dir: &Path| x.verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
@@ -205,7 +205,7 @@ fn adopting_verifies_and_names_what_disagrees() {
         let (said, status) = adopt(dir);
         assert_eq!(status, Some(1), "{said}");
         assert_same(&before, &snapshot(dir), &said);
-        // None of its files: only the mark names the owner.
+        // No segment files: only the mark names the owner.
         fs::remove_dir_all(dir).expect("removed");
         fs::create_dir(dir).expect("created");
         fs::copy(theirs.join(MARK), dir.join(MARK)).expect("copied");
@@ -228,7 +228,7 @@ fn adopting_verifies_and_names_what_disagrees() {
 }
 
 #[test]
-fn a_lost_disk_is_given_up_by_adopting_the_empty_directory_and_the_rest_is_served() {
+fn adopting_the_empty_directory_gives_up_a_lost_disk_and_serves_the_rest() {
     let room = room();
     let x = Site::filled(room.path(), "x", 1);
     for marked in [false, true] {
@@ -255,7 +255,7 @@ fn a_lost_disk_is_given_up_by_adopting_the_empty_directory_and_the_rest_is_serve
     }
 }
 
-/// Two files of segments with the same name, in two directories.
+/// Two segment files with the same name, one in each directory.
 fn shared_name(own: &Path, theirs: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     let names = |path: &std::path::PathBuf| theirs.join(path.file_name().expect("a name"));
     let pairs = segments(own).into_iter().map(|path| (path.clone(), names(&path)));

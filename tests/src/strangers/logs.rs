@@ -1,7 +1,7 @@
 //! The write-ahead log: stale, emptied, removed, cut, another server's, another timeline's.
 //!
-//! Whatever is in its place, a start serves everything or refuses and changes nothing, and a check judges as
-//! the start does. Going on without what is lost names every object that is missing.
+//! With any replacement of the log, a start serves everything or refuses and changes nothing, and a check
+//! agrees with the start. Accepting the loss of the log's tail names every object that is missing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,14 +15,14 @@ use crate::server::runtime;
 /// Logs of the same server at an earlier time, of another server, and of another timeline.
 pub(super) struct Logs {
     earlier: PathBuf,
-    /// That of a server that has done less, and of one that has done more.
+    /// The logs of a server that has done less, and of one that has done more.
     less: PathBuf,
     more: PathBuf,
-    /// Of a restored copy that went on.
+    /// The log of a restored copy that continued.
     restored: PathBuf,
 }
 
-/// What is put in the place of a log.
+/// A replacement of a log: its description, and the function that applies it.
 pub(super) type Harm = (&'static str, fn(&Path, &Logs));
 
 pub(super) const HARMS: &[Harm] = &[
@@ -67,14 +67,13 @@ fn write_ahead_logs(log: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The newest write-ahead log of `of` takes the place of that of `log`.
+/// Replaces the newest write-ahead log of `log` by that of `of`.
 fn write_ahead_of(log: &Path, of: &Path) {
     let newest = |dir: &Path| write_ahead_logs(dir).pop().expect("there is one");
     fs::copy(newest(of), newest(log)).expect("copied");
 }
 
-/// A server that was stopped and one that was killed after more writes, and logs to put in the place of
-/// theirs.
+/// A server that was stopped and one that was killed after more writes, and logs to replace theirs.
 pub(super) fn sites(room: &Path) -> ([(&'static str, Site); 2], Logs) {
     let mut site = Site::filled(room, "x", 1);
     let backup = room.join("backup");
@@ -106,7 +105,7 @@ pub(super) fn sites(room: &Path) -> ([(&'static str, Site); 2], Logs) {
     };
     let mut server = site.start();
     site.put(&server, "killed", 30, 3);
-    // The floor follows within a second; what segments carry is as fresh as the last write before it.
+    // The floor is updated within a second; segments carry data as fresh as the last write before it.
     std::thread::sleep(std::time::Duration::from_millis(1500));
     server.kill();
     let killed = clone_of(&site, &room.join("killed"));
@@ -130,13 +129,13 @@ pub(super) fn clone_of(site: &Site, home: &Path) -> Site {
     }
 }
 
-/// The files of the log, where there is one.
+/// The files of the log; empty if there is no log.
 fn logs_of(site: &Site) -> Snapshot {
     if site.log().exists() { snapshot(&site.log()) } else { Snapshot::new() }
 }
 
 #[test]
-fn a_start_serves_everything_or_refuses_whatever_is_in_the_logs_place_and_a_check_agrees() {
+fn with_any_foreign_log_a_start_serves_everything_or_refuses_and_a_check_agrees() {
     let room = room();
     let (sites, logs) = sites(room.path());
     let mut wrong = Vec::new();
@@ -172,7 +171,7 @@ fn a_start_serves_everything_or_refuses_whatever_is_in_the_logs_place_and_a_chec
 }
 
 #[test]
-fn going_on_without_a_lost_tail_names_what_is_missing_and_later_writes_are_right() {
+fn accepting_a_lost_tail_names_missing_objects_and_later_writes_are_intact() {
     let room = room();
     let (sites, logs) = sites(room.path());
     let mut wrong = Vec::new();
@@ -188,7 +187,7 @@ fn going_on_without_a_lost_tail_names_what_is_missing_and_later_writes_are_right
             }
             let (said, status) = tried.verb(&["repair", "D", "--accept-lost-tail"]);
             if what.contains("server") || what.contains("copy") {
-                // Another server's log is no log that lost its end.
+                // Another server's log is not a log that lost its tail.
                 if status == Some(0) {
                     wrong.push(format!("{case}: accepted: {said}"));
                 }
@@ -211,7 +210,7 @@ fn going_on_without_a_lost_tail_names_what_is_missing_and_later_writes_are_right
                 let unnamed: Vec<_> = lost.difference(&named).collect();
                 wrong.push(format!("{case}: missing and not named: {unnamed:?}; {said}"));
             }
-            // What is written from now on must not meet what was lost, in segments or in the catalogue.
+            // Later writes must not collide with the lost ones, in segments or in the catalogue.
             tried.objects.retain(|key, _| !lost.contains(key));
             tried.put(&server, "after", 12, 7);
             for key in &lost {
@@ -235,7 +234,7 @@ fn going_on_without_a_lost_tail_names_what_is_missing_and_later_writes_are_right
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The key that a line of the list of what is missing names.
+/// The key named by a line of the list of missing objects.
 fn missing_key(line: &str) -> Option<String> {
     let (_, key) = line.strip_prefix("missing ")?.split_once("key \"")?;
     Some(key.trim_end_matches('"').to_owned())

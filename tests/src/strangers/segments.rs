@@ -1,8 +1,7 @@
-//! Single files of segments in the place of others: another server's, another timeline's, of an earlier
-//! format.
+//! Single segment files in the place of others: another server's, another timeline's, of an earlier format.
 //!
-//! Nothing of them is served, checks report them, and nothing ever removes or renames them but to set them
-//! aside.
+//! Their data is never served, checks report them, and nothing ever removes or renames them, except to set
+//! them aside.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use serde_json::Value;
 use super::site::{BUCKET, Objects, Site, replace, room, segments, snapshot};
 use crate::server::runtime;
 
-/// Whether these bytes are the file `path`, or one that was set aside from its name.
+/// True if these bytes are those of the file `path`, or of a file that was set aside from its name.
 fn is_kept(path: &Path, bytes: &[u8]) -> bool {
     let name = path.file_name().expect("a name").to_string_lossy().into_owned();
     let entries = fs::read_dir(path.parent().expect("a directory")).expect("listed").flatten();
@@ -22,7 +21,8 @@ fn is_kept(path: &Path, bytes: &[u8]) -> bool {
     same.any(|entry| fs::read(entry.path()).is_ok_and(|found| found == bytes))
 }
 
-/// The files with records in `dir` for which there is one of the same name in `theirs`, with other bytes.
+/// The files with records in `dir` for which `theirs` has a file of the same name with other bytes; with
+/// those bytes.
 fn shared(dir: &Path, theirs: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let with_records =
         segments(dir).into_iter().filter(|path| fs::metadata(path).is_ok_and(|of| of.len() > 1000));
@@ -47,7 +47,7 @@ fn of_format_1(room: &Path) -> Vec<u8> {
     large.map(|path| fs::read(path).expect("read")).max_by_key(Vec::len).expect("a segment")
 }
 
-/// Waits until these are no segments' names any more.
+/// Waits until the segment of this name has been removed.
 fn wait_until_gone(site: &Site, path: &Path) {
     let patient_until = Instant::now() + Duration::from_secs(30);
     while path.exists() {
@@ -57,7 +57,7 @@ fn wait_until_gone(site: &Site, path: &Path) {
 }
 
 #[test]
-fn another_servers_segment_in_the_place_of_one_is_not_served_and_not_removed() {
+fn another_servers_segment_is_neither_served_nor_removed() {
     let room = room();
     let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
     let tried = Site { home: room.path().join("tried"), ..x.clone() };
@@ -89,13 +89,13 @@ fn another_servers_segment_in_the_place_of_one_is_not_served_and_not_removed() {
             assert_eq!(tried.unread(&server), unread, "after the scrub");
             server.stop();
 
-            // The right file is put back: nothing was lost by looking.
+            // The right file is put back: reading the wrong one has lost nothing.
             fs::write(&path, &own_bytes).expect("written");
             let server = tried.start();
             assert_eq!(tried.unread(&server), [""; 0]);
             server.stop();
 
-            // Nothing refers to the segment any more: its record goes, the other server's file stays.
+            // Nothing refers to the segment any more: its record is removed, the other server's file stays.
             fs::write(&path, &foreign).expect("written");
             let server = tried.start();
             for key in &unread {
@@ -118,7 +118,7 @@ fn another_servers_segment_in_the_place_of_one_is_not_served_and_not_removed() {
 }
 
 #[test]
-fn what_lies_in_the_place_of_a_segment_that_was_left_open_is_set_aside() {
+fn a_foreign_file_in_the_place_of_an_open_segment_is_set_aside() {
     let room = room();
     let (mut x, mut y) = (Site::new(room.path(), "x"), Site::new(room.path(), "y"));
     for (site, seed) in [(&mut x, 1), (&mut y, 2)] {
@@ -142,7 +142,7 @@ fn what_lies_in_the_place_of_a_segment_that_was_left_open_is_set_aside() {
 }
 
 #[test]
-fn segments_of_the_original_copied_over_those_of_a_restored_copy_change_nothing() {
+fn segments_of_the_original_copied_into_a_restored_copy_change_nothing() {
     let room = room();
     let mut original = Site::filled(room.path(), "original", 1);
     let backup = room.path().join("backup");
@@ -166,7 +166,7 @@ fn segments_of_the_original_copied_over_those_of_a_restored_copy_change_nothing(
         };
         let mut theirs: Vec<_> =
             [&donor.hot, &donor.cold].into_iter().flat_map(|dir| segments(dir)).collect();
-        // What both have from before the backup is the same segment.
+        // Segments that both have from before the backup are the same.
         let is_shared = |path: &PathBuf| {
             let name = path.file_name().expect("a name");
             [&site.hot, &site.cold].iter().any(|dir| dir.join(name).exists())
@@ -194,7 +194,7 @@ fn segments_of_the_original_copied_over_those_of_a_restored_copy_change_nothing(
 }
 
 #[test]
-fn a_repair_gives_names_to_a_servers_own_segments_only() {
+fn a_repair_renames_only_the_servers_own_segments() {
     let room = room();
     let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
     let own = segments(&x.hot);
@@ -212,7 +212,7 @@ fn a_repair_gives_names_to_a_servers_own_segments_only() {
     let (said, status) = x.verb(&["repair", "D"]);
     assert_eq!(status, Some(1), "{said}");
     super::site::assert_same(&before, &snapshot(&x.hot), &said);
-    // Its own two under each other's name.
+    // Its own two segments under each other's name.
     fs::write(second, kept).expect("written");
     fs::rename(&moved, first).expect("renamed");
     let (said, status) = x.verb(&["repair", "D"]);

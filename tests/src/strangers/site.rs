@@ -13,7 +13,7 @@ pub(super) use crate::store::copy;
 
 pub(super) const BUCKET: &str = "strangers";
 
-/// What objects are expected to be.
+/// The expected objects by key.
 pub(super) type Objects = BTreeMap<String, Content>;
 
 /// Names and bytes of the files below a directory.
@@ -45,7 +45,7 @@ impl Site {
     }
 
     /// A server with sealed segments in both tiers. Sites with other `seed`s have the same keys, lengths and
-    /// ids.
+    /// segment ids.
     pub(super) fn filled(room: &Path, name: &str, seed: u64) -> Self {
         let mut site = Self::new(room, name);
         let server = site.start();
@@ -90,14 +90,14 @@ impl Site {
         self.setup().start()
     }
 
-    /// A command to the running server, which must succeed.
+    /// Runs a command against the running server; panics unless it succeeds. Returns its output.
     pub(super) fn live(&self, words: &[&str]) -> String {
         let (said, status) = self.setup().command(words);
         assert_eq!(status, Some(0), "{words:?}: {said}");
         said
     }
 
-    /// Puts objects, as `KIND-0` and so on, of every size.
+    /// Puts objects of every size, with the keys `KIND-0`, `KIND-1` and so on.
     pub(super) fn put(&mut self, server: &Server, kind: &str, count: u64, seed: u64) {
         let client = server.client();
         runtime().block_on(async {
@@ -111,7 +111,7 @@ impl Site {
         });
     }
 
-    /// The `store` verb with these words, of which `D` stands for the data directory.
+    /// Runs a `store` verb with these arguments, in which `D` is replaced by the data directory.
     pub(super) fn verb(&self, words: &[&str]) -> (String, Option<i32>) {
         let data = self.data().display().to_string();
         let words: Vec<&str> =
@@ -132,12 +132,12 @@ impl Site {
         kinds
     }
 
-    /// Fails when a check finds damage.
+    /// Asserts that a check finds no damage.
     pub(super) fn assert_sound(&self) {
         assert_eq!(self.check(), [""; 0], "{}", self.verb(&["check", "D"]).0);
     }
 
-    /// Starts the server, and reads every object and none other.
+    /// Starts the server and asserts that it serves every object and no other.
     pub(super) fn assert_serves_all(&self) {
         let server = self.start();
         assert_eq!(self.wrong(&server), [""; 0]);
@@ -146,7 +146,7 @@ impl Site {
         server.stop();
     }
 
-    /// The objects that are not read whole and right.
+    /// The objects that cannot be read or have other bytes.
     pub(super) fn wrong(&self, server: &Server) -> Vec<String> {
         let client = server.client();
         let read = |(key, content): (&String, &Content)| {
@@ -155,7 +155,7 @@ impl Site {
         self.objects.iter().filter_map(read).collect()
     }
 
-    /// The objects that are not read. Other bytes than their own are a failure.
+    /// The objects that cannot be read. Panics if an object has other bytes.
     pub(super) fn unread(&self, server: &Server) -> Vec<String> {
         let client = server.client();
         let read =
@@ -167,9 +167,8 @@ impl Site {
         self.objects.iter().filter_map(read).collect()
     }
 
-    /// Asserts that the server does not start, that the reason has each of `words`, and that `store check`
-    /// finds damage as well where there is a data directory. Returns the reason. Nothing in `untouched`
-    /// changes.
+    /// Asserts that the server does not start, that its log contains each of `words`, and, if there is a data
+    /// directory, that `store check` finds damage as well. Returns the log. Nothing in `untouched` changes.
     pub(super) fn assert_refused(&self, words: &[&str], untouched: &[&Path]) -> String {
         let before: Vec<Snapshot> = untouched.iter().map(|dir| snapshot(dir)).collect();
         if self.data().exists() {
@@ -190,7 +189,7 @@ impl Site {
     }
 }
 
-/// What a read of an object brings.
+/// The result of a read of an object.
 enum Reads {
     Right,
     Fails,
@@ -204,7 +203,7 @@ async fn reads(client: &Client, key: &str, content: Content) -> Reads {
     }
 }
 
-/// Names and bytes of all files below `dir`, but for what any process of the server writes for people.
+/// Names and bytes of all files below `dir`, except the ballast and the lock file.
 pub(super) fn snapshot(dir: &Path) -> Snapshot {
     let mut found = Snapshot::new();
     add_files(dir, &mut found);
@@ -218,7 +217,7 @@ fn add_files(dir: &Path, found: &mut Snapshot) {
         if path.is_dir() {
             add_files(&path, found);
         } else if !["ballast", "LOCK"].contains(&name.as_str()) {
-            // Reading a pipe would wait for ever.
+            // Reading a pipe would block forever.
             let bytes = if path.is_file() { fs::read(&path).expect("read") } else { Vec::new() };
             found.insert(path, bytes);
         }
@@ -233,7 +232,7 @@ pub(super) fn assert_same(before: &Snapshot, after: &Snapshot, what: &str) {
     }
 }
 
-/// The files of segments in a directory, in order.
+/// The segment files in a directory, in order.
 pub(super) fn segments(dir: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(dir).expect("listed").flatten().map(|e| e.path()).collect();
     found.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
@@ -241,7 +240,7 @@ pub(super) fn segments(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Puts `from` in the place of `to`.
+/// Replaces `to` by a copy of `from`.
 pub(super) fn replace(to: &Path, from: &Path) {
     if to.exists() {
         fs::remove_dir_all(to).expect("removed");

@@ -1,4 +1,4 @@
-//! The cold tier: segments go down and come up, whatever happens meanwhile, and everything reads back.
+//! The cold tier: segments are spilled and promoted under all kinds of events, and everything reads back.
 
 use std::fs;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ impl Bench {
             .with("cold.move_bytes_per_second", "10GiB")
             .with("hot.segment_bytes", "1MiB")
             .with("hot.compact_interval", "20ms")
-            // Nothing is read from memory: the tiers below are what this is about.
+            // Nothing is served from memory: these tests are about the tiers below it.
             .with("memory.capacity", "0");
         Self { room, setup }
     }
@@ -49,7 +49,7 @@ impl Bench {
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
-    /// Runs a `store` verb that knows of the cold directories; what it says and its exit status.
+    /// Runs a `store` verb with the cold directories configured; returns its output and exit status.
     fn store(&self, words: &[&str]) -> (String, Option<i32>) {
         let dirs = format!("{0}/cold-1,{0}/cold-2", self.room.path().display());
         let done = Command::new(binary())
@@ -73,14 +73,14 @@ impl Bench {
     }
 }
 
-/// A restart, which seals all segments.
+/// Restarts the server, which seals all segments.
 pub(super) fn restarted(server: Server, bench: &Bench) -> Server {
     server.stop();
     bench.setup.start()
 }
 
 #[test]
-fn a_drained_tier_is_empty_and_its_objects_are_read_from_the_other_one() {
+fn a_drained_tier_is_empty_and_its_objects_are_read_from_the_other_tier() {
     let bench = Bench::new();
     let (server, objects) = filled(&bench.setup);
     let moved = bench.tier(&["drain", "hot", "--wait"]);
@@ -101,7 +101,7 @@ fn a_drained_tier_is_empty_and_its_objects_are_read_from_the_other_one() {
 }
 
 #[test]
-fn a_kill_while_segments_move_loses_nothing_and_leaves_nothing() {
+fn a_kill_while_segments_move_loses_nothing_and_leaves_no_copy_behind() {
     let (bench, mut objects) = (Bench::new(), Objects::new());
     for round in 0..8 {
         let mut random = Rng::new(round);
@@ -130,7 +130,7 @@ fn a_kill_while_segments_move_loses_nothing_and_leaves_nothing() {
 }
 
 #[test]
-fn a_backup_has_the_cold_segments_and_a_directory_that_was_put_back_reads_them() {
+fn a_backup_includes_the_cold_segments_and_a_restored_directory_reads_them() {
     let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(3));
     let server = bench.setup.start();
     runtime().block_on(async {
@@ -140,7 +140,7 @@ fn a_backup_has_the_cold_segments_and_a_directory_that_was_put_back_reads_them()
     let server = restarted(server, &bench);
     bench.tier(&["drain", "hot", "--wait"]);
     bench.tier(&["drain", "cold"]);
-    // While they come up again.
+    // A backup while segments are promoted.
     let (said, status) = bench.setup.command(&["store", "backup", &bench.path("data"), &bench.path("copy")]);
     assert_eq!(status, Some(0), "{said}");
     bench.tier(&["drain", "hot", "--wait"]);
@@ -159,7 +159,7 @@ fn a_backup_has_the_cold_segments_and_a_directory_that_was_put_back_reads_them()
 }
 
 #[test]
-fn a_cold_disk_that_is_missing_stops_a_start_until_somebody_says_that_it_is_lost() {
+fn a_missing_cold_disk_stops_a_start_until_its_loss_is_accepted() {
     let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(5));
     let server = bench.setup.start();
     runtime().block_on(async {
@@ -195,7 +195,7 @@ fn a_cold_disk_that_is_missing_stops_a_start_until_somebody_says_that_it_is_lost
 }
 
 #[test]
-fn a_byte_that_goes_bad_on_a_cold_disk_is_found_and_refused() {
+fn a_corrupted_byte_on_a_cold_disk_is_found_and_refused() {
     let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(9));
     let server = bench.setup.start();
     runtime().block_on(async {
@@ -218,7 +218,7 @@ fn a_byte_that_goes_bad_on_a_cold_disk_is_found_and_refused() {
     assert!(status == Some(1) && said.contains("bad bytes"), "{said}");
 }
 
-/// Flips a bit in the middle of a stretch of `0xA5`.
+/// Flips a bit in the middle of a run of `0xA5` bytes; true if a file has such a run.
 fn spoil(files: &[PathBuf]) -> bool {
     files.iter().any(|file| {
         let mut bytes = fs::read(file).expect("read");
@@ -231,7 +231,7 @@ fn spoil(files: &[PathBuf]) -> bool {
 }
 
 #[test]
-fn a_hot_tier_that_fills_up_spills_by_itself_and_goes_on_taking_writes() {
+fn a_full_hot_tier_spills_automatically_and_continues_to_take_writes() {
     let bench = Bench::new();
     let setup = bench.setup.clone().with("hot.capacity", "24MiB");
     let server = setup.start();
@@ -239,7 +239,7 @@ fn a_hot_tier_that_fills_up_spills_by_itself_and_goes_on_taking_writes() {
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        // Five times what fits.
+        // Five times the capacity.
         for n in 0..120 {
             let bytes = Content { id: n, length: 1_000_000 }.bytes();
             let begun = Instant::now();

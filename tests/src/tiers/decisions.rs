@@ -1,5 +1,4 @@
-//! Why bytes are where they are: what moved them is read back from the log of decisions, also after a
-//! restart.
+//! The decision log: the reasons for moves between tiers are read back from it, also after a restart.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use crate::content::Content;
 use crate::s3::whole;
 use crate::server::{Setup, runtime};
 
-/// What `mlgw policy decisions` says, the newest first.
+/// The output of `mlgw policy decisions`, newest first.
 fn decisions(setup: &Setup, words: &[&str]) -> Vec<Value> {
     let (said, status) = setup.command(&[&["--output", "json", "policy", "decisions"], words].concat());
     assert_eq!(status, Some(0), "{words:?}: {said}");
@@ -20,7 +19,7 @@ fn decisions(setup: &Setup, words: &[&str]) -> Vec<Value> {
     said["decisions"].as_array().expect("a list").clone()
 }
 
-/// Those with these words, by their segments.
+/// The segments of completed decisions with this source, target and reason.
 fn segments(decisions: &[Value], from: &str, to: &str, reason: &str) -> BTreeSet<u64> {
     let is_it = |one: &&Value| {
         one["from"] == from && one["to"] == to && one["reason"] == reason && one["outcome"] == "done"
@@ -33,7 +32,7 @@ fn bytes(decisions: &[Value]) -> u64 {
 }
 
 #[test]
-fn who_asks_why_a_segment_went_down_and_came_up_is_told_also_after_a_restart() {
+fn the_reasons_for_spills_and_promotions_are_logged_and_survive_a_restart() {
     let bench = Bench::new();
     let (server, _) = filled(&bench.setup);
     let moved = bench.tier(&["drain", "hot", "--wait"]);
@@ -59,7 +58,7 @@ fn who_asks_why_a_segment_went_down_and_came_up_is_told_also_after_a_restart() {
 }
 
 #[test]
-fn what_goes_because_its_tier_is_full_or_it_is_dead_says_so() {
+fn moves_from_a_full_tier_and_releases_of_dead_segments_log_their_reason() {
     let bench = Bench::new();
     let setup = bench.setup.clone().with("hot.capacity", "24MiB");
     let server = setup.start();
@@ -90,7 +89,7 @@ fn what_goes_because_its_tier_is_full_or_it_is_dead_says_so() {
 }
 
 #[test]
-fn a_job_waits_for_the_flash_budget_and_a_person_does_not() {
+fn a_job_waits_for_the_flash_budget_and_a_manual_command_does_not() {
     let bench = Bench::new();
     let setup = bench.setup.clone().with("hot.flash_bytes_per_day", "24KiB");
     let (server, objects) = filled(&setup);

@@ -1,4 +1,4 @@
-//! The memory tier: what was read is read from there, until it is another object.
+//! The memory tier: an object that was read is served from memory until it is overwritten or deleted.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::observability::scrape::Scrape;
 use crate::s3::{Client, whole};
 use crate::server::{Server, Setup};
 
-/// How often the memory tier was asked, and how often it had what was asked for.
+/// Numbers of hits and of misses of the memory tier.
 fn reads(server: &Server) -> (f64, f64) {
     let scrape = Scrape::of(server);
     let of = |result| scrape.sum("mlgw_tier_reads_total", &[("tier", "memory"), ("result", result)]);
@@ -30,7 +30,7 @@ fn spoil(dir: &Path) {
 }
 
 #[test]
-fn a_small_object_is_read_from_memory_until_it_is_another_one() {
+fn a_small_object_is_read_from_memory_until_it_is_replaced() {
     let room = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(room.path().join("data"));
     let server = setup.start();
@@ -48,7 +48,7 @@ fn a_small_object_is_read_from_memory_until_it_is_another_one() {
         client.delete(BUCKET, "key").await.expect("deleted");
         assert!(client.get(BUCKET, "key").await.expect_err("deleted").is_not_found());
         assert_eq!(reads(&server), (2.0, 2.0));
-        // Too large for it: it is not even asked.
+        // Too large for the memory tier: it is not even looked up.
         client.put(BUCKET, "large", whole(vec![1; 300_000])).await.expect("stored");
         client.get(BUCKET, "large").await.expect("read");
         assert_eq!(reads(&server), (2.0, 2.0));
@@ -60,10 +60,10 @@ fn a_small_object_is_read_from_memory_until_it_is_another_one() {
     server.stop();
 }
 
-/// What was verified when it was read is good, whatever becomes of its place on the disk since; what was not
-/// read is verified when it is.
+/// Bytes that were verified when they were read stay good in memory, whatever happens to them on the disk
+/// since; bytes that were not read are verified on their first read.
 #[test]
-fn what_is_in_memory_survives_the_disk_and_nothing_else_does() {
+fn only_objects_in_memory_survive_damage_on_the_disk() {
     let room = tempfile::tempdir().expect("a directory");
     for (capacity, kept) in [("16MiB", true), ("0", false)] {
         let setup = Setup::new(room.path().join(capacity)).with("memory.capacity", capacity);

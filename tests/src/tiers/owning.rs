@@ -1,5 +1,5 @@
 //! Two servers that share a prefix of an upstream: a clone of a directory, a restored copy, a foreign server,
-//! and one whose mark cannot be read. Nothing that another server refers to is ever deleted.
+//! and one whose owner mark cannot be read. Nothing that another server refers to is ever deleted.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::server::{Server, Setup};
 
 use super::BUCKET;
 
-/// The bucket of segments.
+/// The bucket for segments.
 const THERE: &str = "segments";
-/// The mark of the prefix.
+/// The owner mark of the prefix.
 const MARK: &str = "pre/mlgw-owner";
 
 struct Bench {
@@ -33,7 +33,7 @@ impl Bench {
         Self { room, store, proxy }
     }
 
-    /// A server on the directory `name` that spills below the prefix that all of them share.
+    /// A server on the directory `name` that spills to the prefix shared by all of them.
     fn setup(&self, name: &str) -> Setup {
         Setup::new(self.room.path().join(name))
             .with_upstream("far", self.proxy.addr(), THERE, "2s")
@@ -56,7 +56,7 @@ impl Bench {
         (server, objects)
     }
 
-    /// The directory `back`, restored from a copy of the closed directory `name`.
+    /// Restores the directory `back` from a backup of the closed directory `name`.
     fn restore(&self, name: &str, back: &str) {
         let copy = format!("{back}-copy");
         let setup = self.setup(name);
@@ -64,7 +64,7 @@ impl Bench {
         done(&setup, &["store", "restore", &self.path(&copy), &self.path(back)]);
     }
 
-    /// Names of the objects of segments in the store.
+    /// Names of the segment objects in the store.
     async fn segments(&self) -> Vec<String> {
         let listed = self.store.client().list(THERE, 1000).await.expect("listed");
         let keys = listed.into_iter().map(|object| object.key);
@@ -87,7 +87,7 @@ fn owner(setup: &Setup) -> String {
     json(setup, &["upstream", "show", "far"])["owner"].as_str().expect("a word").to_owned()
 }
 
-/// The identity of a server as its description names it.
+/// The identity of a server, from its `node.json`.
 fn identity(setup: &Setup) -> String {
     let text = std::fs::read_to_string(setup.data_dir.join("node.json")).expect("described");
     let node: Value = serde_json::from_str(&text).expect("JSON");
@@ -95,14 +95,14 @@ fn identity(setup: &Setup) -> String {
     format!("{}-{}-{}", id("cluster"), id("node"), id("incarnation"))
 }
 
-/// Deletes every object, so that all segments are to be removed.
+/// Deletes every object, so that all segments become removable.
 async fn delete_all(server: &Server, objects: &Objects) {
     for key in objects.keys() {
         server.client().delete(BUCKET, key).await.expect("deleted");
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..1500 {
         if is_so() {
@@ -113,14 +113,14 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("never: {what}");
 }
 
-/// Waits until the server has tried to remove objects and was kept from it.
+/// Waits until the server has tried to remove `all` objects and was not allowed to.
 fn until_leftovers(setup: &Setup, all: usize) {
     until("its objects are left over", || {
         json(setup, &["tier", "drain", "upstream", "--wait"])["leftover_objects"].as_u64() == Some(all as u64)
     });
 }
 
-/// What is wrong with the upstream is in the status, in the log and in the answer, with both identities.
+/// Asserts that status, log and response describe the problem with the upstream and name both identities.
 fn names_both(server: &Server, setup: &Setup, other: &Setup) {
     let (ours, theirs) = (identity(setup), identity(other));
     let shown = done(setup, &["upstream", "show", "far"]);
@@ -134,7 +134,7 @@ fn names_both(server: &Server, setup: &Setup, other: &Setup) {
 }
 
 #[test]
-fn of_a_server_and_a_clone_of_its_directory_the_one_that_started_first_destroys_nothing() {
+fn the_original_destroys_nothing_after_a_clone_of_its_directory_has_started() {
     let bench = Bench::new();
     let (original, clone) = (bench.setup("original"), bench.setup("clone"));
     let (server, objects) = bench.spilled("original");
@@ -154,7 +154,7 @@ fn of_a_server_and_a_clone_of_its_directory_the_one_that_started_first_destroys_
         reads_back(&cloned.client(), &objects).await;
     });
     names_both(&server, &original, &clone);
-    // The clone goes on, and the original as soon as somebody says so.
+    // The clone continues, and the original does as soon as an operator adopts the prefix.
     done(&original, &["upstream", "adopt", "far"]);
     runtime().block_on(async {
         delete_all(&cloned, &objects).await;
@@ -184,7 +184,7 @@ fn a_restored_copy_destroys_nothing_of_its_original_before_it_adopts() {
         before
     });
     names_both(&copy, &restored, &original);
-    // What it stores itself has its incarnation in its name.
+    // Segments that the copy stores itself have its incarnation in their names.
     copy.stop();
     let (copy, newer) = filled_again(&restored);
     let incarnation = identity(&restored)[34..].to_owned();
@@ -228,7 +228,7 @@ fn runtime_segments(bench: &Bench) -> Vec<String> {
 }
 
 #[test]
-fn once_a_restored_copy_has_adopted_the_prefix_its_original_destroys_nothing() {
+fn the_original_destroys_nothing_after_a_restored_copy_has_adopted_the_prefix() {
     let bench = Bench::new();
     let (original, restored) = (bench.setup("original"), bench.setup("restored"));
     let (server, objects) = bench.spilled("original");
@@ -246,7 +246,7 @@ fn once_a_restored_copy_has_adopted_the_prefix_its_original_destroys_nothing() {
         reads_back(&copy.client(), &objects).await;
     });
     names_both(&server, &original, &restored);
-    // Nor after a restart.
+    // The same holds after a restart.
     server.stop();
     let server = original.start();
     until("the mark was compared", || owner(&original) == "superseded");
@@ -256,7 +256,7 @@ fn once_a_restored_copy_has_adopted_the_prefix_its_original_destroys_nothing() {
 }
 
 #[test]
-fn the_prefix_of_another_server_is_left_alone() {
+fn the_prefix_of_another_server_is_left_unchanged() {
     let bench = Bench::new();
     let (original, stranger) = (bench.setup("original"), bench.setup("stranger"));
     let (server, objects) = bench.spilled("original");
@@ -271,7 +271,7 @@ fn the_prefix_of_another_server_is_left_alone() {
         assert_eq!(bench.segments().await, before);
         reads_back(&server.client(), &objects).await;
         reads_back(&other.client(), &theirs).await;
-        // As the advice says of a server that is gone for good.
+        // The advice for a server that is gone permanently: delete its mark.
         bench.store.client().delete(THERE, MARK).await.expect("deleted");
     });
     done(&stranger, &["upstream", "adopt", "far"]);
@@ -286,7 +286,7 @@ fn the_prefix_of_another_server_is_left_alone() {
 }
 
 #[test]
-fn a_server_that_cannot_read_the_mark_serves_and_destroys_nothing_until_it_can() {
+fn a_server_that_cannot_read_the_mark_serves_reads_and_destroys_nothing() {
     let bench = Bench::new();
     let setup = bench.setup("data");
     let (server, objects) = bench.spilled("data");
@@ -321,7 +321,7 @@ fn a_server_that_cannot_read_the_mark_serves_and_destroys_nothing_until_it_can()
 }
 
 #[test]
-fn an_upstream_that_only_buckets_are_bound_to_gets_no_mark() {
+fn an_upstream_used_only_by_remote_backed_buckets_gets_no_mark() {
     let bench = Bench::new();
     let setup = bench.setup("data").with("cold.upstream", "");
     let server = setup.start();

@@ -1,5 +1,5 @@
-//! Segments in an upstream, which is a second server behind a proxy: they go and come back, whatever happens
-//! meanwhile, and everything reads back.
+//! Segments in an upstream, which is a second server behind a proxy: segments are spilled and promoted under
+//! all kinds of events, and everything reads back.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::s3::{encode, whole};
 use crate::seed::Rng;
 use crate::server::{Server, Setup, binary};
 
-/// The bucket of segments.
+/// The bucket for segments.
 const THERE: &str = "segments";
 
 struct Bench {
@@ -40,7 +40,7 @@ impl Bench {
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
-    /// Names of the objects of segments in the store.
+    /// Names of the segment objects in the store.
     async fn stored(&self) -> Vec<String> {
         let listed = self.store.client().list(THERE, 1000).await.expect("listed");
         let keys = listed.into_iter().map(|object| object.key);
@@ -64,7 +64,7 @@ impl Bench {
     }
 }
 
-/// A server on `data_dir` that spills to what is behind `proxy`.
+/// A server on `data_dir` that spills to the store behind `proxy`.
 fn setup(data_dir: PathBuf, proxy: &FaultProxy) -> Setup {
     Setup::new(data_dir)
         .with_upstream("far", proxy.addr(), THERE, "2s")
@@ -104,7 +104,7 @@ fn a_tier_is_drained_to_an_upstream_read_from_there_and_drained_back() {
 }
 
 #[test]
-fn a_kill_while_segments_go_and_come_loses_nothing_and_leaves_nothing() {
+fn a_kill_while_segments_move_loses_nothing_and_leaves_no_object_behind() {
     let (bench, mut objects) = (Bench::new(), Objects::new());
     for round in 0..8 {
         println!("seed {round}");
@@ -133,7 +133,7 @@ fn a_kill_while_segments_go_and_come_loses_nothing_and_leaves_nothing() {
     bench.check();
 }
 
-/// How many uploads were begun since it was last asked, and which parts were sent.
+/// Number of uploads begun since the last call, and the numbers of the parts that were sent.
 fn sent(bench: &Bench) -> (usize, Vec<u32>) {
     let log = bench.proxy.log();
     bench.proxy.clear_log();
@@ -142,12 +142,12 @@ fn sent(bench: &Bench) -> (usize, Vec<u32>) {
     let mut parts: Vec<u32> =
         log.iter().filter(|line| line.method == "PUT").filter_map(|line| part(&line.target)).collect();
     parts.sort_unstable();
-    // One that gets no answer is sent again.
+    // A part without a response is sent again.
     parts.dedup();
     (begun, parts)
 }
 
-/// How many parts the store has of the upload that is not ended there.
+/// Number of parts that the store has of the unfinished upload.
 async fn parts_there(bench: &Bench) -> usize {
     let client = bench.store.client();
     let get = async |path: &str| {
@@ -165,7 +165,7 @@ async fn parts_there(bench: &Bench) -> usize {
     get(&format!("/{THERE}/{key}?uploadId={}", encode(&id))).await.matches("<PartNumber>").count()
 }
 
-/// A server with 45 MiB of objects in one segment that is sealed: six parts.
+/// A server with 45 MiB of objects in one sealed segment: six parts.
 fn in_one_segment(setup: &Setup) -> (Server, Objects) {
     let (server, mut objects) = (setup.start(), Objects::new());
     runtime().block_on(async {
@@ -181,7 +181,7 @@ fn in_one_segment(setup: &Setup) -> (Server, Objects) {
     (setup.start(), objects)
 }
 
-/// Has the segment drained, and kills the server when all of its parts but the fourth are there.
+/// Starts to drain the segment, and kills the server when all of its parts except the fourth are stored.
 fn cut_short(bench: &Bench, setup: &Setup, mut server: Server) {
     sent(bench);
     let late = Rule::new(Fault::Delay { by: Duration::from_secs(3600) });
@@ -198,7 +198,7 @@ async fn uploads_there(bench: &Bench) -> usize {
     bench.store.client().list_uploads(THERE).await.expect("listed").len()
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..3000 {
         if is_so().await {
@@ -210,7 +210,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 #[test]
-fn an_upload_that_a_kill_cut_short_is_gone_on_with_and_one_that_is_refused_is_taken_back() {
+fn an_upload_interrupted_by_a_kill_is_continued_and_a_refused_one_is_aborted() {
     for encrypt in [true, false] {
         let bench = Bench::new();
         let setup =
@@ -238,7 +238,7 @@ fn an_upload_that_a_kill_cut_short_is_gone_on_with_and_one_that_is_refused_is_ta
 }
 
 #[test]
-fn an_upload_of_a_segment_that_is_gone_is_ended() {
+fn an_upload_of_a_removed_segment_is_aborted() {
     let bench = Bench::new();
     let setup = bench.setup.clone().with("hot.segment_bytes", "64MiB");
     let (server, objects) = in_one_segment(&setup);
@@ -256,7 +256,7 @@ fn an_upload_of_a_segment_that_is_gone_is_ended() {
 }
 
 #[test]
-fn an_upstream_that_is_away_is_waited_for_and_nothing_else_is() {
+fn an_unreachable_upstream_blocks_only_requests_for_its_segments() {
     let bench = Bench::new();
     let (server, objects) = filled(&bench.setup);
     bench.says(&["tier", "drain", "hot", "--wait"]);
@@ -277,7 +277,7 @@ fn an_upstream_that_is_away_is_waited_for_and_nothing_else_is() {
 }
 
 #[test]
-fn a_backup_says_that_it_has_not_what_is_in_an_upstream() {
+fn a_backup_reports_data_that_is_only_in_an_upstream() {
     let bench = Bench::new();
     let (server, objects) = filled(&bench.setup);
     bench.says(&["tier", "drain", "hot", "--wait"]);

@@ -14,9 +14,9 @@ impl Worker {
         let key = self.own_key();
         let id = self.client.create_upload(BUCKET, &key).await?;
         let thing = Thing::Upload { key: key.clone(), id: id.clone() };
-        // Its id is known only from the answer, so it is promised as soon as it is named.
+        // The id is known only from the response, so the upload is promised as soon as it has a name.
         self.history.acknowledge(self.history.send(thing.clone(), Value::Present(None)));
-        // Long enough to say who it is: `check` tells completes of one key apart by their ETags.
+        // Long enough to hold its id and length: `check` distinguishes completes of one key by their ETags.
         let piece = self.content();
         let mut pieces = vec![Content { length: piece.length.max(CLAIM_BYTES), ..piece }];
         if self.rng.chance(1, self.plan.full_part_in) {
@@ -25,7 +25,7 @@ impl Worker {
         // Part numbers have gaps, as clients may leave them.
         let mut numbered: Vec<(u32, Content)> = (1..).step_by(3).zip(pieces).collect();
         if let Some((number, last)) = numbered.last_mut().filter(|_| self.rng.chance(1, 2)) {
-            // Of its size and number it is so far into its upload that it gets a segment of its own.
+            // With this size and number the part is so far into its upload that it gets a segment of its own.
             *number = PART_NUMBER_MAX;
             last.length = last.length.max(FAR_PART_BYTES);
         }

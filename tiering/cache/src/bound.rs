@@ -1,15 +1,15 @@
-//! Bound buckets: buckets here that front a bucket of somebody else's, without an import.
+//! Remote-backed buckets: local buckets that present a bucket of another object store without an import.
 //!
-//! An object is asked for at its origin once and kept as a clean copy, block by block, while it is passed on.
-//! Always: what an answer carries is of one version, that of its first byte; each block is fetched once
-//! however many want it; what the origin said holds for a bounded time ([`Freshness`]), and then it is asked
-//! again, with one round trip. When the disk here fails, objects are passed on all the same.
+//! An object is fetched from its origin once, and kept as a clean copy, block by block, while it is passed
+//! on. Invariants: a response has the bytes of one version, that of its first byte; each block is fetched
+//! once, however many readers need it; metadata of the origin is valid for a bounded time ([`Freshness`]),
+//! after which it is revalidated in one round trip. If the local disk fails, objects are still passed on.
 //!
-//! A bucket may be written through to its origin. Then a read that begins after a write of ours was
-//! acknowledged shows what that wrote, or something newer ([`order`]).
+//! A bucket may be written through to its origin. A read that begins after a write of this gateway was
+//! acknowledged then returns that write or a newer one ([`order`]).
 //!
-//! What a crash interrupts is a fetch: it begins anew. Which writes it interrupts is not known, so what an
-//! origin said before the start is asked for once more where writes pass.
+//! A crash interrupts fetches, which start anew. The interrupted writes are not known, so for a bucket that
+//! is written through, metadata from before the start is revalidated.
 
 mod ahead;
 mod block;
@@ -59,62 +59,63 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A read is noted when the last one that was is so long ago: a row written for each object that is read,
-/// once a minute.
+/// Minimum interval between two recorded read times of an object: at most one row is written per object and
+/// minute.
 const READ_NOTED_EVERY: Duration = Duration::from_mins(1);
-/// Keys of which it is remembered that the origin has none.
+/// Maximum number of keys remembered as absent at the origin.
 const ABSENT_MAX: usize = 100_000;
-/// Most keys that are remembered as having had bytes which did not match their ETag.
+/// Maximum number of keys remembered because their bytes did not match their ETag.
 const SUSPECTS_MAX: usize = 10_000;
-/// Most bodies that are remembered as verified against their ETag; others are compared again.
+/// Maximum number of bodies remembered as verified against their ETag; others are compared again.
 const COMPARED_MAX: usize = 100_000;
-/// Most copies that are looked at between two looks at the clock while a bucket is refreshed.
+/// Copies per page of a refresh.
 const REFRESHED_AT_ONCE: usize = 1000;
 
-/// All bound buckets of a node. Clones are the same.
+/// All remote-backed buckets of a node. Clones share their state.
 #[derive(Clone, Default)]
 pub struct Bound {
-    /// None where no upstream is configured that could be fronted.
+    /// `None` if no upstream is configured that can be an origin.
     inner: Option<Arc<Inner>>,
 }
 
 struct Inner {
     origins: HashMap<String, Arc<dyn Origin>>,
     copies: Copies,
-    /// Who decides what is kept; all of what is read where nobody does.
+    /// Driver of the policy engine, which decides which blocks are kept; without one all blocks that are read
+    /// are kept.
     keeper: Option<Keeper>,
     clock: Arc<dyn Clock>,
     freshness: RwLock<Freshness>,
-    /// One for each large block that is in memory.
+    /// Permits for large blocks in memory, one for each block.
     blocks: Arc<Semaphore>,
-    /// One for each object that an origin is asked about, and for its small block until that is kept. Who has
-    /// one may wait for one of `blocks`, never the other way round.
+    /// Permits for objects requested from an origin, one for each object, held until its small block is kept.
+    /// A holder may wait for one of `block_permits`, never the other way round.
     asking: Arc<Semaphore>,
-    /// One for each object that is fetched before anybody asks for it.
+    /// Permits for read-ahead, one for each object.
     ahead: Arc<Semaphore>,
     fills: Mutex<HashMap<(BodyId, u64), Arc<Fill>>>,
-    /// Bytes of those that wait for others who read them.
+    /// Bytes of blocks that wait for further readers.
     shared_bytes: AtomicU64,
     contacts: Contacts,
-    /// When origins said that there is no such key.
+    /// Times at which origins reported a key as absent.
     absent: Cache<(BucketId, ObjectKey), Timestamp>,
-    /// The MD5s of the bytes that came last under an ETag that is another MD5.
+    /// MD5s of the bytes received last under an ETag that is a different MD5.
     suspects: Cache<(BucketId, ObjectKey), [u8; 16]>,
     /// Bodies of several blocks that were compared with their ETag as a whole.
     compared: Cache<BodyId, ()>,
-    /// Answers that carry more than the block that was taken from them.
+    /// Responses that carry more than the block that was taken from them.
     rests: Rests,
-    /// By [`CacheState`].
+    /// Responses by [`CacheState`].
     answers: [AtomicU64; 4],
     order: Order,
     moving: Moving,
-    /// When this began.
+    /// Start of this instance.
     started: Timestamp,
 }
 
 impl Bound {
-    /// Bound buckets over `origins`, by the names of their upstreams. Of what is read that is kept which
-    /// `keeper` say; they keep books of these copies.
+    /// Creates the remote-backed buckets over `origins`, by upstream name. The driver of the policy engine
+    /// decides which blocks that are read are kept, and accounts for the copies.
     #[must_use]
     pub fn new(
         origins: HashMap<String, Arc<dyn Origin>>,
@@ -147,15 +148,15 @@ impl Bound {
         Self { inner: Some(Arc::new(inner)) }
     }
 
-    /// Bounds the blocks that are fetched at once, and held in memory until they are read or kept, to
-    /// `blocks`.
+    /// Limits the number of blocks that are fetched at the same time, and held in memory until they are read
+    /// or kept.
     pub fn limit_fetches(&self, blocks: usize) {
         if let Some(inner) = &self.inner {
             inner.blocks.forget_permits(inner.blocks.available_permits().saturating_sub(blocks));
         }
     }
 
-    /// The bucket that a binding makes; nothing when no upstream of its name is configured.
+    /// Returns the bucket of a binding; `None` if no upstream of its name is configured.
     #[must_use]
     pub fn bucket(&self, bucket: &Bucket, binding: &Binding) -> Option<BoundBucket> {
         let inner = self.inner.as_ref()?;
@@ -176,13 +177,13 @@ impl Bound {
         })
     }
 
-    /// An upstream that can be fronted, itself.
+    /// Returns the client of an upstream that can be an origin.
     #[must_use]
     pub fn origin(&self, upstream: &str) -> Option<Arc<dyn Origin>> {
         self.inner.as_ref()?.origins.get(upstream).cloned()
     }
 
-    /// The names of the upstreams that can be fronted.
+    /// Returns the names of the upstreams that can be origins.
     #[must_use]
     pub fn upstreams(&self) -> Vec<&str> {
         let mut names: Vec<&str> =
@@ -191,14 +192,14 @@ impl Bound {
         names
     }
 
-    /// What was asked of each upstream.
+    /// Returns the counters of each upstream.
     #[must_use]
     pub fn origin_metrics(&self) -> Vec<(&str, OriginMetrics)> {
         let origins = self.inner.iter().flat_map(|inner| &inner.origins);
         origins.map(|(name, origin)| (name.as_str(), origin.metrics())).collect()
     }
 
-    /// Answers by how they came about.
+    /// Returns the number of responses by cache state.
     #[must_use]
     pub fn answers(&self) -> [(CacheState, u64); 4] {
         let count = |state: CacheState| {
@@ -208,19 +209,19 @@ impl Bound {
         [CacheState::Hit, CacheState::Shared, CacheState::Miss, CacheState::Stale].map(count)
     }
 
-    /// Who decides what is kept of them.
+    /// Returns the driver of the policy engine.
     #[must_use]
     pub fn keeper(&self) -> Option<&Keeper> {
         self.inner.as_ref()?.keeper.as_ref()
     }
 
-    /// The copies that are kept of them.
+    /// Returns the store of clean copies.
     #[must_use]
     pub fn copies(&self) -> Option<&Copies> {
         self.inner.as_ref().map(|inner| &inner.copies)
     }
 
-    /// From now on these copies stay, as far as they may be kept.
+    /// Replaces the pinned copies, which stay as far as the pin budget allows.
     pub fn set_pins(&self, pins: Vec<PinnedCopies>) {
         let Some(inner) = &self.inner else { return };
         if let Some(keeper) = &inner.keeper {
@@ -229,7 +230,7 @@ impl Bound {
         inner.copies.set_pins(pins);
     }
 
-    /// From now on what origins say holds so long.
+    /// Replaces the validity times of metadata.
     pub fn set_freshness(&self, freshness: Freshness) {
         if let Some(inner) = &self.inner {
             *inner.freshness.write() = freshness;
@@ -237,65 +238,65 @@ impl Bound {
     }
 }
 
-/// How an answer came about.
+/// Source of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheState {
-    /// From a copy that holds.
+    /// A valid copy.
     Hit,
-    /// From memory: it was fetched for somebody else, and is not kept, or not yet.
+    /// Memory: the block was fetched for another reader and is not kept, or not yet.
     Shared,
-    /// From the origin.
+    /// The origin.
     Miss,
-    /// From a copy that holds no more, because the origin cannot be asked.
+    /// A copy that is no longer valid, because the origin cannot be reached.
     Stale,
 }
 
-/// An object as it is known now.
+/// Object with the metadata known now.
 pub struct Opened {
-    /// What it is like.
+    /// Metadata of the object.
     pub object: ObjectVersion,
-    /// How long ago the origin said so.
+    /// Time since the origin confirmed the metadata.
     pub age: Duration,
-    /// Whether it was asked.
+    /// Source of the metadata.
     pub state: CacheState,
-    /// When it was read last, as far as that was noted.
+    /// Last recorded read time.
     read: Timestamp,
-    /// Bytes of its end, which were fetched with that.
+    /// Last bytes of the object, fetched with the metadata.
     tail: fetch::Tail,
-    /// The rest of the answer behind its first block.
+    /// Rest of the response after its first block.
     rest: Option<Arc<Rest>>,
-    /// A block was fetched with that, until its reader has said whether it is kept.
+    /// Claim on the block that was fetched with the metadata, until its reader has stated whether it is kept.
     claim: Mutex<Option<Arc<fill::Claim>>>,
 }
 
-/// A bound bucket.
+/// Remote-backed bucket.
 #[derive(Clone)]
 pub struct BoundBucket {
     inner: Arc<Inner>,
     id: BucketId,
     origin: Arc<dyn Origin>,
     prefix: Arc<str>,
-    /// When it was moved to this origin, if it was while the server runs.
+    /// Time of the move to this origin, if the bucket was moved while the server runs.
     moved: Timestamp,
-    /// What the origin said before then does not hold.
+    /// Metadata confirmed before this time is not valid.
     trusted: Timestamp,
     ttl: Option<Duration>,
-    /// Why what is fetched through this is fetched, and what goes is let go of.
+    /// Reason recorded for fetches and evictions through this handle.
     why: Why,
 }
 
 impl BoundBucket {
-    /// The same bucket, for the work of a job.
+    /// Returns the same bucket with the reason of a job.
     #[must_use]
     pub fn of_job(mut self, job: u64) -> Self {
         self.why = Why::job(job);
         self
     }
 
-    /// What an object is like, with its checksums if they are wanted.
+    /// Returns the metadata of an object, with its checksums if `with_checksums` is set.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn head(&self, key: &ObjectKey, with_checksums: bool) -> Result<Opened, OriginError> {
         match self.known(key)? {
             Some(copy) if self.is_fresh(&copy) && (copy.with_checksums || !with_checksums) => {
@@ -305,11 +306,11 @@ impl BoundBucket {
         }
     }
 
-    /// What an object is like, of which `part` is about to be read: the round trip that asks fetches some of
-    /// it, too.
+    /// Opens an object to read `part` of it. If the origin must be contacted, the same round trip fetches
+    /// some of that part.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn open(&self, key: &ObjectKey, part: Part) -> Result<Opened, OriginError> {
         match self.known(key)? {
             Some(copy) if self.is_fresh(&copy) => Ok(self.opened(copy, CacheState::Hit)),
@@ -317,11 +318,11 @@ impl BoundBucket {
         }
     }
 
-    /// Which bytes of an object that was opened are its part `number`; nothing when it has no such part. The
-    /// origin is asked each time.
+    /// Returns the byte range of part `number` of an open object; `None` if it has no such part. The origin
+    /// is contacted each time.
     ///
     /// # Errors
-    /// Those of the origin; [`OriginError::Changed`] when the object is another one there by now.
+    /// The errors of the origin; [`OriginError::Changed`] if the object is another version there by now.
     pub async fn part(
         &self,
         key: &ObjectKey,
@@ -343,8 +344,8 @@ impl BoundBucket {
         Ok(Some(range))
     }
 
-    /// How an answer of `range` of an object that was opened comes about. To be asked once for an answer: it
-    /// is counted.
+    /// Returns the cache state of a response for `range` of an open object, and counts it. It must be called
+    /// once per response.
     #[must_use]
     pub fn state_of(&self, key: &ObjectKey, opened: &Opened, range: &Range<u64>) -> CacheState {
         if self.age(opened.read) >= READ_NOTED_EVERY {
@@ -361,7 +362,7 @@ impl BoundBucket {
         state
     }
 
-    /// Reads `range` of an object that was opened, for a caller or for the server itself.
+    /// Reads `range` of an open object, for a client or for the server itself.
     #[must_use]
     pub fn read(
         &self,
@@ -384,17 +385,17 @@ impl BoundBucket {
         BoundReader::new(self.clone(), key.clone(), opened, range, reading)
     }
 
-    /// A page of keys.
+    /// Lists a page of keys.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn list(&self, query: ListQuery) -> Result<ListPage, OriginError> {
         let there = |name: &str| format!("{}{name}", self.prefix);
         let start_after =
             if query.start_after.is_empty() { String::new() } else { there(&query.start_after) };
         let mut query = ListQuery { prefix: there(&query.prefix), start_after, ..query };
         let mut page = self.origin.list(&query).await?;
-        // An origin may look at many keys and show none of them.
+        // An origin may scan many keys and list no key.
         while page.lines.is_empty() && query.max_keys > 0 && page.next.is_some() {
             query = ListQuery { token: page.next, start_after: String::new(), ..query };
             page = self.origin.list(&query).await?;
@@ -405,8 +406,8 @@ impl BoundBucket {
         Ok(page)
     }
 
-    /// Has the origin be asked anew for every object whose key begins with `prefix`; returns how many are
-    /// known.
+    /// Marks the metadata of every object whose key begins with `prefix` as expired, so that the origin is
+    /// contacted at the next read. Returns the number of objects known.
     pub fn refresh(&self, prefix: &str) -> u64 {
         let mut after: Option<ObjectKey> = None;
         let mut refreshed = 0;
@@ -423,7 +424,7 @@ impl BoundBucket {
         refreshed
     }
 
-    /// Lets go of every copy, for the bucket is gone.
+    /// Forgets every copy, because the bucket was deleted.
     pub fn forget(&self) {
         self.inner.moving.forget(self.id);
         loop {
@@ -435,19 +436,22 @@ impl BoundBucket {
         }
     }
 
-    /// For messages: the upstream that it fronts.
+    /// Returns the name of the upstream, for messages.
     #[must_use]
     pub fn upstream(&self) -> &str {
         self.origin.name()
     }
 
-    /// A place among `those`, as soon as there is one.
+    /// Acquires a permit of a semaphore.
     async fn place(&self, those: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, OriginError> {
         let place = those.clone().acquire_owned().await;
         place.map_err(|_| OriginError::Unreachable("the server is stopping".into()))
     }
 
-    /// What is known of a key here.
+    /// Returns the locally known metadata of a key.
+    ///
+    /// # Errors
+    /// [`OriginError::NoSuchKey`] if the key was recently reported as absent.
     fn known(&self, key: &ObjectKey) -> Result<Option<Copy>, OriginError> {
         let copy = self.inner.copies.find(self.id, key);
         if copy.is_none()
@@ -477,7 +481,7 @@ impl BoundBucket {
         said >= self.trusted && self.freshness().is_fresh(self.age(said))
     }
 
-    /// Whether what is known may be said although asking failed so.
+    /// True if an expired copy may be served although the origin request failed with `error`.
     fn may_be_stale(&self, copy: &Copy, error: &OriginError) -> bool {
         let said = Timestamp(copy.validated_ms);
         said >= self.trusted && self.freshness().may_be_stale(self.age(said), error)
@@ -493,7 +497,7 @@ impl BoundBucket {
         Duration::from_millis(u64::try_from(ms).unwrap_or(0))
     }
 
-    /// Its key at the origin.
+    /// Returns the key at the origin.
     fn there(&self, key: &ObjectKey) -> String {
         format!("{}{}", self.prefix, key.as_str())
     }

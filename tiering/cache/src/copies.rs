@@ -1,15 +1,17 @@
-//! Clean copies of origins' objects on this node's disk: what was fetched once and may be fetched again.
+//! Clean copies: blocks of origins' objects on the local disk, which can be fetched again.
 //!
-//! Bytes are in segments like those of the hot tier, with a lane, a capacity and ids of their own; an index
-//! beside them, outside Raft, says what is where. Always: what the index names was appended whole, and every
-//! byte that is read is verified. A copy that does not verify, or whose segment is gone, is no copy: it is
-//! fetched again.
+//! The bytes are in segments like those of the hot tier, with a lane, a capacity and ids of their own. An
+//! index beside them, outside Raft, locates each block. Invariants: every record that the index names was
+//! appended whole, and all bytes are verified when they are read. A copy that does not verify, or whose
+//! segment is missing, does not count as a copy and is fetched again.
 //!
-//! Blocks come and go one by one: each has an id ([`block_id`]), by which whoever decides what stays lets go
-//! of it ([`Copies::let_go`]). What went leaves holes in its segment ([`let_go`]), segments of which little
-//! is left are cleaned ([`clean`]), and where the disk runs out all the same the oldest go ([`evict`]).
+//! Blocks are added and evicted one by one. Each has an id ([`block_id`]), by which the policy driver evicts
+//! it ([`Copies::let_go`]). Evicted blocks leave holes in their segment ([`let_go`]), segments with few live
+//! bytes are cleaned ([`clean`]), and if the disk is still short of space, the oldest segments are evicted
+//! ([`evict`]).
 //!
-//! Nothing waits for a sync. When power fails, what was not on the disk is no copy any more.
+//! No operation waits for a sync. After a power failure, blocks that had not reached the disk are no longer
+//! copies.
 
 mod clean;
 mod evict;
@@ -57,91 +59,92 @@ use tokio::sync::Notify;
 
 /// Length of a segment of copies.
 const SEGMENT_BYTES: u64 = 64 * MIB;
-/// Percent of the room that blocks may take: with objects of 100 KB edges take four more, and what is open or
-/// half empty has the rest.
+/// Percent of the space that blocks may take. With objects of 100 KB the edges take another four percent, and
+/// open or half-empty segments take the rest.
 const BLOCKS_PERCENT: u64 = 92;
-/// The same where what went leaves no holes. Cleaning then moves 1.4 bytes for each that is kept, and nothing
-/// is lost; at 80 it moves 2.1 and cannot keep up.
+/// Percent of the space that blocks may take on a file system without holes. Cleaning then moves 1.4 bytes
+/// for each byte kept, and no block is lost; at 80 it moves 2.1 and cannot keep up.
 const BLOCKS_PERCENT_NO_HOLES: u64 = 70;
 
-/// How clean copies are kept.
+/// Options of the store of clean copies.
 #[derive(Clone)]
 pub struct CopiesOptions {
-    /// Their directory; made when absent.
+    /// Directory; created if it is missing.
     pub dir: PathBuf,
-    /// This node.
+    /// Id of this node.
     pub node: NodeId,
-    /// The identity of this server, and the timelines that it descends from.
+    /// Identity of this server, and the timelines from which it descends.
     pub lineage: Lineage,
-    /// Bytes that they may take.
+    /// Maximum bytes of copies.
     pub capacity_bytes: u64,
-    /// Bytes of the file system that they leave to others.
+    /// Bytes of the file system to leave free for other uses.
     pub reserve_bytes: u64,
-    /// Memory for what is known of objects.
+    /// Memory for the metadata of objects.
     pub memory_bytes: usize,
-    /// The time of day.
+    /// Wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Where it is recorded what is kept and what goes, and why.
+    /// Decision log of what is kept and evicted, and why.
     pub decisions: Decisions,
-    /// Who goes to the disk next.
+    /// Scheduler of disk accesses.
     pub queues: DiskQueues,
-    /// What is written to flash is counted there, and bound.
+    /// Counter and budget of flash writes.
     pub flash: Flash,
-    /// Segment files that are kept open for reading.
+    /// Maximum number of segment files kept open for reading.
     pub open_files_max: usize,
-    /// Who keeps books of blocks, and lets go of them in time. Without, the oldest segments make room.
+    /// Listener that accounts for blocks and evicts them in time. Without one, the oldest segments are
+    /// evicted.
     pub lost: Option<Arc<dyn Lost>>,
 }
 
-/// Why clean copies were not opened.
+/// Reason why the store was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenCopiesError {
-    /// Their directory.
+    /// Error of the directory.
     #[error("the directory of copies: {0}")]
     Directory(#[from] io::Error),
-    /// The index.
+    /// Error of the index.
     #[error(transparent)]
     Index(#[from] CleanIndexError),
-    /// The segments.
+    /// Error of the segments.
     #[error(transparent)]
     Segments(#[from] OpenError),
 }
 
-/// What they hold, and have done since they were opened.
+/// Contents, and counters since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopiesMetrics {
-    /// Bytes of their segments, without holes.
+    /// Bytes of the segments, without holes.
     pub used_bytes: u64,
-    /// Bytes that they may take.
+    /// Maximum bytes.
     pub limit_bytes: u64,
-    /// Bytes of their records that live: the rest is edges, and what is not given back yet.
+    /// Bytes of live records; the rest is edges, and space that is not reclaimed yet.
     pub live_bytes: u64,
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Bytes that were kept.
+    /// Bytes of blocks that were kept.
     pub kept_bytes: u64,
-    /// Bytes of blocks that were let go of to make room.
+    /// Bytes of blocks that were evicted.
     pub evicted_bytes: u64,
-    /// Bytes that were appended again so that the rest of their segment could go.
+    /// Bytes that cleaning appended again so that their segment could be removed.
     pub cleaned_bytes: u64,
-    /// Bytes that were not kept because there was no room.
+    /// Bytes that were not kept for lack of space or flash budget.
     pub refused_bytes: u64,
 }
 
-/// Clean copies. Clones are the same.
+/// Store of clean copies. Clones share their state.
 #[derive(Clone)]
 pub struct Copies {
     inner: Arc<Inner>,
 }
 
-/// Clean copies, for who does not keep them from being closed.
+/// Weak reference to the store, which does not keep it open.
 #[derive(Clone)]
 pub(crate) struct WeakCopies {
     inner: Weak<Inner>,
 }
 
 impl WeakCopies {
-    /// They, unless they are closed.
+    /// Returns the store unless it is closed.
     pub(crate) fn upgrade(&self) -> Option<Copies> {
         self.inner.upgrade().map(|inner| Copies { inner })
     }
@@ -155,12 +158,12 @@ struct Inner {
     memory: MemoryTier,
     capacity_bytes: u64,
     decisions: Decisions,
-    /// Held while what lives in a segment is moved or let go of.
+    /// Held while the live records of a segment are moved or evicted.
     evicting: tokio::sync::Mutex<()>,
-    /// Held while the disk of what went is given back.
+    /// Held while the disk space of dead records is reclaimed.
     giving_back: tokio::sync::Mutex<()>,
     pins: Mutex<Pins>,
-    /// Has room be made.
+    /// Wakes the worker that makes room.
     wake: Arc<Notify>,
     kept_bytes: AtomicU64,
     evicted_bytes: AtomicU64,
@@ -169,15 +172,15 @@ struct Inner {
 }
 
 impl Copies {
-    /// Opens what is there, or begins it. Called within a tokio runtime.
+    /// Opens or creates the store. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// When the directory cannot be used.
+    /// The directory cannot be used.
     pub async fn open(options: CopiesOptions, memory: MemoryTier) -> Result<Self, OpenCopiesError> {
         Self::open_on(options, memory, |_| ()).await
     }
 
-    /// As [`Copies::open`], over segments that are `tuned`.
+    /// Opens the store like [`Copies::open`], with segment options changed by `tuned`.
     async fn open_on(
         options: CopiesOptions,
         memory: MemoryTier,
@@ -225,37 +228,38 @@ impl Copies {
         Ok(Self { inner })
     }
 
-    /// The same, for who does not keep them from being closed.
+    /// Returns a weak reference, which does not keep the store open.
     pub(crate) fn downgrade(&self) -> WeakCopies {
         WeakCopies { inner: Arc::downgrade(&self.inner) }
     }
 
-    /// What is known of a key. An index that fails knows nothing.
+    /// Returns the copy of a key. An index error counts as no copy.
     #[must_use]
     pub fn find(&self, bucket: BucketId, key: &ObjectKey) -> Option<Copy> {
         known(self.inner.index.copy(bucket, key)).flatten()
     }
 
-    /// Notes what the origin says of a key. Bytes that are kept stay when its ETag and size are as before;
-    /// otherwise it is another body. Returns what is known now. When the index fails nothing will be kept of
-    /// it.
+    /// Records metadata of a key from its origin. Kept blocks stay if ETag and size are unchanged; otherwise
+    /// the object gets a new body. Returns the resulting copy. If the index fails, no block of the object
+    /// will be kept.
     pub fn note(&self, bucket: BucketId, key: &ObjectKey, said: Copy) -> Copy {
         self.inner.ledger.note(bucket, key, said)
     }
 
-    /// Notes that a key was read.
+    /// Records the time of a read.
     pub fn note_read(&self, bucket: BucketId, key: &ObjectKey, now: Timestamp) {
         self.inner.ledger.note_read(bucket, key, now);
     }
 
-    /// From now on these copies are not evicted, as far as they may be kept.
+    /// Replaces the set of copies that are exempt from eviction, within their limits.
     pub fn set_pins(&self, pins: Vec<PinnedCopies>) {
         self.inner.pins.lock().set(pins);
     }
 
-    /// Bytes of blocks that who keeps books of them should have here at most, as things are: what is beyond
-    /// goes by age, for edges take the rest, and where a file system has no holes what is dead among what
-    /// lives does. Others may fill the disk, so it changes.
+    /// Returns the bytes of blocks that the listener should keep at most under present conditions. The rest
+    /// of the space is taken by edges and, on a file system without holes, by dead records among live ones;
+    /// if blocks exceed it, the oldest segments are evicted. The value changes, because other programs may
+    /// fill the disk.
     #[must_use]
     pub fn blocks_bytes_max(&self) -> u64 {
         let (used_bytes, room_bytes) = self.inner.segments.fill();
@@ -263,7 +267,7 @@ impl Copies {
         (used_bytes + room_bytes) / 100 * percent
     }
 
-    /// Bytes that may be pinned in all.
+    /// Returns the maximum bytes of pinned copies.
     #[must_use]
     pub fn pinned_bytes_max(&self) -> u64 {
         self.inner.capacity_bytes / 100 * PINNED_PERCENT_MAX
@@ -274,14 +278,15 @@ impl Copies {
         self.inner.ledger.forget(bucket, key);
     }
 
-    /// Where block `number` of an object is, if it is here.
+    /// Returns the extents of block `number` of an object, if it is kept.
     #[must_use]
     pub fn block(&self, object: &ObjectVersion, number: u64) -> Option<Vec<Extent>> {
         self.inner.ledger.extents_of(object, number)
     }
 
-    /// Keeps block `number` of a body, whose bytes are `pieces` and that was fetched for that reason, unless
-    /// there is no room, the flash budget is used up, or the key has another body by now.
+    /// Keeps block `number` of an object, with the bytes `pieces`, fetched for the reason `why`. Returns its
+    /// extents, or `None` if there is no space, the flash budget is exhausted, or the key has another body by
+    /// now.
     pub async fn keep(
         &self,
         bucket: BucketId,
@@ -314,7 +319,7 @@ impl Copies {
         Some(extents)
     }
 
-    /// Appends a block. Its segments stay as long as the holds that come with its extents.
+    /// Appends a block. Its segments are retained as long as the returned holds.
     async fn append(
         &self,
         bucket: BucketId,
@@ -348,10 +353,10 @@ impl Copies {
         Some((extents, holds))
     }
 
-    /// Reads `range` of what `extent` of `body` stores, whose first byte is byte `first` of the body.
+    /// Reads `range` of the bytes of `extent` of `body`; the extent begins at byte `first` of the body.
     ///
     /// # Errors
-    /// When it is not there any more, or not what was written: it is no copy.
+    /// The record is missing or does not verify: it does not count as a copy.
     pub async fn read(
         &self,
         extent: &Extent,
@@ -364,8 +369,8 @@ impl Copies {
         read_through(&self.inner.memory, &self.inner.segments, extent, body, first, range, turn).await
     }
 
-    /// Forgets block `number` of an object, because it could not be read where `extents` say. One that was
-    /// kept anew since stays.
+    /// Forgets block `number` of an object because it could not be read at `extents`. A block that was kept
+    /// again since then stays.
     pub fn lose_block(
         &self,
         place: (BucketId, &ObjectKey),
@@ -376,7 +381,7 @@ impl Copies {
         self.inner.ledger.lose(place, object.body(), number, extents);
     }
 
-    /// The blocks that are here, in the order of buckets and keys, a page behind `from`. Blocks the thread
+    /// Returns one page of the kept blocks after `from`, in the order of buckets and keys. Blocks the thread
     /// for a few milliseconds.
     #[must_use]
     pub fn kept_blocks(&self, from: Option<KeptCursor>) -> KeptPage {
@@ -384,8 +389,7 @@ impl Copies {
         KeptPage { blocks: found.iter().map(walk::Found::kept).collect(), next }
     }
 
-    /// Records that `count` copies of a bucket whose keys begin with `prefix` were let go of: of a job, all
-    /// of them or those that nobody read.
+    /// Records the decision of a job to drop copies of a bucket whose keys begin with `prefix`.
     pub fn note_let_go(&self, bucket: BucketId, prefix: &str, gone: Gone, why: Why) {
         let Gone { kind, count, bytes } = gone;
         let (from, to, outcome) = (Place::Copies, Place::Nowhere, Outcome::Done);
@@ -393,7 +397,7 @@ impl Copies {
         self.inner.decisions.record(&Decided { kind, what, from, to, bytes, why, outcome });
     }
 
-    /// The first `max` copies of a bucket whose keys begin with `prefix` and come behind `after`.
+    /// Returns the first `max` copies of a bucket whose keys begin with `prefix` and come after `after`.
     #[must_use]
     pub fn list(
         &self,
@@ -405,13 +409,13 @@ impl Copies {
         known(self.inner.index.copies(bucket, prefix, after, max)).unwrap_or_default()
     }
 
-    /// What is written to the flash that they are on.
+    /// Returns the counter and budget of flash writes.
     #[must_use]
     pub fn flash(&self) -> &Flash {
         self.inner.segments.flash()
     }
 
-    /// The bytes of an object that are here.
+    /// Returns the number of bytes of an object that are kept.
     #[must_use]
     pub fn kept_bytes(&self, object: &ObjectVersion) -> u64 {
         if is_small(object) {
@@ -421,7 +425,7 @@ impl Copies {
         blocks.iter().map(|number| block_bytes(object, *number)).sum()
     }
 
-    /// What they hold and have done.
+    /// Returns contents and counters.
     #[must_use]
     pub fn metrics(&self) -> CopiesMetrics {
         let inner = &*self.inner;
@@ -438,7 +442,7 @@ impl Copies {
         }
     }
 
-    /// Brings everything to the disk, so that the next start finds it.
+    /// Writes everything to disk, so that the next start finds it.
     pub async fn shutdown(&self) {
         self.inner.give_back().await;
         self.inner.segments.clone().shutdown().await;
@@ -448,14 +452,14 @@ impl Copies {
     }
 }
 
-/// What was let go of by a job.
+/// Copies dropped by a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Gone {
-    /// How it is called.
+    /// Kind of the decision.
     pub kind: Kind,
-    /// Objects.
+    /// Number of objects.
     pub count: u64,
-    /// Their bytes that were here.
+    /// Bytes of these objects that were kept.
     pub bytes: u64,
 }
 
@@ -464,17 +468,17 @@ fn fetched(bucket: BucketId, key: &ObjectKey, bytes: u64, why: Why, outcome: Out
     Decided { kind, what: What::Object(bucket, key.as_str()), from, to, bytes, why, outcome }
 }
 
-/// Whether both are the same version of an object.
+/// True if both are the same version of an object.
 pub(crate) fn is_same(one: &ObjectVersion, other: &ObjectVersion) -> bool {
     one.etag == other.etag && one.size == other.size
 }
 
-/// An answer of the index; one that fails is logged, and nothing is known then.
+/// Returns the result of an index operation. An error is logged and counts as no result.
 fn known<T>(answer: Result<T, CleanIndexError>) -> Option<T> {
     answer.inspect_err(|error| tracing::warn!(%error, "clean copies are not used")).ok()
 }
 
-/// Takes the next chunk's bytes from pieces of any length, in a buffer of their own.
+/// Takes the bytes of the next chunk from pieces of any length, in a buffer of their own.
 fn take_chunk(pieces: &mut VecDeque<Bytes>) -> Option<Bytes> {
     let mut chunk = BytesMut::new();
     while let Some(mut piece) = pieces.pop_front() {

@@ -1,12 +1,15 @@
-//! The policy engine at work: it hears of every access, and what it says is done to clean copies.
+//! Policy driver: feeds every access to the policy engine, and applies the engine's decisions to clean
+//! copies.
 //!
-//! Who reads a block of a bound bucket asks first ([`Reading`]): it is kept, or it passes by. What the engine
-//! evicts is let go of soon after, by a task ([`room`]). Always: a block is here when the engine says that it
-//! is kept, and no other is for long; where a decision and what was done part ways - a fetch failed, the disk
-//! is full, two readers met - the engine hears of it. Reads of native buckets teach it, too: it keeps nothing
-//! of those, and hears of some at a time ([`heard`]).
+//! A reader of a block of a remote-backed bucket requests a decision first ([`Reading`]): the block is kept
+//! or passed through. Blocks that the engine evicts are removed soon afterwards by a task ([`room`]).
+//! Invariants: a block is present if the engine keeps it, and other blocks are present only for a short time.
+//! If a decision cannot be carried out, because a fetch failed, the disk is full or two readers raced, the
+//! engine is notified. Reads of native buckets are recorded as well, in batches; the engine keeps no blocks
+//! of these buckets.
 //!
-//! When power fails it begins anew with the blocks that are here ([`Keeper::start`]), and learns.
+//! After a power failure the engine starts with the blocks that are present ([`Keeper::start`]), and learns
+//! anew.
 
 mod ahead;
 mod heard;
@@ -37,99 +40,99 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
-/// The engine of a node and what it is told. Clones are the same.
+/// Driver of a node's policy engine. Clones share their state.
 #[derive(Clone)]
 pub struct Keeper {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// Asked for a microsecond at a time, never across anything slow. Lists of copies may be locked by who
-    /// locks this, never the other way round.
+    /// Held for a microsecond at a time, never across slow operations. A holder of the ledger of copies may
+    /// lock this, never the other way round.
     state: Mutex<State>,
-    /// Reads that it was not told of yet: whoever asks it tells it first.
+    /// Reads that were not yet passed to the engine; they are passed before the engine is queried.
     heard: Heard,
-    /// There is something to let go of.
+    /// Notified when blocks are to be evicted.
     wake: Notify,
-    /// When this process began to count, and milliseconds from 1970 to then.
+    /// Origin of monotonic times, and its wall-clock time in milliseconds since 1970.
     began: Instant,
     started_ms: u64,
 }
 
 struct State {
     decider: Decider,
-    /// Blocks that are to be let go of.
+    /// Blocks to evict.
     evicted: Vec<u64>,
     held: Held,
     expected: Expected,
     recorder: Option<Recorder>,
-    /// Writes down what is to be recalled after a restart.
+    /// Access journal, which is replayed after a restart.
     diary: Option<Recorder>,
-    /// When times count from, in milliseconds since 1970: before the first access that was recalled.
+    /// Origin of the engine's times in milliseconds since 1970: not later than the first replayed access.
     began_ms: u64,
     metrics: PolicyMetrics,
-    /// The time of the last access: that of the next is no earlier.
+    /// Time of the last access; the next one is not earlier.
     last_us: u64,
-    /// Room for reads that waited.
+    /// Buffer for drained reads.
     heard: Reads,
 }
 
-/// What the engine has said, and what it holds.
+/// Decisions of the engine, and its contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PolicyMetrics {
-    /// Accesses that it heard of.
+    /// Accesses recorded.
     pub accesses: u64,
-    /// Blocks that were read and were kept already.
+    /// Blocks that were read and already kept.
     pub hits: u64,
-    /// Blocks that it said to keep.
+    /// Blocks that the engine decided to keep.
     pub kept: u64,
-    /// Blocks that it let pass by.
+    /// Blocks that the engine decided to pass through.
     pub bypassed: u64,
-    /// Blocks that it evicted.
+    /// Blocks that the engine evicted.
     pub evicted: u64,
-    /// What became of blocks that it said to be next: used, late, wasted, declined, absent.
+    /// Results of read-ahead blocks: used, late, wasted, declined, absent.
     pub ahead: [u64; 5],
-    /// Bytes of blocks that it keeps.
+    /// Bytes of kept blocks.
     pub kept_bytes: u64,
-    /// Bytes of those that are pinned.
+    /// Bytes of pinned blocks.
     pub pinned_bytes: u64,
-    /// Bytes that it may keep.
+    /// Maximum bytes to keep.
     pub capacity_bytes: u64,
-    /// Bytes of memory that its table takes.
+    /// Bytes of memory of the engine's table.
     pub memory_bytes: u64,
 }
 
-/// Who asks for something, as the gateway tells it.
+/// Caller of a request, as the gateway describes it.
 #[derive(Clone, Copy)]
 pub struct Asking<'a> {
-    /// Who.
+    /// Id of the caller.
     pub caller: Caller,
-    /// What it says of itself; asked for once in a while.
+    /// Identity of the caller; evaluated only occasionally.
     pub identity: &'a dyn Fn() -> Identity,
-    /// What the server knows of the object and of itself.
+    /// Facts about the object and the server, for rules.
     pub about: &'a dyn Facts,
-    /// Whether it may come to wait for a disk: only then rules are asked where.
+    /// True if the request may have to wait for a disk; only then are the rules evaluated for a rank.
     pub may_wait: bool,
 }
 
 impl Asking<'_> {
-    /// Nothing is known but who.
+    /// Creates a context with nothing but the caller.
     #[must_use]
     pub const fn plain(caller: Caller) -> Asking<'static> {
         Asking { caller, identity: &Identity::default, about: &NoFacts, may_wait: false }
     }
 }
 
-/// One request, as the gateway tells it.
+/// Request, as the gateway describes it.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// Who.
+    /// Caller.
     pub asking: Asking<'a>,
-    /// The bucket.
+    /// Bucket.
     pub bucket: BucketId,
-    /// The key.
+    /// Key.
     pub key: &'a ObjectKey,
-    /// What is done.
+    /// Operation.
     pub op: Op,
     /// Bytes of the whole object.
     pub size: u64,
@@ -143,8 +146,8 @@ impl Request<'_> {
 }
 
 impl Keeper {
-    /// An engine that remembers so many blocks, kept or not, and these rules. It keeps nothing before it is
-    /// started.
+    /// Creates a driver whose engine remembers `blocks_max` blocks, kept or not, with the rules of `program`.
+    /// It keeps nothing before it is started.
     #[must_use]
     pub fn new(blocks_max: usize, program: Arc<Program>, clock: &dyn Clock) -> Self {
         let started_ms = u64::try_from(clock.now().as_millis()).unwrap_or(0);
@@ -166,20 +169,20 @@ impl Keeper {
         Self { inner: Arc::new(Inner { state, heard, wake, began, started_ms }) }
     }
 
-    /// Who keeps books for `CopiesOptions::lost`.
+    /// Returns the listener for `CopiesOptions::lost`.
     #[must_use]
     pub fn books(&self) -> Arc<dyn Lost> {
         self.inner.clone()
     }
 
-    /// Takes the blocks in that are here, and decides from now on which ones stay. Called within a tokio
-    /// runtime; the blocks are gone through while it works already.
+    /// Starts to decide which copies are kept, and adopts the blocks that are present. Must be called within
+    /// a tokio runtime. The blocks are scanned in the background, while reads are already served.
     pub fn start(&self, copies: &Copies) {
         self.with(|state, now_us| state.decider.set_capacity(now_us, copies.blocks_bytes_max()));
         tokio::spawn(room::run(Arc::downgrade(&self.inner), copies.downgrade()));
     }
 
-    /// A read of an object begins. Says what is to be fetched for those that will follow it, too.
+    /// Begins a read of an object. Returns its policy state, and the blocks to read ahead.
     #[must_use]
     pub fn reading(&self, request: &Request<'_>, range: &Range<u64>) -> (Reading, Vec<Next>) {
         let (said, next) = self.with(|state, now_us| {
@@ -192,8 +195,8 @@ impl Keeper {
         (Reading::new(self.clone(), request, range.clone(), said), next)
     }
 
-    /// Something happened that asks for no decision about copies: a read of what is ours, a write, a
-    /// deletion. Says where rules have the read wait.
+    /// Records an access that needs no decision about copies: a read of a native object, a write, a deletion.
+    /// Returns the disk rank that the rules assign to the read.
     pub fn note(&self, request: &Request<'_>, range: Range<u64>) -> Option<Rank> {
         let heard = &self.inner.heard;
         match heard.take(request, self.inner.since_us(), &range) {
@@ -215,8 +218,7 @@ impl Keeper {
         rank
     }
 
-    /// From now on the rules are in force that come this way, as soon as they come. Called within a tokio
-    /// runtime.
+    /// Applies each rule program that `programs` delivers. Must be called within a tokio runtime.
     pub fn follow(&self, mut programs: watch::Receiver<Arc<Program>>) {
         let keeper = Arc::downgrade(&self.inner);
         tokio::spawn(async move {
@@ -228,15 +230,14 @@ impl Keeper {
         });
     }
 
-    /// From now on these copies stay, as far as so many bytes may. What is here already is gone through in a
-    /// while.
+    /// Replaces the pins, up to `bytes_max` bytes. The blocks that are present are scanned in the background.
     pub fn set_pins(&self, pins: Vec<PinnedCopies>, bytes_max: u64) {
         self.inner.state.lock().held.set(pins, bytes_max);
         self.inner.wake.notify_one();
     }
 
-    /// From now on accesses are recorded, in files of about so many bytes. Says whether it is so: one
-    /// recording is made at a time.
+    /// Starts to record accesses, in files of about `file_bytes_max` bytes. Returns false if a recording is
+    /// already running.
     pub fn record(&self, file_bytes_max: u64, sink: Sink) -> bool {
         let mut state = self.state();
         let is_free = state.recorder.is_none();
@@ -246,7 +247,7 @@ impl Keeper {
         is_free
     }
 
-    /// Hands on what was recorded so far, and says how much that is; nothing while nothing is recorded.
+    /// Passes on what was recorded so far, and returns its summary; `None` if there is no recording.
     pub fn recorded(&self) -> Option<Recorded> {
         let mut state = self.state();
         let capacity_bytes = state.decider.engine.capacity_bytes();
@@ -255,14 +256,14 @@ impl Keeper {
         Some(Recorded { capacity_bytes, ..recorder.recorded() })
     }
 
-    /// Ends the recording, and says what was recorded.
+    /// Ends the recording and returns its summary.
     pub fn end_recording(&self) -> Option<Recorded> {
         let recorded = self.recorded();
         self.inner.state.lock().recorder = None;
         recorded
     }
 
-    /// What is to be learnt from what was measured, if anything.
+    /// Returns the lesson to be learnt from the measurements, if there is one.
     #[must_use]
     pub fn review(&self, learner: &mut Learner, program: &Program, now_ms: i64) -> Option<Lesson> {
         let state = self.state();
@@ -270,9 +271,9 @@ impl Keeper {
         learner.review(program, &evidence)
     }
 
-    /// An access of before a restart, `at_us` after `began_ms`: the engine learns from it. Called before
-    /// anything else is told, in the order of time; what is older than the first one counts as being of that
-    /// time.
+    /// Replays an access from before a restart, `at_us` after `began_ms`, so that the engine learns from it.
+    /// Must be called before any other access, in the order of time; accesses older than the first one count
+    /// as being of its time.
     pub fn recall(&self, began_ms: u64, access: &Access<'_>) {
         let mut state = self.inner.state.lock();
         let access_ms = began_ms.saturating_add(access.at_us / 1000);
@@ -280,20 +281,21 @@ impl Keeper {
             state.began_ms = state.began_ms.min(access_ms);
         }
         let at_us = access_ms.saturating_sub(state.began_ms).saturating_mul(1000) + access.at_us % 1000;
-        // A clock that was set back since does not make it happen later than now.
+        // If the clock was set back since, the access still does not happen later than now.
         let at_us = at_us.max(state.last_us);
         state.last_us = at_us;
         state.decider.recall(&Access { at_us, ..access.clone() });
         state.decider.take_evicted().for_each(drop);
     }
 
-    /// From now on accesses are written down for [`Keeper::recall`], in files of about so many bytes.
+    /// Starts to write accesses to the journal for [`Keeper::recall`], in files of about `file_bytes_max`
+    /// bytes.
     pub fn keep_diary(&self, file_bytes_max: u64, sink: Sink) {
         let mut state = self.state();
         state.diary = Some(Recorder::new(state.began_ms, file_bytes_max, sink));
     }
 
-    /// Hands on what was written down so far; says whether pieces were taken as fast as they came.
+    /// Passes on the journal entries written so far. Returns false if the sink fell behind.
     pub fn flush_diary(&self) -> bool {
         let mut state = self.state();
         state.diary.as_mut().is_none_or(|diary| {
@@ -302,25 +304,25 @@ impl Keeper {
         })
     }
 
-    /// Ends what is written down.
+    /// Ends the access journal.
     pub fn end_diary(&self) {
         self.flush_diary();
         self.inner.state.lock().diary = None;
     }
 
-    /// Has `ask` with everything that decides, at this time in microseconds since the engine began. It must
-    /// be quick: all reads wait for it.
+    /// Calls a function with the policy engine and the current time in microseconds since the engine's origin
+    /// of time. The function must be quick, because all reads wait for it.
     pub fn ask<T>(&self, ask: impl FnOnce(&mut Decider, u64) -> T) -> T {
         self.with(|state, now_us| ask(&mut state.decider, now_us))
     }
 
-    /// When times of the engine count from, in milliseconds since 1970.
+    /// Origin of the engine's times in milliseconds since 1970.
     #[must_use]
     pub fn began_ms(&self) -> u64 {
         self.inner.state.lock().began_ms
     }
 
-    /// What it has said and holds.
+    /// Returns decisions and contents.
     #[must_use]
     pub fn metrics(&self) -> PolicyMetrics {
         let state = self.state();
@@ -333,19 +335,20 @@ impl Keeper {
         }
     }
 
-    /// The blocks that it keeps.
+    /// Returns the ids of the kept blocks.
     #[cfg(test)]
     pub(crate) fn kept_ids(&self) -> Vec<u64> {
         self.inner.state.lock().decider.engine.kept_ids().collect()
     }
 
-    /// A block that somebody orders to be brought in, or that is here: whether it is kept.
+    /// Decides about a block that a job fetches or that is present, without a reader. Returns true if it is
+    /// kept.
     pub(crate) fn adopt(&self, bucket: BucketId, key: &ObjectKey, size: u64, number: u64) -> bool {
         let block = unread(bucket, key, size, number);
         self.with(|state, now_us| state.adopt(now_us, &block)) != Advice::Bypass
     }
 
-    /// A block was kept that may have been evicted meanwhile.
+    /// Reports that a block was kept, which may have been evicted meanwhile.
     pub(crate) fn was_kept(&self, id: u64) {
         self.with(|state, _| {
             if !state.decider.engine.is_kept(id) {
@@ -354,12 +357,12 @@ impl Keeper {
         });
     }
 
-    /// A block was not kept though that was the decision.
+    /// Reports that a block was not kept although that was the decision.
     pub(crate) fn was_not_kept(&self, id: u64) {
         self.inner.lost(id);
     }
 
-    /// Has `ask` with the engine, and sees to what it evicts.
+    /// Calls a function with the state, and queues the engine's evictions.
     fn with<T>(&self, ask: impl FnOnce(&mut State, u64) -> T) -> T {
         let mut state = self.state();
         let now_us = state.time_us(self.inner.started_ms, self.inner.since_us());
@@ -368,7 +371,7 @@ impl Keeper {
         answer
     }
 
-    /// The engine, which has heard of all there was.
+    /// Returns the state, after all buffered reads were passed to the engine.
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.inner.state.lock();
         let mut reads = std::mem::take(&mut state.heard);
@@ -391,7 +394,7 @@ impl State {
         self.decider.observe(access, identity)
     }
 
-    /// An access of which no copy is kept.
+    /// Records an access to an object without copies.
     fn learn(&mut self, access: &Access<'_>, identity: impl FnOnce() -> Identity) -> Seen {
         let seen = self.observe(access, identity);
         if access.op == Op::Read {
@@ -402,21 +405,21 @@ impl State {
         seen
     }
 
-    /// When something happens that happened so long after this process began to count; no earlier than what
-    /// was before it.
+    /// Returns the engine's time of an event `since_us` after this process began to count; not earlier than
+    /// the previous event.
     fn time_us(&mut self, started_ms: u64, since_us: u64) -> u64 {
         let before_ms = started_ms.saturating_sub(self.began_ms);
         self.last_us = before_ms.saturating_mul(1000).saturating_add(since_us).max(self.last_us);
         self.last_us
     }
 
-    /// Where rules have a read wait for a disk.
+    /// Returns the disk rank that the rules assign to a read.
     fn rank(&self, seen: Seen, request: &Request<'_>, access: &Access<'_>) -> Option<Rank> {
         let Asking { may_wait, about, .. } = request.asking;
         if may_wait && request.op == Op::Read { self.decider.rank(seen, access, about) } else { None }
     }
 
-    /// A block that is here or comes without a reader: pinned if it is to be, else by its worth.
+    /// Decides about a block without a reader: pinned if a pin includes it, else by its worth.
     fn adopt(&mut self, now_us: u64, block: &Unread<'_>) -> Advice {
         if self.held.holds(block) {
             let advice = self.decider.engine.pin(now_us, block, self.held.bytes_max());
@@ -429,13 +432,13 @@ impl State {
 }
 
 impl Inner {
-    /// Microseconds since this process began to count.
+    /// Returns the microseconds since this process began to count.
     fn since_us(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_micros()).unwrap_or(0)
     }
 
-    /// Tells the engine of reads that waited. What they need is looked up for all of them before the first is
-    /// told: so looks wait for memory together.
+    /// Passes buffered reads to the engine. The data needed is prefetched for all of them before the first
+    /// one is passed on, so that the memory accesses overlap.
     fn tell(&self, state: &mut State, reads: &Reads) {
         for access in reads.all() {
             state.diary.iter().for_each(|diary| diary.bring_near(&access));
@@ -449,7 +452,7 @@ impl Inner {
         }
     }
 
-    /// What the engine has evicted is to be let go of.
+    /// Queues the blocks that the engine evicted for removal.
     fn settle(&self, state: &mut State) {
         let before = state.evicted.len();
         let State { decider, evicted, metrics, recorder, .. } = state;
@@ -475,5 +478,5 @@ fn unread(bucket: BucketId, key: &ObjectKey, size: u64, number: u64) -> Unread<'
     Unread { bucket: bucket.0, key: key.as_str(), size, number }
 }
 
-/// Of one read of a native object so many blocks are followed: 8 GiB.
+/// Maximum number of blocks that are tracked per read of a native object: 8 GiB.
 const FOLLOWED_MAX: usize = 1024;

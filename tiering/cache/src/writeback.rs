@@ -1,13 +1,14 @@
-//! The queue of write-back: writes to remote-backed buckets that are durable here and not at their origins yet.
+//! Write-back queue: writes to remote-backed buckets that are durable here and not yet at their origins.
 //!
-//! Such a write is an object record of the bucket, under a name of its own ([`record`]), with its bytes in the
-//! hot tier like any object's: replicated, compacted and scrubbed as those are, never evicted, and there after
-//! a restart. Only the set of writes, their order ([`order`]) and the room that is left ([`room`]) are in
-//! memory; a start reads them from the records. A sender, in another package, takes writes from the queue.
+//! Such a write is an object record of the bucket, under a name of its own ([`record`]), with its bytes in
+//! the hot tier like those of any object: replicated, compacted and scrubbed, never evicted, and present
+//! after a restart. Only the set of writes, their order ([`order`]) and the remaining budget ([`room`]) are
+//! in memory; a start reads them from the records. A sender, in another package, takes writes from the queue.
 //!
-//! Always: a write is in memory before it is acknowledged, so that a reader sees it from then on; its record is
-//! removed once the origin has the write, and only then is the write removed here, so that it is seen in one
-//! place or the other. A write that was sent before a crash is recognized by its mark.
+//! Invariants: a write is in memory before it is acknowledged, so that readers see it from then on. Its
+//! record is removed once the origin has the write, and only then is the write removed from memory, so that
+//! it is always visible in one of the two places. A write that was sent before a crash is recognised by its
+//! mark.
 
 mod order;
 pub mod record;
@@ -36,30 +37,30 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use turns::Turns;
 
-/// Writes to one upstream that are sent at once. At 20 ms each that is 1,600 small objects a second; each
-/// holds at most two pieces of 1 MiB.
+/// Maximum number of concurrent writes to one upstream. At 20 ms each that is 1,600 small objects a second;
+/// each holds at most two pieces of 1 MiB.
 const SENT_AT_ONCE: usize = 32;
-/// Writes that wait for somebody to decide that are named to him.
+/// Maximum number of keys that are listed by name in [`Dirty`].
 const NAMED_MAX: usize = 100;
 
-/// The parts of the server that the queue works with.
+/// Components and limits from which write-back is built.
 pub struct Means {
-    /// The catalogue, which has the records.
+    /// Catalogue, which holds the records.
     pub catalogue: Catalogue,
     /// Remote-backed buckets.
     pub bound: Bound,
-    /// The clock.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// Bytes that may be dirty.
+    /// Maximum number of dirty bytes.
     pub bytes_max: u64,
-    /// Bytes that may be sent in a second, by upstream.
+    /// Maximum bytes sent per second, by upstream.
     pub budgets: HashMap<String, u64>,
 }
 
-/// Queues that were made, for the sender.
+/// Receiver of new queues, for the sender.
 pub type NewQueues = mpsc::UnboundedReceiver<Arc<Queue>>;
 
-/// Write-back of a node. Clones are the same.
+/// Write-back of a node. Clones share their state.
 #[derive(Clone)]
 pub struct WriteBack {
     inner: Arc<Inner>,
@@ -74,19 +75,19 @@ struct Inner {
     upstreams: Mutex<HashMap<String, Arc<Way>>>,
     budgets: HashMap<String, u64>,
     timelines: Arc<Timelines>,
-    /// Queues for the sender, in the order of their making. As many as there are buckets.
+    /// Channel of new queues to the sender, in the order of their creation. It holds at most one per bucket.
     made: mpsc::UnboundedSender<Arc<Queue>>,
 }
 
-/// The limits of sending to an upstream, shared by its buckets.
+/// Limits of sending to an upstream, shared by its buckets.
 pub struct Way {
-    /// Writes that are sent at once.
+    /// Permits for concurrent writes.
     pub slots: Arc<Semaphore>,
     /// Bytes per second.
     pub budget: Budget,
 }
 
-/// What is dirty in a bucket.
+/// Dirty writes of a bucket.
 pub struct Queue {
     bucket: Arc<Bucket>,
     timelines: Arc<Timelines>,
@@ -94,42 +95,43 @@ pub struct Queue {
     way: Arc<Way>,
     order: Mutex<Order>,
     turns: Turns,
-    /// Of writes with conditions.
+    /// Turns of writes with conditions.
     turns_of_conditions: Turns,
     changed: Notify,
-    /// Why the last try failed, if it did.
+    /// Error of the last attempt, if it failed.
     trouble: Mutex<Option<String>>,
-    /// The numbers of those that the origin claimed to have at the last try and did not show.
+    /// Numbers of the writes that the origin acknowledged at the last attempt and did not show.
     doubts: Mutex<BTreeSet<u64>>,
 }
 
-/// What is dirty, for those who look after it.
+/// Summary of dirty writes, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dirty {
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes of these writes.
     pub bytes: u64,
-    /// When the oldest began, as milliseconds since 1970.
+    /// Start of the oldest write in milliseconds since 1970.
     pub oldest_ms: Option<i64>,
-    /// Keys that somebody else has written at the origin since, the first of them.
+    /// First keys that another program has written at the origin since.
     pub foreign: Vec<String>,
-    /// Writes of such keys.
+    /// Number of writes of such keys.
     pub foreign_writes: u64,
-    /// Why the last try failed, if it did.
+    /// Error of the last attempt, if it failed.
     pub trouble: Option<String>,
-    /// The first keys that the origin claimed to have at the last try and did not show.
+    /// First keys that the origin acknowledged at the last attempt and did not show.
     pub unconfirmed: Vec<String>,
-    /// Whether nothing goes on: all that could be sent was, and the origin does not confirm it.
+    /// True if there is no progress: everything that could be sent was sent, and the origin does not confirm
+    /// it.
     pub stuck: bool,
 }
 
 impl WriteBack {
-    /// Reads the dirty writes from the catalogue. Returns the queues, and a receiver of each of them for the
-    /// sender.
+    /// Reads the dirty writes from the catalogue. Returns the write-back, and the receiver of its queues for
+    /// the sender.
     ///
     /// # Errors
-    /// When the catalogue cannot be read.
+    /// The catalogue cannot be read.
     pub fn open(means: Means) -> Result<(Self, NewQueues), ReadError> {
         let Means { catalogue, bound, clock, bytes_max, budgets } = means;
         let (made, new_queues) = mpsc::unbounded_channel();
@@ -157,10 +159,10 @@ impl WriteBack {
         Ok((writeback, new_queues))
     }
 
-    /// The queue of a bucket, if it is bound write-back to an upstream that is configured.
+    /// Returns the queue of a bucket, if it is bound in write-back mode to an upstream that is configured.
     ///
     /// # Errors
-    /// When the catalogue cannot be read.
+    /// The catalogue cannot be read.
     pub fn queue(&self, bucket: &Arc<Bucket>) -> Result<Option<Arc<Queue>>, ReadError> {
         if !bucket.binding.as_ref().is_some_and(is_written_back) {
             return Ok(None);
@@ -169,7 +171,8 @@ impl WriteBack {
         if let Some(queue) = queues.get(&bucket.bucket_id()) {
             return Ok(Some(queue.clone()));
         }
-        // As it is bound now: who asks may have looked it up before it was bound elsewhere.
+        // The current binding is used, because the caller may have looked the bucket up before it was bound
+        // elsewhere.
         let Some(bucket) = self.inner.catalogue.bucket(&bucket.name) else { return Ok(None) };
         let Some(binding) = &bucket.binding else { return Ok(None) };
         let Some(bound) = self.inner.bound.bucket(&bucket, binding) else { return Ok(None) };
@@ -191,7 +194,7 @@ impl WriteBack {
         Ok(Some(queue))
     }
 
-    /// The incarnation that marks writes, and those before it.
+    /// Returns the incarnation that marks writes, and its ancestors.
     #[must_use]
     pub fn timelines(&self) -> &Arc<Timelines> {
         &self.inner.timelines
@@ -206,28 +209,28 @@ impl WriteBack {
         self.inner.upstreams.lock().entry(upstream.to_owned()).or_insert_with(way).clone()
     }
 
-    /// Whether so many bytes could ever be dirty.
+    /// True if a write of this size can ever be accepted.
     #[must_use]
     pub fn fits(&self, bytes: u64) -> bool {
         self.inner.room.fits(bytes)
     }
 
-    /// A place for a write of so many bytes, as soon as there is one; none when that takes too long.
+    /// Waits for a share of the dirty budget for a write of `bytes` bytes; `None` if that takes too long.
     pub async fn place(&self, bytes: u64) -> Option<Place> {
         self.inner.room.place(bytes).await
     }
 
-    /// What is dirty, by bucket.
+    /// Returns the summaries of all queues.
     #[must_use]
     pub fn dirty(&self) -> Vec<Dirty> {
         self.inner.queues.lock().values().map(|queue| queue.dirty()).collect()
     }
 
-    /// Gives up the writes of a bucket that met something foreign: what is at the origin stays. Returns how
-    /// many there were.
+    /// Discards the writes of a bucket that conflict with a foreign write: the objects at the origin stay.
+    /// Returns their number.
     ///
     /// # Errors
-    /// Why they could not be.
+    /// The errors of the catalogue.
     pub async fn discard(&self, queue: &Queue) -> Result<u64, ProposeError> {
         let foreign = queue.order.lock().foreign(None);
         for write in &foreign {
@@ -236,15 +239,15 @@ impl WriteBack {
         Ok(foreign.len() as u64)
     }
 
-    /// Forgets a bucket that is bound no more, or elsewhere.
+    /// Forgets the queue of a bucket that is unbound or bound elsewhere.
     pub fn forget(&self, bucket: BucketId) {
         if let Some(queue) = self.inner.queues.lock().remove(&bucket) {
             queue.changed.notify_waiters();
         }
     }
 
-    /// Returns whether a queue is the current one of its bucket: the bucket was neither unbound nor bound
-    /// elsewhere since it was made.
+    /// Returns true if a queue is the current one of its bucket: the bucket was neither unbound nor bound
+    /// elsewhere since the queue was created.
     #[must_use]
     pub fn is_current(&self, queue: &Arc<Queue>) -> bool {
         let now = self.inner.queues.lock().get(&queue.bucket.bucket_id()).cloned();
@@ -254,7 +257,7 @@ impl WriteBack {
     /// Removes the record of a write, and then the write.
     ///
     /// # Errors
-    /// Those of the catalogue.
+    /// The errors of the catalogue.
     pub async fn remove(&self, queue: &Queue, write: &Write) -> Result<(), ProposeError> {
         let change = ObjectChange::Delete(DeleteObject { conditions: Conditions::default() });
         self.change(queue, write, change).await?;
@@ -263,11 +266,11 @@ impl WriteBack {
         Ok(())
     }
 
-    /// Changes the facts in the record of a write, if there is one; the rest of the record stays. The record
-    /// has another `seq` then.
+    /// Changes the facts in the record of a write, if the record exists; the rest of the record stays. The
+    /// record then has another `seq`.
     ///
     /// # Errors
-    /// Those of the catalogue.
+    /// The errors of the catalogue.
     pub async fn note(
         &self,
         queue: &Queue,
@@ -298,7 +301,7 @@ impl WriteBack {
     }
 
     async fn change(&self, queue: &Queue, write: &Write, change: ObjectChange) -> Result<(), ProposeError> {
-        // Its epoch may have risen since.
+        // The epoch of the bucket may have risen since.
         let bucket = self.inner.catalogue.bucket(&queue.bucket.name).unwrap_or_else(|| queue.bucket.clone());
         let command = Command::object(&bucket, &write.name, self.inner.clock.now(), change);
         match self.inner.catalogue.propose(command).await {
@@ -308,20 +311,20 @@ impl WriteBack {
     }
 }
 
-/// The incarnation of a catalogue, and those that it descends from.
+/// Returns the incarnation of a catalogue, and its ancestors.
 fn timelines(catalogue: &Catalogue) -> Result<Timelines, ReadError> {
     let Some((own, earlier)) = catalogue.timelines()? else { return Ok(Timelines::default()) };
     let ended = earlier.ended.into_iter().map(|one| (Incarnation(one.incarnation), one.bodies_before));
     Ok(Timelines::new(Incarnation(own.incarnation), ended.collect()))
 }
 
-/// Whether writes to a bucket that is bound so are sent later.
+/// True if writes to a bucket with this binding are sent later.
 fn is_written_back(binding: &Binding) -> bool {
     binding.mode() == BindMode::WriteBack
 }
 
 impl Inner {
-    /// What is dirty in a bucket, by its records.
+    /// Reads the dirty writes of a bucket from its records.
     fn find(&self, bucket: &Bucket) -> Result<Order, ReadError> {
         let mut order = Order::default();
         let reader = self.catalogue.reader();
@@ -343,7 +346,7 @@ impl Inner {
     }
 }
 
-/// The write that a record is of.
+/// Returns the write that a record describes.
 #[must_use]
 pub fn write_of(
     name: ObjectKey,
@@ -359,19 +362,19 @@ pub fn write_of(
 }
 
 impl Queue {
-    /// The bucket, as it was bound when the queue was made.
+    /// Returns the bucket, as it was bound when the queue was created.
     #[must_use]
     pub fn bucket(&self) -> &Bucket {
         &self.bucket
     }
 
-    /// The bucket's origin.
+    /// Returns the bucket at its origin.
     #[must_use]
     pub fn bound(&self) -> &BoundBucket {
         &self.bound
     }
 
-    /// The limits of sending to its upstream.
+    /// Returns the limits of sending to its upstream.
     #[must_use]
     pub fn way(&self) -> &Way {
         &self.way
@@ -382,26 +385,26 @@ impl Queue {
         self.changed.notified()
     }
 
-    /// Returns the next write that may be sent, and marks it as on its way.
+    /// Returns the next write that may be sent, and marks it as in flight.
     #[must_use]
     pub fn start(&self) -> Option<Arc<Write>> {
         self.order.lock().start()
     }
 
-    /// Returns the writes of the key of `write` before it that met somebody else's object.
+    /// Returns the earlier writes of the key of `write` that conflict with a foreign object.
     #[must_use]
     pub fn foreign_before(&self, write: &Write) -> Vec<Arc<Write>> {
         self.order.lock().foreign(Some((&write.facts.key, write.seq)))
     }
 
-    /// Takes a write out of the order: somebody else's object with this ETag is at the origin.
+    /// Takes a write out of the order, because a foreign object with this ETag is at the origin.
     pub fn set_aside(&self, write: &Write, etag: &str) {
         self.set_doubt(write, false);
         self.order.lock().set_aside(write.seq, etag);
         self.changed.notify_waiters();
     }
 
-    /// Sets whether the origin claimed at the last attempt to have a write, and did not show it.
+    /// Sets whether the origin acknowledged a write at the last attempt and did not show it.
     pub fn set_doubt(&self, write: &Write, is_in_doubt: bool) {
         let mut doubts = self.doubts.lock();
         if is_in_doubt {
@@ -411,70 +414,70 @@ impl Queue {
         }
     }
 
-    /// Sets why the last attempt failed, if it did.
+    /// Sets the error of the last attempt, or clears it.
     pub fn set_trouble(&self, trouble: Option<String>) {
         *self.trouble.lock() = trouble;
     }
 
-    /// The incarnation that marks writes, and those before it.
+    /// Returns the incarnation that marks writes, and its ancestors.
     #[must_use]
     pub fn timelines(&self) -> &Timelines {
         &self.timelines
     }
 
-    /// The greatest number that was acknowledged: who begins now goes after it.
+    /// Returns the greatest acknowledged number; a write that begins now is ordered after it.
     #[must_use]
     pub fn acked(&self) -> u64 {
         self.order.lock().acked()
     }
 
-    /// Waits for the turn to give a write of a key its number, which is held until it is added: a greater
-    /// number of the key that was added first would be sent first, and overwritten at the origin by what is
-    /// older.
+    /// Waits for the turn to number a write of a key. The turn must be held until the write is added: if a
+    /// greater number of the key were added first, it would be sent first, and then be overwritten at the
+    /// origin by the older write.
     pub async fn turn(&self, key: &ObjectKey) -> Turn {
         self.turns.take(key.as_str()).await
     }
 
-    /// Waits for the turn to look at the conditions of a write of a key, which is held until the write is
-    /// done: those that its origin looks at, and those that are looked at here.
+    /// Waits for the turn to check the conditions of a write of a key, whether the origin or this gateway
+    /// checks them. The turn must be held until the write is done.
     pub async fn turn_of_conditions(&self, key: &ObjectKey) -> Turn {
         self.turns_of_conditions.take(key.as_str()).await
     }
 
-    /// A write is durable, and may be acknowledged when this returns.
+    /// Adds a durable write; it may be acknowledged when this returns.
     pub fn add(&self, write: Write) {
         self.order.lock().add(Arc::new(write));
         self.changed.notify_waiters();
     }
 
-    /// The last write of a key, if the origin has it not.
+    /// Returns the last dirty write of a key.
     #[must_use]
     pub fn latest(&self, key: &ObjectKey) -> Option<Arc<Write>> {
         self.order.lock().latest(key.as_str()).cloned()
     }
 
-    /// The ETag of the last object of the origin under a key that this server has seen. A write that comes
-    /// now replaces that object.
+    /// Returns the ETag of the last object of the origin under a key that this server has seen. A write that
+    /// arrives now replaces that object.
     #[must_use]
     pub fn known_etag(&self, key: &ObjectKey) -> Option<String> {
         let met = self.order.lock().met(key.as_str()).map(str::to_owned);
         met.or_else(|| self.bound.known_etag(key))
     }
 
-    /// Whether somebody else wrote a key at the origin before what was written here was there, and nobody has
-    /// decided yet.
+    /// True if a dirty write of the key conflicts with a foreign object, and no operator has decided yet.
     #[must_use]
     pub fn is_contested(&self, key: &ObjectKey) -> bool {
         !self.order.lock().foreign(Some((key, u64::MAX))).is_empty()
     }
 
-    /// The last writes of the first `max` dirty keys behind `after` that begin with `prefix`.
+    /// Returns the last writes of the first `max` dirty keys after `after` that begin with `prefix`.
     #[must_use]
     pub fn behind(&self, after: RangeBound<&str>, prefix: &str, max: usize) -> Vec<Arc<Write>> {
         self.order.lock().behind(after, prefix).take(max).cloned().collect()
     }
 
-    /// Waits until the origin has everything up to a number, but for what met something foreign.
+    /// Waits until the origin has every write up to a number, except for those that conflict with foreign
+    /// objects.
     pub async fn through(&self, until: u64) {
         loop {
             let changed = self.changed.notified();
@@ -485,7 +488,7 @@ impl Queue {
         }
     }
 
-    /// What is dirty.
+    /// Returns the summary of the queue.
     #[must_use]
     pub fn dirty(&self) -> Dirty {
         let order = self.order.lock();

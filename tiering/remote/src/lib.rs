@@ -1,7 +1,8 @@
 //! Clients of other object stores.
 //!
-//! [`origin`] reads and writes the objects of others as they are, for remote-backed buckets; [`upstream`] stores
-//! segments of ours in a bucket. Nothing is kept here, so a power failure changes nothing.
+//! [`origin`] reads and writes objects that other programs own, for remote-backed buckets. [`upstream`]
+//! stores segments of this gateway in a bucket of an object store. The crate keeps no state on disk, so a
+//! power failure changes nothing.
 
 pub mod origin;
 pub mod upstream;

@@ -1,11 +1,10 @@
-//! Buckets of others that are fronted here.
+//! Client interface of the object stores behind remote-backed buckets.
 //!
-//! What is asked of one is a trait, so that everything above it is tested against origins that fail in every
-//! way. Keys are bytes as their owner wrote them: `a//b`, `../c` and `d/` are three keys like any others, and
-//! pages come in byte order. The one that speaks S3 is a client of our own, because libraries for many stores
-//! tidy keys up.
+//! An origin is a trait, so that the layers above are tested against origins that fail in every way. Keys are
+//! bytes as their owner wrote them: `a//b`, `../c` and `d/` are three valid keys, and pages come in byte
+//! order. The S3 client is our own, because the libraries that support many stores normalise keys.
 //!
-//! Nothing here is kept, so nothing is lost when power fails.
+//! Nothing here is kept on disk, so nothing is lost at a power failure.
 
 mod digest;
 mod error;
@@ -34,75 +33,75 @@ use http::HeaderMap;
 use mlgw_formats::schema::{ObjectVersion, Pair};
 use std::ops::Range;
 
-/// An answer of an origin.
+/// Pending result of a request to an origin.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, OriginError>>;
 
-/// A bucket of somebody else's.
+/// Bucket of an object store that other programs own.
 pub trait Origin: Send + Sync + 'static {
-    /// A page of keys, in byte order.
+    /// Returns a page of keys, in byte order.
     fn list<'a>(&'a self, query: &'a ListQuery) -> Answer<'a, ListPage>;
 
-    /// What the object is like, with its checksums.
+    /// Returns the metadata of an object, with its checksums.
     fn head<'a>(&'a self, key: &'a str) -> Answer<'a, ObjectVersion>;
 
-    /// The object or a range of it: one round trip until its first bytes.
+    /// Reads an object or a range of it. The first bytes arrive after one round trip.
     fn get<'a>(&'a self, key: &'a str, query: &'a GetQuery) -> Answer<'a, Got>;
 
-    /// What the object is like, and which of its bytes are its part `number`.
+    /// Returns the metadata of an object and the byte range of its part `number`.
     fn head_part<'a>(&'a self, key: &'a str, number: u32) -> Answer<'a, (ObjectVersion, Range<u64>)> {
         let _ = (key, number);
         no_writes()
     }
 
-    /// For messages: which it is.
+    /// Name of the origin, for messages.
     fn name(&self) -> &str;
 
-    /// What was asked of it.
+    /// Counters of the requests sent to the origin.
     fn metrics(&self) -> OriginMetrics;
 
-    /// Writes an object whole.
+    /// Writes a whole object.
     fn put<'a>(&'a self, key: &'a str, headers: &'a HeaderMap, content: Content) -> Answer<'a, Written> {
         let _ = (key, headers, content);
         no_writes()
     }
 
-    /// Deletes an object, if there is one.
+    /// Deletes an object. A missing object is no error.
     fn delete<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Written> {
         let _ = (key, headers);
         no_writes()
     }
 
-    /// Copies the object `source` of this origin.
+    /// Copies the object `source` of this origin to `key`.
     fn copy<'a>(&'a self, key: &'a str, source: &'a str, headers: &'a HeaderMap) -> Answer<'a, Made> {
         let _ = (key, source, headers);
         no_writes()
     }
 
-    /// The tags of an object.
+    /// Returns the tags of an object.
     fn tags<'a>(&'a self, key: &'a str) -> Answer<'a, Vec<Pair>> {
         let _ = key;
         no_writes()
     }
 
-    /// Gives an object these tags and no others.
+    /// Replaces the tags of an object.
     fn set_tags<'a>(&'a self, key: &'a str, tags: &'a [Pair]) -> Answer<'a, ()> {
         let _ = (key, tags);
         no_writes()
     }
 
-    /// What GetObjectAttributes says of an object.
+    /// Returns the answer to GetObjectAttributes.
     fn attributes<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Document> {
         let _ = (key, headers);
         no_writes()
     }
 
-    /// Begins an upload in parts.
+    /// Creates a multipart upload.
     fn create_upload<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Begun> {
         let _ = (key, headers);
         no_writes()
     }
 
-    /// Writes a part of an upload.
+    /// Writes a part of a multipart upload.
     fn put_part<'a>(
         &'a self,
         upload: UploadOf<'a>,
@@ -114,7 +113,8 @@ pub trait Origin: Send + Sync + 'static {
         no_writes()
     }
 
-    /// Writes a part of an upload that is a copy of the object `source` of this origin, or of a range of it.
+    /// Writes a part of a multipart upload as a copy of the object `source` of this origin, or of a range of
+    /// it.
     fn copy_part<'a>(
         &'a self,
         upload: UploadOf<'a>,
@@ -126,7 +126,7 @@ pub trait Origin: Send + Sync + 'static {
         no_writes()
     }
 
-    /// Makes an upload an object, of the parts that a CompleteMultipartUpload document names.
+    /// Completes a multipart upload from the parts that a CompleteMultipartUpload document names.
     fn complete<'a>(
         &'a self,
         upload: UploadOf<'a>,
@@ -137,26 +137,26 @@ pub trait Origin: Send + Sync + 'static {
         no_writes()
     }
 
-    /// Ends an upload; its parts are discarded.
+    /// Aborts a multipart upload; its parts are discarded.
     fn abort<'a>(&'a self, upload: UploadOf<'a>) -> Answer<'a, ()> {
         let _ = upload;
         no_writes()
     }
 
-    /// The parts of an upload behind the number `after`.
+    /// Lists parts of a multipart upload whose number is greater than `after`.
     fn list_parts<'a>(&'a self, upload: UploadOf<'a>, after: u32, max: usize) -> Answer<'a, PartPage> {
         let _ = (upload, after, max);
         no_writes()
     }
 
-    /// The uploads that have not ended.
+    /// Lists multipart uploads in progress.
     fn list_uploads<'a>(&'a self, query: &'a UploadsQuery) -> Answer<'a, UploadPage> {
         let _ = query;
         no_writes()
     }
 }
 
-/// What an origin says that can be read only.
+/// Fails with `NotImplemented`: the default of every write on a read-only origin.
 fn no_writes<'a, T: Send + 'a>() -> Answer<'a, T> {
     Box::pin(async { Err(OriginError::refused(501, "NotImplemented", "This origin can be read only.")) })
 }

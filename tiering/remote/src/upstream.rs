@@ -1,12 +1,12 @@
-//! Object stores of others: whole segments spilled to them.
+//! Remote tier: whole segments spilled to an object store.
 //!
 //! A sealed segment is one object, `segments/<id>-<copy>.seg`, byte for byte its file or that file encrypted
-//! (`frames.rs`). Nothing counts as stored before it was read back and compared (`put.rs`); reads fetch the
-//! range that is asked for and nothing more (`read.rs`). Every request goes through a budget and a gate that
-//! adapts to what the store bears (`budget.rs`, `gate.rs`, `meter.rs`), which know nothing of opendal and
-//! serve every client of a store. Each operation may be repeated. Power failure leaves an object whole or not
-//! at all: what was sent of one that is not finished is taken back when we can, and by the store's own rules
-//! when we cannot (docs/decisions/2026-11-22-upstreams.md).
+//! ([`frames`]). A segment counts as stored only after it was read back and compared ([`put`]). Reads fetch
+//! the requested range and nothing more ([`read`]). Every request goes through a budget and a gate that
+//! adapts to the capacity of the store ([`budget`], [`gate`], [`meter`]); both are independent of opendal and
+//! serve every client of a store. Each operation may be repeated. A power failure leaves an object whole or
+//! absent: an unfinished upload is aborted by this gateway if possible, and otherwise by the rules of the
+//! store (docs/decisions/2026-11-22-upstreams.md).
 
 mod budget;
 mod check;
@@ -62,48 +62,48 @@ use multipart::Multiparts;
 use owner::Owner;
 use wire::{RequestSender, Wire};
 
-/// An object of an upstream: the segment, the incarnation of the server that stored it, and a random number.
-/// No object is ever written over, not even by a second server that was restored from a backup.
+/// Identity of an object of an upstream: the segment, the incarnation of the server that stored it, and a
+/// random number. No object is ever overwritten, not even by a second server that was restored from a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId {
-    /// The segment.
+    /// Segment.
     pub segment: SegmentId,
-    /// The incarnation; 0 for an object of a version whose names had none.
+    /// Incarnation; 0 for an object written by a version whose object names had none.
     pub incarnation: Incarnation,
-    /// The number, drawn at random.
+    /// Random number.
     pub copy: u64,
 }
 
 impl ObjectId {
-    /// A fresh one for `segment`, stored by `incarnation`.
+    /// Creates a new identity for `segment`, stored by `incarnation`.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// The operating system provides no random bytes.
     pub fn fresh(segment: SegmentId, incarnation: Incarnation) -> Result<Self, getrandom::Error> {
         Ok(Self { segment, incarnation, copy: getrandom::u64()? })
     }
 }
 
-/// What of a segment is in an upstream.
+/// Copy of a segment in an upstream.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentObject<'a> {
-    /// Which object.
+    /// Identity of the object.
     pub id: ObjectId,
-    /// Its generation.
+    /// Generation of the segment.
     pub generation: Generation,
-    /// Length of its sealed file.
+    /// Length of the sealed segment file.
     pub bytes: u64,
-    /// The key of the object, when it is encrypted.
+    /// Key of the object, if it is encrypted.
     pub key: Option<&'a ReplicaKey>,
 }
 
-/// A store that segments are spilled to.
+/// Object store to which segments are spilled.
 pub struct Upstream {
     name: String,
     kind: UpstreamKind,
     encrypt: bool,
     operator: Operator,
-    /// At a store that speaks S3, for uploads that are gone on with after a crash.
+    /// S3 stores only: client for uploads that resume after a crash.
     multiparts: Option<Multiparts>,
     meter: Arc<Meter>,
     tuning: Tuning,
@@ -111,39 +111,39 @@ pub struct Upstream {
     proxy: Option<String>,
     dir: Option<PathBuf>,
     timeout: Duration,
-    /// What keys begin with there.
+    /// Prefix of all keys.
     prefix: String,
-    /// None where the server has no identity.
+    /// `None` if the server has no identity.
     owner: Option<Owner>,
 }
 
-/// How much is done at once, and how patiently.
+/// Concurrency and retry parameters.
 #[derive(Clone, Copy, Debug)]
 struct Tuning {
     /// Bytes of one part of an upload, and of one piece that is read back.
     part_bytes: u64,
-    /// Parts of one upload under way.
+    /// Concurrent parts of one upload.
     parts_at_once: usize,
-    /// How long the first repetition waits.
+    /// Wait before the first retry.
     retry_first: Duration,
-    /// How long the later ones wait at most.
+    /// Maximum wait before later retries.
     retry_max: Duration,
-    /// How often a request is repeated.
+    /// Maximum number of retries of a request.
     retries: usize,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            // At 100 MB/s to one connection a part takes 80 ms, more than twice the round trip that it costs;
-            // 10,000 parts, the most that S3 takes, are 80 GiB; all kinds take parts of 5 MiB and more. A
-            // segment of 256 MiB is 32 parts.
+            // At 100 MB/s on one connection a part takes 80 ms, more than twice the round trip that it costs.
+            // 10,000 parts, the maximum of S3, are 80 GiB. All kinds of stores accept parts of 5 MiB and
+            // more. A segment of 256 MiB has 32 parts.
             part_bytes: 8 * MIB,
-            // Of one upload four parts are under way, one waits to be sent, and one is being read: 48 MiB of
-            // memory. Four connections fill what a gateway has to give to the background.
+            // Four parts of an upload are in flight, one waits to be sent, and one is being read: 48 MiB of
+            // memory. Four connections fill the bandwidth that a gateway has for background work.
             parts_at_once: 4,
-            // 0.1, 0.2, … 3.2 s, of which up to a half is left out by chance: a client waits 3 to 6 s before
-            // it hears of a store that is down. What is down longer is tried again by whoever asked.
+            // 0.1, 0.2, … 3.2 s, randomly shortened by up to a half: a caller waits 3 to 6 s for the error of
+            // a store that is down. The caller retries a store that is down for longer.
             retry_first: Duration::from_millis(100),
             retry_max: Duration::from_secs(10),
             retries: 6,
@@ -152,9 +152,9 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// How long to wait before the repetition that follows `tries` others: twice as long each time, of which
-    /// a share between a half and all, by `chance`, so that those who failed together do not come back
-    /// together.
+    /// Returns the wait before the retry that follows `tries` earlier ones. It doubles each time; `chance`
+    /// selects a share between a half and all of it, so that clients that failed at the same moment do not
+    /// retry at the same moment.
     fn pause(&self, tries: usize, chance: f64) -> Duration {
         let doubled = self.retry_first.saturating_mul(1 << tries.min(20));
         doubled.min(self.retry_max).mul_f64(0.5 + chance / 2.0)
@@ -162,10 +162,10 @@ impl Tuning {
 }
 
 impl Upstream {
-    /// The upstream that `settings` describe. Nothing is asked of it yet.
+    /// Opens the upstream that `settings` describe. Sends nothing to the store.
     ///
     /// # Errors
-    /// When a setting cannot be; it says which, and what to do.
+    /// [`UpstreamError::Setting`] with the name of the invalid setting and advice.
     pub fn open(settings: &UpstreamSettings) -> Result<Self, UpstreamError> {
         let connected = connect(settings)?;
         if connected.endpoint.is_none() {
@@ -181,7 +181,7 @@ impl Upstream {
         Ok(upstream)
     }
 
-    /// An upstream whose requests `sender` sends.
+    /// Creates an upstream whose requests are sent by `sender`.
     fn over_http(
         settings: &UpstreamSettings,
         connected: Connected,
@@ -196,7 +196,7 @@ impl Upstream {
         upstream
     }
 
-    /// It has no HTTP.
+    /// Creates an upstream without HTTP.
     fn over(settings: &UpstreamSettings, connected: Connected, tuning: Tuning) -> Self {
         let budget = Budget::new(settings.bytes_per_second, settings.requests_per_second);
         let meter = Arc::new(Meter::new(Arc::new(budget)));
@@ -217,25 +217,25 @@ impl Upstream {
         }
     }
 
-    /// Its name.
+    /// Name of the upstream.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether segments are to be encrypted before they are stored there: then each needs a [`ReplicaKey`].
+    /// True if segments are encrypted before they are stored; each then needs a [`ReplicaKey`].
     #[must_use]
     pub fn encrypts(&self) -> bool {
         self.encrypt
     }
 
-    /// What may be asked of it, for others who ask the same store.
+    /// Request budget, to share with other clients of the same store.
     #[must_use]
     pub fn budget(&self) -> Arc<Budget> {
         self.meter.budget.clone()
     }
 
-    /// What was asked of it since it was opened.
+    /// Counters of requests since the upstream was opened.
     #[must_use]
     pub fn metrics(&self) -> UpstreamMetrics {
         self.meter.snapshot()
@@ -246,12 +246,12 @@ impl Upstream {
     }
 }
 
-/// The way past opendal, to a store that speaks S3.
+/// Creates the S3 client that bypasses opendal; `None` for other kinds of stores.
 fn multiparts(settings: &UpstreamSettings) -> Result<Option<Multiparts>, UpstreamError> {
     if settings.kind != UpstreamKind::S3 {
         return Ok(None);
     }
-    // The meter has the budget.
+    // The meter already applies the budget.
     let unbound = Arc::new(Budget::new(0, 0));
     let origin = S3Origin::new(settings, unbound, Arc::new(SystemClock)).map_err(|fault| {
         UpstreamError::Setting { upstream: settings.name.clone(), setting: "endpoint", fault }

@@ -1,13 +1,14 @@
-//! The log of decisions: what was moved, kept or let go of, and why.
+//! The decision log: every move, retention and eviction of data, with its reason.
 //!
-//! Whoever decides has a handle ([`Decisions`]) and records what came of it in the words of [`Kind`],
-//! [`Reason`] and [`Outcome`]. Always: the log is bounded ([`DECISIONS_MAX`]), the newest stay; recording
-//! never fails and never waits for a disk. What is alike and follows shortly is one entry that counts, so ten
-//! thousand objects of one bucket are one line and a move that fails with every round is, too. The sums of
-//! bytes by place and reason are taken here and nowhere else, so that metrics and log agree.
+//! The code that makes a decision holds a handle ([`Decisions`]) and records the result as a [`Kind`], a
+//! [`Reason`] and an [`Outcome`]. Invariants: the log is bounded ([`DECISIONS_MAX`] entries, the newest are
+//! kept); recording never fails and never waits for a disk. Equal decisions within a short time share one
+//! entry with a count, so ten thousand objects of one bucket are one line, and so is a move that fails in
+//! every pass. The byte totals by place and reason are computed here and nowhere else, so that metrics and
+//! log agree.
 //!
-//! Entries are appended to a small file once a second, without a sync ([`kept`]). When power fails the last
-//! ones may be missing and the last line torn; nothing depends on them.
+//! Entries are appended to a small file once a second, without a sync ([`kept`]). After a power loss the last
+//! entries may be missing and the last line torn; nothing depends on them.
 
 mod kept;
 
@@ -25,26 +26,26 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// So many of the last entries are looked at for one that is alike.
+/// Number of the newest entries that are searched for an equal one.
 const ALIKE_LOOKED_AT: usize = 64;
-/// How often entries are written.
+/// Interval between writes of new entries to the file.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
-/// Which entries are asked for.
+/// Selects entries of the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
-    /// At most so many.
+    /// Maximum number of entries.
     pub limit: usize,
-    /// Only of this kind.
+    /// Only entries of this kind.
     pub kind: Option<Kind>,
-    /// Only about objects of this bucket.
+    /// Only entries about objects of this bucket.
     pub bucket: Option<BucketId>,
 }
 
-/// Bytes that were moved, by where from, where to and why.
+/// Bytes moved, by source, destination and reason.
 pub type Moved = BTreeMap<(Place, Place, Reason), u64>;
 
-/// The log of decisions. Clones are the same.
+/// The decision log. Clones share one log.
 #[derive(Clone)]
 pub struct Decisions {
     inner: Arc<Inner>,
@@ -53,30 +54,30 @@ pub struct Decisions {
 struct Inner {
     clock: Arc<dyn Clock>,
     log: Mutex<Log>,
-    /// Held while it is written; never with the log.
+    /// Locked during a write to the file; never locked together with `log`.
     kept: Mutex<Option<Kept>>,
 }
 
 struct Log {
     entries: VecDeque<Entry>,
     next: u64,
-    /// The entries that changed since they were written are not before this number.
+    /// Sequence number of the first entry that may have changed since the last write.
     unwritten_from: u64,
     moved: Moved,
 }
 
 impl Decisions {
-    /// A log that ends with the process.
+    /// Creates a log in memory that is not persisted.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self::with(clock, None, VecDeque::new())
     }
 
-    /// The log that is kept in `dir`, with what earlier processes kept there. Called within a tokio runtime,
-    /// it is written every second.
+    /// Opens the log in `dir` and loads the entries that earlier processes wrote there. Must be called within
+    /// a tokio runtime, which writes new entries every second.
     ///
     /// # Errors
-    /// When what is there was written by a newer version, or cannot be read or written.
+    /// When a file was written by a newer version, or cannot be read or written.
     pub fn open(dir: &Path, clock: Arc<dyn Clock>) -> Result<Self, KeepError> {
         let (kept, entries) = Kept::open(dir)?;
         let decisions = Self::with(clock, Some(kept), entries);
@@ -95,7 +96,7 @@ impl Decisions {
         self.record_because(decided, &"");
     }
 
-    /// Records a decision that was not carried out, with what went wrong.
+    /// Records a decision that was not carried out, with the error.
     pub fn record_because(&self, decided: &Decided<'_>, error: &dyn std::fmt::Display) {
         let (now, error) = (self.inner.clock.now(), error.to_string());
         let mut log = self.inner.log.lock();
@@ -118,7 +119,7 @@ impl Decisions {
         log.entries.push_back(entry);
     }
 
-    /// The newest entries that are wanted, the newest first.
+    /// Returns the newest entries that match the filter, newest first.
     #[must_use]
     pub fn list(&self, wanted: Wanted) -> Vec<Entry> {
         let log = self.inner.log.lock();
@@ -129,19 +130,20 @@ impl Decisions {
         log.entries.iter().rev().filter(is_wanted).take(wanted.limit).cloned().collect()
     }
 
-    /// Bytes that were moved since the start.
+    /// Bytes moved since the start.
     #[must_use]
     pub fn moved(&self) -> Moved {
         self.inner.log.lock().moved.clone()
     }
 
-    /// Writes what is not written yet. Blocks.
+    /// Writes all unwritten entries to the file. Blocks.
     pub fn write(&self) {
         self.inner.write();
     }
 }
 
-/// What a server does sooner or later is counted from nothing on, so that the first time is seen as a change.
+/// Counters at zero for the moves that every server makes eventually, so that a metrics system sees the first
+/// move as an increase.
 fn usual_moves() -> Moved {
     use Place::{Cold, Copies, Hot, Nowhere, Origin, Upstream};
     let usual = [
@@ -180,7 +182,7 @@ impl Inner {
     }
 }
 
-/// Writes now and then until nobody has the log any more.
+/// Writes new entries every second until all handles are dropped.
 async fn keep(decisions: Weak<Inner>) {
     loop {
         tokio::time::sleep(WRITE_EVERY).await;

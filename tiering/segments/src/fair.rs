@@ -1,13 +1,13 @@
-//! Who goes to a disk next: lanes that each have a share, so that none starves another.
+//! Admission to a disk: lanes with a share each, so that no class of traffic starves another.
 //!
-//! A disk takes [`DISK_PLACES`] requests at a time; with more it would only be slower for all. Who finds a
-//! place free goes at once. When all are taken, requests wait in lanes, and places that become free are given
-//! out by start-time fair queueing with depth ([`schedule`]): each lane gets its weight's share of the bytes,
-//! a lane that has nothing to do leaves its share to the others, and a request of a lane that was idle goes
-//! next; within a lane it is the same with ranks. Always: nobody waits while a place is free; whoever has a
-//! place waits for no other one, so places always come back.
+//! A disk executes [`DISK_PLACES`] requests at a time; more would only slow down all of them. A request that
+//! finds a free slot starts immediately. When all slots are taken, requests wait in lanes, and freed slots
+//! are assigned by start-time fair queueing with depth ([`schedule`]): each lane gets its weight's share of
+//! the bytes, an idle lane leaves its share to the others, and a request of a lane that was idle goes next.
+//! Within a lane, ranks share in the same way. Invariants: no request waits while a slot is free; the holder
+//! of a slot never waits for another slot, so slots are always released.
 //!
-//! Nothing is kept over a restart.
+//! Nothing is persisted.
 
 mod lane;
 mod schedule;
@@ -25,14 +25,14 @@ use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// What a request costs beyond its bytes: about what a disk of 1 GB/s does in the 60 µs that a request takes
-/// however small it is.
+/// Fixed cost of a request in addition to its bytes: about what a disk of 1 GB/s transfers in the 60 µs that
+/// even the smallest request takes.
 const REQUEST_COST_BYTES: u64 = 64 << 10;
 
-/// Set in the state while somebody waits; below it the places that are taken.
+/// Flag in the state word: at least one request waits. The bits below count the slots in use.
 const WAITING: u64 = 1 << 63;
 
-/// The places of a disk. Clones are the same.
+/// The slots of a disk. Clones share them.
 #[derive(Clone)]
 pub struct Fair {
     inner: Arc<Inner>,
@@ -41,45 +41,47 @@ pub struct Fair {
 struct Inner {
     state: AtomicU64,
     places: u64,
-    /// Held for moments, never across anything that waits.
+    /// Locked briefly, never across an await.
     waiting: Mutex<Waiting>,
     waits: [Histogram; Lane::ALL.len()],
 }
 
 type Waiting = Schedule<oneshot::Sender<Grant>, RANKS>;
 
-/// The disks of a node: what is fast is not held up by what is slow. Clones are the same.
+/// The disk queues of a node, one per class of device so that slow disks do not delay fast ones. Clones share
+/// them.
 #[derive(Clone, Default)]
 pub struct DiskQueues {
-    /// That of the hot tier, and of clean copies.
+    /// Queue of the hot tier's disk, which also holds the clean copies.
     pub hot: Fair,
-    /// Those of the cold tier.
+    /// Queue of the cold tier's disks.
     pub cold: Fair,
 }
 
 impl DiskQueues {
-    /// Whether on one of them all places are taken: who comes now may have to wait.
+    /// True if all slots of at least one queue are taken, so that a new request may have to wait.
     #[must_use]
     pub fn are_busy(&self) -> bool {
         self.hot.is_busy() || self.cold.is_busy()
     }
 
-    /// The places of the disk that a tier's segments are on, by the number in their records.
+    /// Returns the queue of the disk that holds a tier's segments, by the tier number in their records.
     pub(crate) fn of_tier(&self, tier: u32) -> &Fair {
         if tier == 0 { &self.hot } else { &self.cold }
     }
 }
 
-/// What is told of the places of a disk.
+/// Metrics of a disk queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FairMetrics {
-    /// Places that are taken.
+    /// Slots in use.
     pub taken: u64,
-    /// For each lane: requests that wait, and how long those waited that have a place since the start.
+    /// By lane: its name, the number of waiting requests, and the wait times of all requests admitted since
+    /// the start.
     pub lanes: Vec<(&'static str, u64, Durations)>,
 }
 
-/// A place at the disk, given back when it is dropped.
+/// A slot at the disk, released on drop.
 #[must_use]
 pub struct Place<'f> {
     inner: &'f Arc<Inner>,
@@ -91,7 +93,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// A place on its way to who waits for it; given back when nobody takes it.
+/// A slot on its way to a waiter; released if the waiter does not take it.
 struct Grant {
     inner: Option<Arc<Inner>>,
 }
@@ -111,7 +113,7 @@ impl Default for Fair {
 }
 
 impl Fair {
-    /// A disk that takes so many requests at a time, at least one.
+    /// Creates the queue of a disk that executes at most this many requests at a time (at least one).
     #[must_use]
     pub fn new(places: usize) -> Self {
         let mut ranks = [0; RANKS];
@@ -125,11 +127,11 @@ impl Fair {
         Self { inner: Arc::new(inner) }
     }
 
-    /// A place now, if one is free and nobody waits.
+    /// Returns a slot if one is free and no request waits.
     pub fn try_enter(&self, lane: Lane) -> Option<Place<'_>> {
         let inner = &self.inner;
         let mut state = inner.state.load(Relaxed);
-        // With somebody waiting the state is greater than any number of places.
+        // With [`WAITING`] set the state is greater than any number of slots.
         while state < inner.places {
             match inner.state.compare_exchange_weak(state, state + 1, Acquire, Relaxed) {
                 Ok(_) => {
@@ -142,17 +144,18 @@ impl Fair {
         None
     }
 
-    /// A place for a request of so many bytes. The future may be dropped: then another gets the place.
+    /// Waits for a slot for a request of `bytes`. Cancel-safe: if the future is dropped, the slot goes to
+    /// another waiter.
     pub async fn enter(&self, turn: impl Into<Turn>, bytes: u64) -> Place<'_> {
         let turn = turn.into();
         if let Some(place) = self.try_enter(turn.lane) {
             return place;
         }
-        // Rare, and larger than what goes at once.
+        // Boxed because the slow path is rare and its future is large.
         Box::pin(self.wait(turn, bytes)).await
     }
 
-    /// The same, for a thread that may block.
+    /// Like [`Fair::enter`], for a thread that may block.
     pub fn enter_blocking(&self, lane: Lane, bytes: u64) -> Place<'_> {
         if let Some(place) = self.try_enter(lane) {
             return place;
@@ -172,7 +175,7 @@ impl Fair {
         self.inner.state.load(Relaxed) >= self.inner.places
     }
 
-    /// What is told of it.
+    /// Returns the current metrics.
     #[must_use]
     pub fn metrics(&self) -> FairMetrics {
         let waiting = self.inner.waiting.lock().waiting();
@@ -188,13 +191,14 @@ impl Fair {
 }
 
 impl Inner {
-    /// Puts a request in its lane.
+    /// Queues a request in its lane and returns the receiver of its slot.
     fn queue(self: &Arc<Self>, turn: Turn, bytes: u64) -> oneshot::Receiver<Grant> {
         let (reply, grant) = oneshot::channel();
         let mut waiting = self.waiting.lock();
         let cost = bytes.saturating_add(REQUEST_COST_BYTES);
         waiting.arrive(turn.lane as usize, turn.rank as usize, cost, reply);
-        // Whoever leaves from now on comes by here; who left before has left a place.
+        // A release after this line sees the flag and assigns the slot; a release before it left a free slot,
+        // which the call below assigns.
         self.state.fetch_or(WAITING, AcqRel);
         self.give_out(&mut waiting);
         grant
@@ -209,22 +213,22 @@ impl Inner {
         self.waits[lane as usize].record(begun.elapsed());
         match grant {
             Ok(mut grant) => grant.inner = None,
-            // Those who wait are answered, for the schedule is there as long as this is. Were it not so, to
-            // go without would be better than not at all.
+            // Unreachable: every queued request is answered, since the schedule lives as long as `self`. If
+            // it happened, running without a slot would be better than never running.
             Err(_) => drop(self.state.fetch_add(1, AcqRel)),
         }
         Place { inner: self }
     }
 
     fn leave(self: &Arc<Self>) {
-        // Another thread may be about to see that nobody waits any more: then there is nobody to be found.
+        // Another thread may be about to clear the flag; then the schedule is empty and this call is a no-op.
         if self.state.fetch_sub(1, AcqRel) & WAITING != 0 {
             let mut waiting = self.waiting.lock();
             self.give_out(&mut waiting);
         }
     }
 
-    /// Gives free places to those who wait.
+    /// Assigns free slots to waiting requests.
     fn give_out(self: &Arc<Self>, waiting: &mut Waiting) {
         while !waiting.is_empty() {
             let take = |state: u64| (state & !WAITING < self.places).then_some(state + 1);
@@ -238,12 +242,12 @@ impl Inner {
         self.state.fetch_and(!WAITING, AcqRel);
     }
 
-    /// Gives a place that is taken to the next who still waits for it; says whether there was one.
+    /// Gives a slot, already counted as taken, to the next live waiter. Returns false if there is none.
     fn give(self: &Arc<Self>, waiting: &mut Waiting) -> bool {
         while let Some(reply) = waiting.next() {
             match reply.send(Grant { inner: Some(self.clone()) }) {
                 Ok(()) => return true,
-                // It was given up; the place is still taken, for the next one.
+                // The waiter was dropped; the slot stays counted, for the next waiter.
                 Err(mut grant) => grant.inner = None,
             }
         }

@@ -1,14 +1,15 @@
-//! What is written to the hot tier's flash, and how much of it the server may write by itself: flash wears
-//! out by being written.
+//! Accounting of writes to the hot tier's flash and a daily budget for the server's own writes: writes wear
+//! out flash.
 //!
-//! Everything that is written there is counted by its cause. With a budget of so many bytes a day, what the
-//! server writes by itself goes on while something is left of it: clean copies, segments that come up,
-//! compaction. What clients write is taken off the same budget and never refused. What is not used is saved
-//! up for an hour, no longer. Always: over any time the server by itself writes no more than the budget of
-//! that time and an hour, and what was under way when it was used up ([`bucket`]).
+//! All writes are counted by cause. With a budget in bytes per day, the server's own writes (clean copies,
+//! promotion, compaction) start only while budget remains. Client writes are charged to the same budget and
+//! never refused. Unused budget accumulates for one hour at most. Invariant: over any time the server's own
+//! writes do not exceed the budget of that time plus an hour, plus the writes that were in progress when the
+//! budget ran out ([`bucket`]).
 //!
-//! What is left is in a small file, replaced whole once a minute and at the end, so that a restart does not
-//! give the day anew. When power fails, a minute of writes is forgotten.
+//! The remaining budget is stored in a small file, which is replaced atomically once a minute and at
+//! shutdown, so that a restart does not grant the day's budget again. A power loss forgets up to one minute
+//! of writes.
 
 mod bucket;
 
@@ -23,29 +24,29 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often the file is replaced, while anything is written.
+/// Interval between replacements of the file, while anything is written.
 const KEEP_EVERY: Duration = Duration::from_mins(1);
-/// The format of the file.
+/// Format version of the file.
 pub(crate) const FORMAT: u32 = 1;
 
-/// Why something is written to flash.
+/// Cause of a write to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// Clients write it, or a sync imports it.
+    /// A client's write, or the import of a sync.
     Client,
-    /// Clean copies of what bound buckets front, also when they are kept on.
+    /// Clean copies of objects of remote-backed buckets, including copies that are rewritten to be retained.
     Copies,
-    /// Segments that come up from another tier.
+    /// Segments promoted from another tier.
     Promote,
-    /// What lives in segments that are emptied.
+    /// Live records moved out of segments that are being compacted.
     Compaction,
 }
 
 impl Cause {
-    /// All of them, in their order.
+    /// All causes, in order.
     pub const ALL: [Self; 4] = [Self::Client, Self::Copies, Self::Promote, Self::Compaction];
 
-    /// Its name in metrics.
+    /// Name of the cause in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +58,7 @@ impl Cause {
     }
 }
 
-/// The flash of a node. Clones are the same.
+/// The flash of a node. Clones share one account.
 #[derive(Clone)]
 pub struct Flash {
     inner: Arc<Inner>,
@@ -65,37 +66,37 @@ pub struct Flash {
 
 struct Inner {
     clock: Arc<dyn Clock>,
-    /// Whether there is a budget: who writes asks that first.
+    /// True if there is a budget; read without the lock on every write.
     is_bound: AtomicBool,
     bucket: Mutex<Bucket>,
     written: [AtomicU64; Cause::ALL.len()],
     path: Option<PathBuf>,
-    /// Something changed since the file was replaced.
+    /// True if the budget changed since the file was last replaced.
     is_changed: AtomicBool,
 }
 
-/// The file.
+/// Content of the file.
 #[derive(Serialize, Deserialize)]
 struct Content {
     format: u32,
-    /// Bytes that were left; less than none when more was written.
+    /// Bytes that remained; negative after overspending.
     left_bytes: i64,
-    /// When, in milliseconds since 1970.
+    /// Time of that, in milliseconds since 1970.
     at_ms: i64,
 }
 
 impl Flash {
-    /// Flash without a budget.
+    /// Creates an account without a budget.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self::with(clock, Bucket::new(0), None)
     }
 
-    /// Flash with a budget of so many bytes a day (0: none), of which the file at `path` says what is left.
-    /// Called within a tokio runtime, it is replaced every minute.
+    /// Creates an account with a budget of `bytes_per_day` (0: unlimited) and loads the remainder from the
+    /// file at `path`. Must be called within a tokio runtime, which replaces the file every minute.
     ///
     /// # Errors
-    /// When the file cannot be read, or a newer version wrote it.
+    /// When the file cannot be read or was written by a newer version.
     pub fn open(path: PathBuf, bytes_per_day: u64, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let kept: Option<Content> = state_file::read(&path, FORMAT)?;
         let mut bucket = Bucket::new(bytes_per_day);
@@ -119,20 +120,20 @@ impl Flash {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Sets another budget; what was used of the old one stays used.
+    /// Sets another budget; a debt of the old budget remains.
     pub fn set_budget(&self, bytes_per_day: u64) {
         let mut bucket = self.inner.bucket.lock();
         bucket.set(self.inner.now_ms(), bytes_per_day);
         self.inner.is_bound.store(bucket.is_bound(), Relaxed);
     }
 
-    /// Whether the server may begin to write something by itself now.
+    /// True if the server may start a write of its own now.
     #[must_use]
     pub fn allows(&self) -> bool {
         !self.inner.is_bound.load(Relaxed) || self.inner.bucket.lock().left(self.inner.now_ms()) > 0
     }
 
-    /// So many bytes were written.
+    /// Records a write of `bytes`.
     pub fn wrote(&self, cause: Cause, bytes: u64) {
         self.inner.written[cause as usize].fetch_add(bytes, Relaxed);
         if self.inner.is_bound.load(Relaxed) {
@@ -142,20 +143,20 @@ impl Flash {
         }
     }
 
-    /// Bytes that were written since the start, by cause.
+    /// Bytes written since the start, by cause.
     #[must_use]
     pub fn written(&self) -> [(Cause, u64); Cause::ALL.len()] {
         Cause::ALL.map(|cause| (cause, self.inner.written[cause as usize].load(Relaxed)))
     }
 
-    /// Bytes that are left now; less than none when more was written. Nothing without a budget.
+    /// Remaining bytes now, negative after overspending; `None` without a budget.
     #[must_use]
     pub fn left_bytes(&self) -> Option<i64> {
         let bucket = self.inner.bucket.lock();
         bucket.is_bound().then(|| bucket.left(self.inner.now_ms()))
     }
 
-    /// Replaces the file, if anything was written since. Blocks.
+    /// Replaces the file if anything was written since the last time. Blocks.
     pub fn keep(&self) {
         self.inner.keep();
     }
@@ -176,7 +177,7 @@ impl Inner {
     }
 }
 
-/// Replaces the file now and then until nobody has the flash any more.
+/// Replaces the file every minute until all handles are dropped.
 async fn keep(flash: Weak<Inner>) {
     loop {
         tokio::time::sleep(KEEP_EVERY).await;
@@ -199,7 +200,7 @@ mod tests {
     const HOUR_MS: i64 = 3_600_000;
 
     #[tokio::test]
-    async fn a_restart_finds_what_was_used_and_time_gives_it_back() {
+    async fn used_budget_survives_a_restart_and_refills_with_time() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::default());
         clock.set(Timestamp(1_000_000));
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_budget_everything_is_counted_and_nothing_refused() {
+    fn without_a_budget_writes_are_counted_and_never_refused() {
         let flash = Flash::new(Arc::new(ManualClock::default()));
         Cause::ALL.into_iter().for_each(|cause| flash.wrote(cause, 1 << 50));
         assert!(flash.allows() && flash.written().iter().all(|(_, bytes)| *bytes == 1 << 50));

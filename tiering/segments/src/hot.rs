@@ -1,15 +1,14 @@
-//! The hot tier: chunks appended to segment files on the local disk, and read back verified.
+//! The segment store: chunks are appended to segment files on local disks and read back verified.
 //!
-//! An append is answered when its bytes are synced (unless durability `os` was chosen), so the
-//! catalogue may then refer to them; that order is fixed. A segment is written by one thread
-//! (`writer`), which batches: one write and one sync for all that waits. Whatever fails, a
-//! segment is never written again after a failed sync, nor after a restart: it is sealed at a
-//! length that covers every answered chunk, and a new one begins.
+//! An append is acknowledged when its bytes are synced (unless durability `os` is configured); only then does
+//! the catalogue refer to them. A segment is written by one thread (`writer`), which batches: one write and
+//! one sync for all waiting chunks. After a failed sync or a restart a segment is never written again: it is
+//! sealed at a length that covers every acknowledged chunk, and a new segment begins.
 //!
-//! When power fails: answered chunks are on the disk; unanswered ones may be there whole, torn or
-//! not at all, and nothing refers to them. `recovery` then seals what was left open.
+//! At a power loss: acknowledged chunks are on the disk; unacknowledged ones may be there whole, torn or not
+//! at all, and nothing refers to them. `recovery` then seals the segments that were left open.
 //!
-//! Bytes on disk are described in docs/formats-segment.md.
+//! The format of the bytes on disk is described in docs/formats-segment.md.
 
 mod admission;
 mod away;
@@ -123,19 +122,19 @@ use crate::decisions::{self, Decisions};
 use crate::fair::{DiskQueues, Lane, Turn};
 use crate::flash::Flash;
 
-/// Why a chunk was not stored. Nothing of it will ever be found.
+/// A chunk was not stored. No part of it will ever be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The disk's reserve is reached, or the disk is full: delete something.
+    /// The disk is full or down to its reserve; data must be deleted.
     #[error("the disk is full")]
     Full,
-    /// Spilling and compaction are making room: try again in a moment.
+    /// Spilling and compaction are freeing space; the append can be retried soon.
     #[error("room is being made on the disk")]
     NoRoomYet,
-    /// The tier is shutting down: ask again after the restart.
+    /// The tier is shutting down; the append can be retried after the restart.
     #[error("the tier is stopping")]
     Stopping,
-    /// The disk or the catalogue failed, twice: ask again.
+    /// The disk or the catalogue failed, and so did a retry; the append can be retried later.
     #[error("the disk failed")]
     Io,
 }
@@ -149,17 +148,17 @@ impl AppendError {
     }
 }
 
-/// Which segment a chunk goes to.
+/// Kind of segment that a chunk is appended to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// One shared with other bodies.
+    /// A segment shared with other bodies.
     Shared,
-    /// The body's own, while one is to be had: for bodies of
+    /// A segment of the body's own, if one is available: for bodies of
     /// [`OWN_SEGMENT_BYTES_MIN`](mlgw_common::limits::OWN_SEGMENT_BYTES_MIN) or more.
     Own,
 }
 
-/// A piece of a body to be stored.
+/// A piece of a body to store.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     /// The bucket.
@@ -168,35 +167,34 @@ pub struct Chunk {
     pub key: ObjectKey,
     /// The body.
     pub body: BodyId,
-    /// The part, when the body is an upload.
+    /// The part, if the body is a multipart upload.
     pub part: Option<PartNumber>,
-    /// Offset of its first byte in the body, or in the part.
+    /// Offset of the first byte in the body, or in the part.
     pub offset: u64,
-    /// Its bytes, as they are to be stored: at least one, at most
-    /// [`CHUNK_BYTES_MAX`](mlgw_common::limits::CHUNK_BYTES_MAX) as clients see them.
+    /// The bytes as they are stored: at least one, at most
+    /// [`CHUNK_BYTES_MAX`](mlgw_common::limits::CHUNK_BYTES_MAX) uncompressed.
     pub data: Payload,
-    /// Where it goes.
+    /// Kind of segment to append to.
     pub placement: Placement,
 }
 
 /// A stored chunk.
 #[derive(Clone, Debug)]
 pub struct Appended {
-    /// Where it lies.
+    /// Location of the chunk.
     pub extent: Extent,
-    /// Keeps its segment as it is; to be dropped when the catalogue names the chunk, or never will.
+    /// Prevents changes of the segment; to be dropped when the catalogue names the chunk, or never will.
     pub hold: Hold,
 }
 
-/// Whether a chunk, by its body and its first byte in it (in its part, of an upload in parts), is of those
-/// that are meant.
+/// Predicate on the owner of a chunk (its body, its part, its first byte): true if the chunk is selected.
 pub(crate) type Wanted = Arc<dyn Fn(&Owner) -> bool + Send + Sync>;
 
-/// Whether a chunk, by its body and its first byte in it, is read so much that it should stay where reads are
-/// fast.
+/// Predicate on a chunk, by its body and the offset of its first byte: true if it is read so often that it
+/// should stay in a fast tier.
 pub type IsHot = Arc<dyn Fn(BodyId, u64) -> bool + Send + Sync>;
 
-/// The hot tier. Clones are the same tier.
+/// The segment store of a node, including its cold and remote tiers. Clones share it.
 #[derive(Clone)]
 pub struct HotTier {
     inner: Arc<Inner>,
@@ -210,34 +208,34 @@ struct Inner {
     volumes: Volumes,
     holes: Arc<Holes>,
     away: Arc<Away>,
-    /// Worked on by who moves and releases segments, one at a time.
+    /// Locked during moves and deletions of segments at upstreams, one at a time.
     leftovers: Arc<Mutex<Leftovers>>,
     node: NodeId,
     compaction: Arc<Compaction>,
     placing: Arc<Placing>,
-    /// Which segments those two work on.
+    /// Segments that compaction or placing currently works on.
     in_hand: Arc<InHand>,
     relief: Arc<Relief>,
-    /// Chunks that wait for room.
+    /// Number of appends that wait for space.
     chunks_waiting: AtomicUsize,
     decisions: Decisions,
     is_hot: OnceLock<IsHot>,
-    /// Whose references compaction follows; none where there is no compaction.
+    /// Catalogue whose references compaction follows; `None` without compaction.
     catalogue: Option<Catalogue>,
-    /// Compaction and placing.
+    /// Tasks of compaction and placing.
     workers: Mutex<Vec<JoinHandle<()>>>,
-    /// Ends when the last writer has.
+    /// Closed when the last writer ends.
     writers_ended: Mutex<mpsc::Receiver<()>>,
     recovered: Vec<(SegmentId, Scanned)>,
     stray: Vec<String>,
 }
 
 impl HotTier {
-    /// Opens the tier: makes the directory, seals what the last process left open, starts the
-    /// writers. Called within a tokio runtime.
+    /// Opens the tier: creates the directory, seals the segments that the last process left open and starts
+    /// the writers. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// When the disk or the catalogue fails; nothing is lost by trying again.
+    /// When the disk or the catalogue fails; a retry loses nothing.
     pub async fn open(options: HotOptions, catalogue: Catalogue) -> Result<Self, OpenError> {
         let location = options.dir.file_name().map(|name| name.to_string_lossy().into_owned());
         let map = CatalogueMap {
@@ -259,10 +257,10 @@ impl HotTier {
         Ok(tier)
     }
 
-    /// As [`HotTier::open`], with another segment map than the catalogue's, and without compaction.
+    /// Like [`HotTier::open`], with another segment map than the catalogue's, and without compaction.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`HotTier::open`].
     pub async fn open_with(options: HotOptions, map: Arc<dyn SegmentMap>) -> Result<Self, OpenError> {
         Self::open_parts(options, map, None).await
     }
@@ -284,14 +282,14 @@ impl HotTier {
         let cold = options.cold_dirs.iter().map(|dir| open(dir, false, Durability::Full));
         let cold = cold.collect::<std::io::Result<Vec<_>>>().map_err(io)?;
         let dirs = SegmentDirs::new(dir.clone(), options.cold_dirs.clone());
-        // Before anything in them is sealed, renamed or removed.
+        // Checked before any file in the directories is sealed, renamed or removed.
         let sweeps = marks::admit_all(&dirs, &*map, &options)?;
         let recovered = recovery::recover(&*map, &disk).await?;
         let leftovers =
             Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone()), &options.lineage)
                 .map_err(io)?;
         let away = Arc::new(Away::new(options.away.clone(), map.clone()));
-        // Before anything is removed because an upstream has it.
+        // Checked before any local file is removed because an upstream has its copy.
         let upstreams_are_there = away.all_configured(options.start_without_missing)?;
         let listing = Listing { map: &*map, dirs: &dirs, upstreams_are_there, lineage: &lineage };
         let (volumes, found) = Volumes::open(listing, disk.clone(), cold, &sweeps).map_err(io)?;
@@ -338,13 +336,13 @@ impl HotTier {
         Ok(Self { inner })
     }
 
-    /// Stores a chunk; durable when it answers (with durability `os`: written).
+    /// Stores a chunk; it is durable when the call returns (with durability `os`: written to the page cache).
     ///
-    /// The future waits while too many bytes wait to be written, and for a moment when there is no room.
-    /// Dropping it leaves at most dead bytes in a segment.
+    /// Waits while too many bytes are queued, and for a limited time when there is no space. Dropping the
+    /// future leaves at most dead bytes in a segment.
     ///
     /// # Errors
-    /// When nothing was stored.
+    /// When the chunk was not stored.
     pub async fn append(&self, chunk: Chunk) -> Result<Appended, AppendError> {
         let Inner { shared, lanes, .. } = &*self.inner;
         let Chunk { bucket, key, body, part, offset, data, placement } = chunk;
@@ -363,18 +361,19 @@ impl HotTier {
                     admitted.pass_on();
                     return answered(answer).await;
                 }
-                // The body's segment was sealed meanwhile, as idle or finished: it gets another.
+                // The body's segment was sealed in the meantime because it was idle or finished: the body
+                // gets another.
                 Err(queue::Closed) if own.is_some() => {}
                 Err(queue::Closed) => return Err(AppendError::Stopping),
             }
         }
     }
 
-    /// Stores a chunk again whose segment was fenced before the chunk was named; the caller still
-    /// holds that segment, so the chunk is there to be read.
+    /// Stores a chunk again whose segment was fenced before the catalogue named the chunk. The caller still
+    /// holds that segment, so the chunk is readable.
     ///
     /// # Errors
-    /// When nothing was stored.
+    /// When the chunk was not stored.
     pub async fn append_again(&self, extent: &Extent, body: BodyId) -> Result<Appended, AppendError> {
         self.inner.shared.segments.holds.give_up(extent.segment_id());
         let read = self.inner.reader.chunk(extent, body, Lane::Checkpoint).await;
@@ -385,45 +384,46 @@ impl HotTier {
         self.inner.append_moved(&owner, &data).await
     }
 
-    /// Keeps segments from being released until the pin is dropped; nothing when one of them is gone
-    /// or going: look the object up again, it is elsewhere. Not needed for a single read.
+    /// Prevents the release of segments until the pin is dropped. Returns `None` if one of them is released
+    /// or about to be: the caller must look the object up again, since it has moved. Not needed for a single
+    /// read.
     #[must_use]
     pub fn pin(&self, segments: Vec<SegmentId>) -> Option<SegmentPin> {
         let map = &self.inner.shared.segments.map;
         self.inner.pins.pin(segments, |segment| map.place(segment).is_some())
     }
 
-    /// Keeps every segment that something refers to from being released until the answer is dropped.
+    /// Prevents the release of every referenced segment until the returned guard is dropped.
     #[must_use]
     pub fn keep_all(&self) -> Keeping {
         self.inner.pins.keep_all()
     }
 
-    /// How far compaction is.
+    /// Returns the progress of compaction.
     #[must_use]
     pub fn compaction(&self) -> CompactionStatus {
         self.inner.compaction.status()
     }
 
-    /// Has compaction go about it in another way from now on.
+    /// Changes the settings of compaction from now on.
     pub fn set_compaction(&self, settings: CompactionSettings) {
         self.inner.compaction.set(settings);
     }
 
-    /// Asks for a round of compaction now, in which segments of at least `dead_percent` dead bytes are
-    /// emptied, open ones too. Returns the number of rounds that have ended when it has, see
-    /// [`CompactionStatus::rounds`].
+    /// Requests a compaction pass now, which empties segments of at least `dead_percent` dead bytes,
+    /// including open ones. Returns the value that [`CompactionStatus::rounds`] has reached when this pass
+    /// has ended.
     pub fn compact(&self, dead_percent: u64) -> u64 {
         self.inner.compaction.ask(dead_percent)
     }
 
-    /// How far segments are moved between tiers.
+    /// Returns the progress of moves between tiers.
     #[must_use]
     pub fn placing(&self) -> PlacingStatus {
         self.inner.placing.status()
     }
 
-    /// Has segments be moved in another way from now on.
+    /// Changes the settings of moves between tiers from now on.
     pub fn set_placing(&self, settings: PlacingSettings) {
         self.inner.placing.set(settings);
     }
@@ -434,37 +434,37 @@ impl HotTier {
         self.inner.placing.settings()
     }
 
-    /// Says which chunks are read so much that they stay in the hot tier when their segment is spilled. Can
-    /// be said once.
+    /// Sets the predicate that selects chunks which stay in the hot tier when their segment is spilled. Only
+    /// the first call has an effect.
     pub fn set_is_hot(&self, is_hot: IsHot) {
-        // Said before, it stays.
+        // A predicate set earlier remains.
         drop(self.inner.is_hot.set(is_hot));
     }
 
-    /// Whether segments can go down: into a cold tier, and to an upstream.
+    /// Returns whether segments can be moved to a cold tier, and whether to an upstream.
     #[must_use]
     pub fn has_below(&self) -> (bool, bool) {
         (!self.inner.volumes.cold.is_empty(), self.inner.away.target().is_some())
     }
 
-    /// From now on these segments stay where they are, but when somebody drains their tier.
+    /// Sets the segments that are not moved from now on, except when an operator drains their tier.
     pub fn set_kept(&self, segments: HashSet<SegmentId>) {
         self.inner.placing.set_kept(segments);
     }
 
-    /// Asks for segments to be moved. Returns the number of orders that are done when this one is, see
-    /// [`PlacingStatus::orders_done`].
+    /// Requests a move of segments. Returns the value that [`PlacingStatus::orders_done`] has reached when
+    /// this order is done.
     pub fn order(&self, order: Order) -> u64 {
         let done = self.inner.placing.ask(order);
         self.inner.placing.go_on();
         done
     }
 
-    /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body`
-    /// stores. Every byte is verified. What has to go to a disk waits for its `turn`.
+    /// Reads `range` (not empty, within the extent's logical bytes) of the data of `extent` of `body`. Every
+    /// byte is verified. A read from a disk waits in the queue of `turn`.
     ///
     /// # Errors
-    /// When they cannot be read, or are not what was written.
+    /// When the bytes cannot be read, or do not match their checksum.
     pub async fn read(
         &self,
         extent: &Extent,
@@ -475,45 +475,46 @@ impl HotTier {
         self.inner.reader.read(extent, body, range, turn.into()).await
     }
 
-    /// What is written to its flash.
+    /// Returns the flash account of the hot tier's disk.
     #[must_use]
     pub fn flash(&self) -> &Flash {
         &self.inner.shared.flash
     }
 
-    /// Who goes to the disks next.
+    /// Returns the queues of the disks.
     #[must_use]
     pub fn queues(&self) -> &DiskQueues {
         &self.inner.shared.queues
     }
 
-    /// Whether a segment is where reads take so long that it is better to say beforehand what will be read.
+    /// True if a segment is at an upstream, where read latency makes announcing reads
+    /// ([`HotTier::will_read`]) worthwhile.
     #[must_use]
     pub fn is_far(&self, segment: SegmentId) -> bool {
         self.inner.shared.segments.map.place(segment).is_some_and(|place| place.tier == catalogue::UPSTREAM)
     }
 
-    /// Begins to fetch what will be read next of segments that are far.
+    /// Starts to fetch extents that will be read next, as far as they are at an upstream.
     pub fn will_read<'e>(&self, extents: impl Iterator<Item = &'e Extent>) {
         self.inner.reader.will_read(extents);
     }
 
-    /// Seals the body's own segment, if it has one open: nothing more of it will come.
+    /// Seals the body's own segment, if one is open: no more chunks of the body follow.
     pub fn finish_own(&self, body: BodyId) {
         self.inner.lanes.finish_own(body);
     }
 
-    /// The places, by segment and offset, at which reads met damage since it was last asked.
+    /// Returns and clears the locations (segment and offset) at which reads found damage since the last call.
     pub(crate) fn take_suspects(&self) -> BTreeSet<(SegmentId, u64)> {
         self.inner.reader.take_suspects()
     }
 
-    /// Counts blocks that were found not to match their checksums.
+    /// Counts blocks that did not match their checksums.
     pub(crate) fn count_corrupt(&self, blocks: u64) {
         metrics::add(&self.inner.shared.metrics.corrupt_blocks, blocks);
     }
 
-    /// What the tier has done since it was opened.
+    /// Returns the metrics since the tier was opened.
     #[must_use]
     pub fn metrics(&self) -> HotMetrics {
         let mut metrics = self.inner.shared.metrics.snapshot();
@@ -525,20 +526,20 @@ impl HotTier {
         metrics
     }
 
-    /// The segments that the last process left open, as they were sealed at opening.
+    /// Segments that the last process left open, with the result of sealing them at the start.
     #[must_use]
     pub fn recovered(&self) -> &[(SegmentId, Scanned)] {
         &self.inner.recovered
     }
 
-    /// Files in the directory at opening that belong to no segment the catalogue knows.
+    /// Files that were in the directory at the start and belong to no segment of the catalogue.
     #[must_use]
     pub fn stray_files(&self) -> &[String] {
         &self.inner.stray
     }
 
-    /// Writes what waits, seals the open segments and ends the writers; later appends are
-    /// answered with [`AppendError::Stopping`]. The catalogue must still be running.
+    /// Writes the queued chunks, seals the open segments and ends the writers; later appends return
+    /// [`AppendError::Stopping`]. The catalogue must still be running.
     pub async fn shutdown(self) {
         self.inner.stop_workers();
         let workers = std::mem::take(&mut *self.inner.workers.lock().await);
@@ -547,14 +548,14 @@ impl HotTier {
             match tokio::time::timeout_at(until, worker).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(%error, "compaction or placing ended badly"),
-                // Its steps may be cut short anywhere.
+                // Safe: the steps of both workers may be interrupted at any point.
                 Err(_) => tracing::error!(
                     "compaction or placing waits for a disk that does not answer; left behind"
                 ),
             }
         }
         self.inner.lanes.close(Close::Seal);
-        // Nobody ever sends: this ends when every writer has ended.
+        // No value is ever sent: the channel closes when every writer has ended.
         let _ = self.inner.writers_ended.lock().await.recv().await;
         let (done, sealed) = oneshot::channel();
         if self.inner.shared.segments.seals.send(SealRequest::Flush(done)).is_ok() {
@@ -566,20 +567,20 @@ impl HotTier {
 /// A chunk in a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkAt {
-    /// The bucket of its owner.
+    /// Bucket of the chunk's owner.
     pub bucket: BucketId,
-    /// Its owner's key.
+    /// Key of the owner.
     pub key: ObjectKey,
-    /// Its owner's body.
+    /// Body of the owner.
     pub body: BodyId,
-    /// Its first byte in the body.
+    /// Offset of the chunk's first byte in the body.
     pub first: u64,
-    /// Where its record begins in the segment.
+    /// Offset of the chunk's record in the segment.
     pub offset: u64,
 }
 
 impl Inner {
-    /// Where a segment is, for the log of decisions.
+    /// Returns the tier of a segment in terms of the decision log.
     pub(crate) fn place_of(&self, segment: SegmentId) -> decisions::Place {
         match self.shared.segments.map.place(segment).map(|place| place.tier) {
             Some(catalogue::COLD) => decisions::Place::Cold,
@@ -593,7 +594,7 @@ impl Inner {
         self.placing.go_on();
     }
 
-    /// Stores a chunk that is elsewhere already, in the segment of what was moved.
+    /// Appends a chunk that is already stored elsewhere to the segment of moved chunks.
     async fn append_moved(&self, owner: &Owner, data: &Payload) -> Result<Appended, AppendError> {
         self.append_by(self.lanes.moved(), owner, data).await
     }
@@ -633,15 +634,15 @@ fn shared_by_writers(
     })
 }
 
-/// What became of a chunk that is in its writer's line.
+/// Waits for the result of a chunk that is queued at its writer.
 async fn answered(answer: oneshot::Receiver<Result<Placed, AppendError>>) -> Result<Appended, AppendError> {
     let Placed { location, hold } = answer.await.unwrap_or(Err(AppendError::Stopping))?;
     Ok(Appended { extent: location.into(), hold })
 }
 
-/// How long a shutdown waits for the step that compaction and placing are at.
+/// Maximum wait of a shutdown for the current step of compaction and of placing.
 const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a tier that goes without having been shut down waits for its writers.
+/// Maximum wait for the writers when the tier is dropped without a shutdown.
 const WRITERS_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Drop for Inner {
@@ -654,9 +655,9 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    /// Each writer holds the catalogue: one that is left behind would close its store while the process
-    /// exits, when that is not there any more. For a while only, as a writer may wait for a task, and this
-    /// may be the thread that tasks run on.
+    /// Waits until the writers have ended. Each writer holds the catalogue: one that outlives the tier would
+    /// close the catalogue's store while the process exits, when the store's globals are already destroyed.
+    /// The wait is bounded, since a writer may wait for a task and this may be the thread that runs tasks.
     fn await_writers(&mut self) {
         let ended = self.writers_ended.get_mut();
         let patient_until = Instant::now() + WRITERS_PATIENCE;

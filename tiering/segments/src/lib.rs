@@ -1,10 +1,10 @@
-//! The local store: where mlgw keeps bytes on its own disks.
+//! The local store: segments, caches in memory, and the scheduling of local disks.
 //!
-//! Bytes are appended to segment files of a hot and a cold tier, or lie in objects of an upstream ([`hot`]);
-//! [`memory`] holds small bodies that were read lately; [`fair`] orders the reads of a disk, [`flash`] limits
-//! what is written to it; [`decisions`] logs why bytes were moved. Always: a caller gets bytes that were verified
-//! against the checksum they were written with, and what was answered as stored survives power loss, unless
-//! durability `os` was chosen by name.
+//! Bytes are appended to segment files of a hot and a cold tier, or stored as objects at an upstream
+//! ([`hot`]); [`memory`] caches small chunks that were read recently; [`fair`] schedules the reads of a disk,
+//! [`flash`] limits the writes to it; [`decisions`] logs why bytes were moved. Invariants: a caller gets only
+//! bytes that were verified against the checksum they were written with; data whose write was acknowledged
+//! survives power loss, unless durability `os` was configured explicitly.
 
 pub mod decisions;
 pub mod fair;

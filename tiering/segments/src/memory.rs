@@ -1,13 +1,13 @@
-//! The memory tier: small chunks that were read, verified, in DRAM.
+//! The memory tier: a DRAM cache of small, verified chunks.
 //!
-//! A chunk here is found by its body and by where in the body it begins. A body never changes and its id is
-//! never used again, so what is here is never stale: what was replaced or deleted is asked for no more, and
-//! goes as others come. What compaction moves keeps its place here. Only what verified gets in, and nothing
-//! of it is on disk: after a restart it is empty.
+//! The key of a chunk is its body and its offset in the body. A body never changes and its id is never
+//! reused, so an entry is never stale: chunks of replaced or deleted objects are no longer requested and are
+//! evicted as others are added. Compaction does not change the key. Only verified bytes are added. Nothing is
+//! on disk: after a restart the cache is empty.
 //!
-//! Bounded in bytes, bookkeeping included. What stays is chosen by Clock-PRO (Jiang, Chen and Zhang, 2005),
-//! which a walk through more than fits does not empty. Larger chunks are left to the page cache, where a read
-//! costs less than checking what it reads.
+//! The size is bounded in bytes, bookkeeping included. The eviction policy is Clock-PRO (Jiang, Chen and
+//! Zhang, 2005), which resists scans larger than the cache. Larger chunks are left to the page cache, where a
+//! read costs less than the verification of its bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use mlgw_common::limits::{BLOCK_BYTES, MIB};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
-/// What keeping a chunk costs besides its bytes: the head of its record, in front of them in the same buffer,
-/// and up to an eighth of both that the allocator rounds up ([`Weigh`]); the count of the buffer's owners;
-/// its entry in a list that may be half empty, its place in a table that may be half empty, and half as many
-/// entries of chunks that are gone.
+/// Bytes of memory per chunk in addition to its own: the record header, in front of the chunk in the same
+/// buffer; the buffer's reference count; the chunk's entry in a list and its slot in a hash table, each of
+/// which may be half empty; and half as many entries of evicted chunks. The allocator's rounding of up to an
+/// eighth is added by [`Weigh`].
 const OVERHEAD_BYTES: u64 = 384;
-/// A typical chunk, overhead included; only for how much the cache makes room to remember.
+/// Bytes of a typical chunk, overhead included; used only to size the cache's tables.
 const TYPICAL_BYTES: u64 = 4096;
-/// Parts with locks of their own. A part doubles its table at once, while others wait for it.
+/// Maximum number of shards. A shard has a lock of its own and blocks its callers while it doubles its table.
 const SHARDS_MAX: u64 = 64;
-/// The least that a part has: room for more than a dozen of the largest chunks.
+/// Minimum size of a shard: more than a dozen of the largest chunks.
 const SHARD_BYTES_MIN: u64 = MIB;
 
-/// Where a chunk belongs: its body, and its first byte in it.
+/// Key of a chunk: its body, and the offset of its first byte in the body.
 type Place = (BodyId, u64);
 
-/// The memory tier. Clones are the same tier.
+/// The memory tier. Clones share one cache.
 #[derive(Clone)]
 pub struct MemoryTier {
-    /// None where there is no room for anything.
+    /// `None` if the tier has a size of 0.
     inner: Option<Arc<Inner>>,
 }
 
@@ -48,28 +48,28 @@ struct Inner {
     read_bytes: AtomicU64,
 }
 
-/// What the memory tier holds, and has done since it was opened.
+/// Metrics of the memory tier; counters since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryMetrics {
-    /// Bytes that it may hold.
+    /// Capacity in bytes.
     pub limit_bytes: u64,
-    /// Bytes that it holds, bookkeeping included.
+    /// Bytes in use, bookkeeping included.
     pub used_bytes: u64,
-    /// Chunks that it holds.
+    /// Chunks in the cache.
     pub chunks: u64,
-    /// Reads that it answered.
+    /// Reads answered from the cache.
     pub hits: u64,
-    /// Reads of chunks that it would hold, but did not.
+    /// Reads of cacheable chunks that were not in the cache.
     pub misses: u64,
-    /// Bytes of the reads that it answered.
+    /// Bytes of the reads answered from the cache.
     pub read_bytes: u64,
 }
 
 impl MemoryTier {
-    /// A tier of at most `bytes`; with none it holds nothing and costs nothing.
+    /// Creates a tier of at most `bytes`; with 0 bytes it is disabled and costs nothing.
     ///
     /// # Panics
-    /// Never: every option that is needed is set.
+    /// Never: all required options are set.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         if bytes == 0 {
@@ -87,13 +87,13 @@ impl MemoryTier {
         Self { inner: Some(Arc::new(Inner { chunks, hits, misses, read_bytes })) }
     }
 
-    /// Whether a chunk of so many bytes belongs here.
+    /// True if a chunk of this size is cacheable.
     #[must_use]
     pub fn takes(&self, chunk_bytes: u64) -> bool {
         self.inner.is_some() && chunk_bytes <= BLOCK_BYTES
     }
 
-    /// The bytes `range` of the chunk that begins at `first` of `body`, if it is here.
+    /// Returns the bytes `range` of the chunk that begins at offset `first` of `body`, if it is cached.
     #[must_use]
     pub fn get(&self, body: BodyId, first: u64, range: &Range<u64>) -> Option<Bytes> {
         let inner = self.inner.as_ref()?;
@@ -107,20 +107,21 @@ impl MemoryTier {
         Some(bytes)
     }
 
-    /// Whether the chunk that begins at `first` of `body` is here. Not counted as a read.
+    /// True if the chunk that begins at offset `first` of `body` is cached. Not counted as a read.
     #[must_use]
     pub fn holds(&self, body: BodyId, first: u64) -> bool {
         self.inner.as_ref().is_some_and(|inner| inner.chunks.contains_key(&(body, first)))
     }
 
-    /// Keeps the whole chunk that begins at `first` of `body`. Its bytes must have a buffer of their own.
+    /// Caches the whole chunk that begins at offset `first` of `body`. `chunk` must own its buffer, not share
+    /// a larger one.
     pub fn keep(&self, body: BodyId, first: u64, chunk: Bytes) {
         if let Some(inner) = &self.inner {
             inner.chunks.insert((body, first), chunk);
         }
     }
 
-    /// What it holds and has done.
+    /// Returns the current metrics.
     #[must_use]
     pub fn metrics(&self) -> MemoryMetrics {
         self.inner.as_ref().map_or_else(MemoryMetrics::default, |inner| MemoryMetrics {
@@ -134,7 +135,7 @@ impl MemoryTier {
     }
 }
 
-/// Leaves `range` of `bytes`; nothing when it is not within them.
+/// Shortens `bytes` to `range`; returns `None` if the range is not within them.
 pub(crate) fn cut(bytes: &mut Bytes, range: &Range<u64>) -> Option<()> {
     let (start, end) = (usize::try_from(range.start).ok()?, usize::try_from(range.end).ok()?);
     if start > end || end > bytes.len() {
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_found_by_its_body_and_its_place_in_it() {
+    fn a_chunk_is_found_by_body_and_offset() {
         let tier = MemoryTier::new(MIB);
         tier.keep(BodyId(1), 0, Bytes::from_static(b"first"));
         tier.keep(BodyId(1), 5, Bytes::from_static(b"second"));
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_no_more_than_it_may() {
+    fn usage_stays_below_the_limit() {
         let tier = MemoryTier::new(MIB);
         for body in 0..2_000 {
             tier.keep(BodyId(body), 0, Bytes::from(vec![7; 4096]));
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_through_more_than_fits_leaves_what_is_read_again_and_again() {
+    fn a_scan_larger_than_the_cache_does_not_evict_hot_chunks() {
         let tier = MemoryTier::new(MIB);
         let chunk = || Bytes::from(vec![7; 4096]);
         for _ in 0..4 {
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_it_is_not_there() {
+    fn a_tier_of_zero_bytes_is_disabled() {
         let tier = MemoryTier::new(0);
         tier.keep(BodyId(1), 0, Bytes::from_static(b"x"));
         assert!(whole(&tier, 1, 0, 1).is_none() && !tier.takes(1));

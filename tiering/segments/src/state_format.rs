@@ -1,4 +1,4 @@
-//! The formats of the small state files of a data directory, for a check that does not open them.
+//! Formats of the small state files of a data directory, for a check that does not open the store.
 
 use std::io;
 use std::path::Path;
@@ -10,11 +10,11 @@ pub const SCRUB: u32 = crate::hot::SCRUB_FORMAT;
 /// Format of `upstream-leftovers.json`.
 pub const LEFTOVERS: u32 = crate::hot::LEFTOVERS_FORMAT;
 
-/// Checks that a start can use the file of state at `path`: that it is not there, or can be read and is of a
-/// format up to `format`. A damaged one can be used: it starts empty.
+/// Checks that a server can start with the state file at `path`: the file does not exist, or is readable and
+/// of a format up to `format`. A damaged file is accepted: the server starts with an empty state.
 ///
 /// # Errors
-/// What keeps a server from starting.
+/// The reason why a server would not start.
 pub fn check(path: &Path, format: u32) -> io::Result<()> {
     crate::hot::state_file::check(path, format)
 }

@@ -1,4 +1,4 @@
-//! The tiers as one: a read asks the fastest first.
+//! The tiers combined: a read tries memory first, then segments.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,17 +11,18 @@ use crate::fair::Turn;
 use crate::hot::{HotTier, ReadError};
 use crate::memory::{MemoryTier, cut};
 
-/// All tiers of a node. Clones are the same tiers.
+/// All tiers of a node. Clones share them.
 #[derive(Clone)]
 pub struct Tiers {
-    /// DRAM.
+    /// Cache in DRAM.
     pub memory: MemoryTier,
-    /// Segments on the local disk.
+    /// Segments on the local disks and at the upstream.
     pub hot: HotTier,
 }
 
 impl Tiers {
-    /// Both tiers as one. What is in memory stays hot when its segment is spilled: it is what is read.
+    /// Combines both tiers. Chunks that are cached in memory count as hot when their segment is considered
+    /// for a spill.
     #[must_use]
     pub fn new(memory: MemoryTier, hot: HotTier) -> Self {
         let held = memory.clone();
@@ -29,12 +30,12 @@ impl Tiers {
         Self { memory, hot }
     }
 
-    /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body` stores, whose
-    /// first byte is byte `first` of the body. Every byte was verified when it came from a disk. What is not
-    /// in memory waits for its `turn` at the disk.
+    /// Reads `range` (not empty, within the extent's logical bytes) of the data of `extent` of `body`; the
+    /// extent begins at offset `first` of the body. Every byte was verified when it was read from a disk. A
+    /// read that misses memory waits for the disk in the queue of `turn`.
     ///
     /// # Errors
-    /// When they cannot be read, or are not what was written.
+    /// When the bytes cannot be read, or do not match their checksum.
     pub async fn read(
         &self,
         extent: &Extent,
@@ -47,7 +48,7 @@ impl Tiers {
     }
 }
 
-/// Reads from memory, or else from segments, and keeps what is small in memory.
+/// Reads from memory, or else from segments, and caches small chunks in memory.
 pub async fn read_through(
     memory: &MemoryTier,
     segments: &HotTier,
@@ -63,7 +64,7 @@ pub async fn read_through(
     if let Some(bytes) = memory.get(body, first, &range) {
         return Ok(bytes);
     }
-    // All of it is verified at once, so it costs no more to have all of it.
+    // The whole chunk is verified anyway, so reading all of it costs no more.
     let mut chunk = segments.read(extent, body, 0..extent.logical_bytes, turn).await?;
     memory.keep(body, first, chunk.clone());
     cut(&mut chunk, &range).expect("the range is within the chunk");

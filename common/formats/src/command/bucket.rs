@@ -1,35 +1,34 @@
-//! The steps of a bucket's life, each repeatable; `catalogue/bucket.rs` puts them in order.
+//! Commands of a bucket's life cycle. Each is repeatable; `catalogue/bucket.rs` runs them in order.
 
 use crate::schema::{Binding, Bucket, LockDefault};
 
-/// Takes a name. Answers the bucket, in state `Creating`.
+/// Takes a name and creates its bucket. Replies with the bucket, in state `Creating`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CreateBucket {
-    /// Its name.
+    /// Name of the bucket.
     #[prost(string, tag = "1")]
     pub name: String,
     /// Owner id.
     #[prost(string, tag = "2")]
     pub owner: String,
-    /// When, milliseconds since the epoch.
+    /// Creation time, milliseconds since the epoch.
     #[prost(int64, tag = "3")]
     pub created_ms: i64,
-    /// Its LocationConstraint.
+    /// LocationConstraint of the bucket.
     #[prost(string, tag = "4")]
     pub region: String,
-    /// What it fronts.
+    /// Origin of a remote-backed bucket.
     #[prost(message, optional, tag = "5")]
     pub binding: Option<Binding>,
 }
 
-/// Sets a bucket's state if it has the id and the state it is expected to have. Answers the
-/// bucket, with the next epoch.
+/// Sets a bucket's state if id and current state allow the step. Replies with the bucket, at the next epoch.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SetBucketState {
-    /// Its name.
+    /// Name of the bucket.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its id.
+    /// Id of the bucket.
     #[prost(uint64, tag = "2")]
     pub bucket_id: u64,
     /// The state to set.
@@ -37,47 +36,47 @@ pub struct SetBucketState {
     pub state: i32,
 }
 
-/// Binds a bucket elsewhere, if it is bound as it is expected to be. Answers the bucket.
+/// Changes the origin of a remote-backed bucket if the current origin is `from`. Replies with the bucket.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RebindBucket {
-    /// Its name.
+    /// Name of the bucket.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its id.
+    /// Id of the bucket.
     #[prost(uint64, tag = "2")]
     pub bucket_id: u64,
-    /// What it fronts.
+    /// Expected current origin.
     #[prost(message, required, tag = "3")]
     pub from: Binding,
-    /// What it is to front.
+    /// New origin.
     #[prost(message, required, tag = "4")]
     pub to: Binding,
 }
 
-/// Frees a name whose bucket is being deleted.
+/// Frees the name of a bucket that is being deleted.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RemoveBucket {
-    /// Its name.
+    /// Name of the bucket.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its id.
+    /// Id of the bucket.
     #[prost(uint64, tag = "2")]
     pub bucket_id: u64,
 }
 
-/// Tells an object group of a bucket. An older epoch than it knows changes nothing.
+/// Copies a bucket's definition to an object group. An epoch older than the group's is a no-op.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MirrorBucket {
     /// The bucket.
     #[prost(uint64, tag = "1")]
     pub bucket_id: u64,
-    /// Whether it keeps versions.
+    /// Versioning state of the bucket.
     #[prost(enumeration = "crate::schema::Versioning", tag = "2")]
     pub versioning: i32,
     /// Retention of new objects.
     #[prost(message, optional, tag = "3")]
     pub lock_default: Option<LockDefault>,
-    /// Its epoch.
+    /// Epoch of the bucket.
     #[prost(uint64, tag = "4")]
     pub epoch: u64,
 }
@@ -93,7 +92,7 @@ impl From<&Bucket> for MirrorBucket {
     }
 }
 
-/// Refuses object commands of a bucket from now on, if it is empty here; else refused itself.
+/// Refuses object commands on a bucket from now on. Rejected if the bucket is not empty in this group.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct FreezeBucket {
     /// The bucket.
@@ -101,7 +100,7 @@ pub struct FreezeBucket {
     pub bucket_id: u64,
 }
 
-/// Takes object commands of a bucket again.
+/// Accepts object commands on a frozen bucket again.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ThawBucket {
     /// The bucket.
@@ -109,13 +108,13 @@ pub struct ThawBucket {
     pub bucket_id: u64,
 }
 
-/// Forgets a frozen bucket and its uploads. Answers whether there is more to forget.
+/// Deletes the rows of a frozen bucket and its uploads. Replies whether more rows are left.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct DropBucket {
     /// The bucket.
     #[prost(uint64, tag = "1")]
     pub bucket_id: u64,
-    /// How many uploads to drop at most.
+    /// Maximum number of uploads to drop in this step.
     #[prost(uint32, tag = "2")]
     pub rows_max: u32,
 }

@@ -1,48 +1,49 @@
-//! Commands of datasets and of the jobs that are done with them.
+//! Commands of datasets and of their jobs.
 
 use crate::schema::{Dataset, Found, JobCursor, JobKind, JobParams, JobProgress, JobState};
 
-/// A new or changed dataset. Answers [`Reply::Dataset`](super::Reply::Dataset).
+/// Creates or changes a dataset. Replies with [`Reply::Dataset`](super::Reply::Dataset).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutDataset {
-    /// All of it, with the revision that it was built from; 0 for one that is new. What jobs note in it is
-    /// left as it is.
+    /// The whole dataset, with the revision that it was built from; 0 for a new dataset. Fields that jobs
+    /// maintain keep their stored values.
     #[prost(message, required, tag = "1")]
     pub dataset: Dataset,
 }
 
-/// A dataset's end, and that of its jobs' records.
+/// Deletes a dataset and the records of its jobs.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DeleteDataset {
-    /// Its name.
+    /// Name of the dataset.
     #[prost(string, tag = "1")]
     pub name: String,
 }
 
-/// A new job, unless the dataset has one that has not ended. Answers [`Reply::Job`](super::Reply::Job).
+/// Creates a job. Rejected if the dataset has an active job. Replies with [`Reply::Job`](super::Reply::Job).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CreateJob {
     /// The dataset.
     #[prost(string, tag = "1")]
     pub dataset: String,
-    /// What is done.
+    /// Kind of the job.
     #[prost(enumeration = "JobKind", tag = "2")]
     pub kind: i32,
-    /// With what.
+    /// Parameters of the job.
     #[prost(message, required, tag = "3")]
     pub params: JobParams,
-    /// When, milliseconds since the epoch.
+    /// Creation time, milliseconds since the epoch.
     #[prost(int64, tag = "4")]
     pub created_ms: i64,
-    /// Who asked for it.
+    /// Requester of the job: an access key, or `schedule`.
     #[prost(string, tag = "5")]
     pub requested_by: String,
-    /// Whether the dataset's schedule of this kind did: it is done with up to now.
+    /// True if the dataset's schedule of this kind created the job; the schedule's due times up to now are
+    /// done then.
     #[prost(bool, tag = "6")]
     pub is_scheduled: bool,
 }
 
-/// A step of a job's life. Answers [`Reply::Job`](super::Reply::Job).
+/// Advances a job. Replies with [`Reply::Job`](super::Reply::Job).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StepJob {
     /// The dataset.
@@ -51,66 +52,66 @@ pub struct StepJob {
     /// The job.
     #[prost(uint64, tag = "2")]
     pub job: u64,
-    /// The node that is at it, or will be; of a wish to cancel, nothing.
+    /// The node that runs the job or is about to; 0 for a cancellation.
     #[prost(uint64, tag = "3")]
     pub node: u64,
-    /// When, milliseconds since the epoch.
+    /// Time of the step, milliseconds since the epoch.
     #[prost(int64, tag = "4")]
     pub now_ms: i64,
-    /// Which step.
+    /// The step.
     #[prost(oneof = "JobStep", tags = "5, 6, 7, 8")]
     pub step: Option<JobStep>,
 }
 
-/// A step of a job's life.
+/// A step of a job.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum JobStep {
-    /// A node begins it, or begins it again after a restart.
+    /// A node starts the job, or starts it again after a restart.
     #[prost(message, tag = "5")]
     Claim(ClaimJob),
-    /// It is so far.
+    /// Records the job's progress.
     #[prost(message, tag = "6")]
     Note(NoteJob),
-    /// It is over.
+    /// The job has ended.
     #[prost(message, tag = "7")]
     End(EndJob),
-    /// Somebody wants it to end.
+    /// Requests the end of the job.
     #[prost(message, tag = "8")]
     Cancel(CancelJob),
 }
 
-/// A node begins a job.
+/// Assigns a job to a node.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ClaimJob {}
 
-/// How far a job is.
+/// Records the progress of a job.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct NoteJob {
-    /// How far.
+    /// Progress of the job.
     #[prost(message, required, tag = "1")]
     pub progress: JobProgress,
-    /// Where it would go on.
+    /// Position at which the job resumes.
     #[prost(message, optional, tag = "2")]
     pub cursor: Option<JobCursor>,
 }
 
-/// A job is over.
+/// Ends a job.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct EndJob {
-    /// What came of it.
+    /// Final state of the job.
     #[prost(enumeration = "JobState", tag = "1")]
     pub state: i32,
-    /// How far it came.
+    /// Final progress of the job.
     #[prost(message, required, tag = "2")]
     pub progress: JobProgress,
-    /// Why it failed.
+    /// Reason of a failure.
     #[prost(string, tag = "3")]
     pub error: String,
-    /// What it found of the dataset, if it looked at all of it.
+    /// Size of the dataset, if the job visited all of it.
     #[prost(message, optional, tag = "4")]
     pub found: Option<Found>,
 }
 
-/// Somebody wants a job to end.
+/// Requests the end of a job.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct CancelJob {}

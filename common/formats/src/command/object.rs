@@ -16,118 +16,117 @@ pub struct ObjectCommand {
     /// The key.
     #[prost(string, tag = "3")]
     pub key: String,
-    /// The time of day when the command was built, milliseconds since the epoch.
+    /// Wall-clock time at which the command was built, milliseconds since the epoch.
     #[prost(int64, tag = "4")]
     pub now_ms: i64,
-    /// What is to change.
+    /// The change.
     #[prost(oneof = "ObjectChange", tags = "5, 6, 7, 8, 9, 10, 11")]
     pub change: Option<ObjectChange>,
 }
 
 impl ObjectCommand {
-    /// The bucket.
+    /// Returns the bucket's id.
     #[must_use]
     pub const fn bucket(&self) -> BucketId {
         BucketId(self.bucket_id)
     }
 
-    /// The bucket's epoch when the command was built.
+    /// Returns the bucket's epoch when the command was built.
     #[must_use]
     pub const fn built_at(&self) -> Epoch {
         Epoch(self.epoch)
     }
 }
 
-/// What an [`ObjectCommand`] changes.
+/// Change that an [`ObjectCommand`] makes.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum ObjectChange {
-    /// A new version. Answers [`Reply::Written`](super::Reply::Written).
+    /// Writes a version. Replies with [`Reply::Written`](super::Reply::Written).
     #[prost(message, tag = "5")]
     Put(PutObject),
-    /// No version any more. Answers [`Reply::Deleted`](super::Reply::Deleted).
+    /// Deletes the current version. Replies with [`Reply::Deleted`](super::Reply::Deleted).
     #[prost(message, tag = "6")]
     Delete(DeleteObject),
-    /// Other metadata of the same body. Answers [`Reply::Written`](super::Reply::Written).
+    /// Changes metadata of the same body. Replies with [`Reply::Written`](super::Reply::Written).
     #[prost(message, tag = "7")]
     Update(UpdateObject),
-    /// An upload in parts. Answers [`Reply::Done`](super::Reply::Done).
+    /// Begins a multipart upload. Replies with [`Reply::Done`](super::Reply::Done).
     #[prost(message, tag = "8")]
     CreateUpload(CreateUpload),
-    /// A part of an upload. Answers [`Reply::Part`](super::Reply::Part).
+    /// Writes a part of an upload. Replies with [`Reply::Part`](super::Reply::Part).
     #[prost(message, tag = "9")]
     PutPart(PutPart),
-    /// A version from an upload's parts. Answers [`Reply::Written`](super::Reply::Written).
+    /// Makes a version of an upload's parts. Replies with [`Reply::Written`](super::Reply::Written).
     #[prost(message, tag = "10")]
     CompleteUpload(CompleteUpload),
-    /// No upload any more. Answers [`Reply::Done`](super::Reply::Done).
+    /// Aborts an upload. Replies with [`Reply::Done`](super::Reply::Done).
     #[prost(message, tag = "11")]
     AbortUpload(AbortUpload),
 }
 
-/// A new version of a key.
+/// Writes a new version of a key.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutObject {
     /// The version; its `seq` is set by `apply`.
     #[prost(message, required, tag = "1")]
     pub version: ObjectVersion,
-    /// The body's map, in order, when it is longer than the record holds; then the version's own
-    /// extents are empty.
+    /// The body's map, in order, if it does not fit in the record; the version's own extents are empty then.
     #[prost(message, repeated, tag = "2")]
     pub pages: Vec<ExtentPage>,
-    /// What must hold of the version it replaces.
+    /// Conditions on the version that is replaced.
     #[prost(message, required, tag = "3")]
     pub conditions: Conditions,
-    /// It counts, but no quota refuses it: the record of a deletion that has still to be done elsewhere.
+    /// True if no quota may refuse the command although usage is counted: the row records a deletion that is
+    /// still to be made at the origin.
     #[prost(bool, tag = "4")]
     pub is_exempt: bool,
 }
 
-/// The end of a key's current version.
+/// Deletes a key's current version.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DeleteObject {
-    /// What must hold of the version that goes.
+    /// Conditions on the version that is deleted.
     #[prost(message, required, tag = "1")]
     pub conditions: Conditions,
 }
 
-/// Other metadata of the same body.
+/// Changes metadata without changing the body.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct UpdateObject {
-    /// The body that the current version must have; otherwise the command is refused as a
-    /// failed precondition.
+    /// Body that the current version must have. Otherwise the command is rejected as a failed precondition.
     #[prost(uint64, tag = "1")]
     pub expected_body: u64,
-    /// What changes.
+    /// The change.
     #[prost(oneof = "update_object::Update", tags = "2, 3")]
     pub update: Option<update_object::Update>,
-    /// What else must hold of the version.
+    /// Further conditions on the version.
     #[prost(message, required, tag = "4")]
     pub conditions: Conditions,
 }
 
-/// The kinds of [`UpdateObject`].
+/// Kinds of [`UpdateObject`].
 pub mod update_object {
-    /// What changes.
+    /// A change of metadata.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Update {
-        /// The tags; Last-Modified stays.
+        /// Sets the tags; Last-Modified stays.
         #[prost(message, tag = "2")]
         SetTags(super::SetTags),
-        /// Headers and user metadata: a copy of an object onto itself.
+        /// Sets headers and user metadata, for a copy of an object onto itself.
         #[prost(message, tag = "3")]
         Replace(super::Replace),
     }
 }
 
-/// Other tags.
+/// Replaces the tags.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SetTags {
-    /// All of them.
+    /// The complete list of tags.
     #[prost(message, repeated, tag = "1")]
     pub tags: Vec<Pair>,
 }
 
-/// Other headers and user metadata.
+/// Replaces headers and user metadata.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Replace {
     /// All stored system headers.
@@ -136,7 +135,7 @@ pub struct Replace {
     /// All user metadata.
     #[prost(message, repeated, tag = "2")]
     pub metadata: Vec<Pair>,
-    /// All tags, when they change too.
+    /// All tags, if they change too.
     #[prost(message, optional, tag = "3")]
     pub tags: Option<SetTags>,
     /// The new Last-Modified, milliseconds since the epoch.
@@ -147,22 +146,23 @@ pub struct Replace {
     pub storage_class: String,
 }
 
-/// What must hold of a key's current version, checked where the change is made.
+/// Conditions on a key's current version, checked when the command is applied.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Conditions {
-    /// It exists and has one of these ETags. No version: [`Reject::NoSuchKey`](super::Reject::NoSuchKey).
+    /// The version exists and its ETag is listed. Without a version:
+    /// [`Reject::NoSuchKey`](super::Reject::NoSuchKey).
     #[prost(message, optional, tag = "1")]
     pub if_match: Option<EtagCondition>,
-    /// It does not exist or has none of these ETags.
+    /// No version exists, or its ETag is not listed.
     #[prost(message, optional, tag = "2")]
     pub if_none_match: Option<EtagCondition>,
-    /// It exists and has this length.
+    /// The version exists and has this length.
     #[prost(uint64, optional, tag = "3")]
     pub if_match_size: Option<u64>,
-    /// It exists and was modified in this second.
+    /// The version exists and was modified in this second.
     #[prost(int64, optional, tag = "4")]
     pub if_match_modified_ms: Option<i64>,
-    /// It exists and is this very version, by its place in the order of versions.
+    /// The version exists and has this sequence number.
     #[prost(uint64, optional, tag = "5")]
     pub if_match_seq: Option<u64>,
 }
@@ -170,7 +170,7 @@ pub struct Conditions {
 /// ETags to compare with.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct EtagCondition {
-    /// `*`: every ETag.
+    /// True for `*`: any ETag matches.
     #[prost(bool, tag = "1")]
     pub any: bool,
     /// ETags without quotes.
@@ -179,19 +179,19 @@ pub struct EtagCondition {
 }
 
 impl EtagCondition {
-    /// `*`.
+    /// Returns the condition `*`.
     #[must_use]
     pub const fn any() -> Self {
         Self { any: true, etags: Vec::new() }
     }
 
-    /// One of `etags`.
+    /// Returns a condition that one of `etags` meets.
     #[must_use]
     pub const fn one_of(etags: Vec<String>) -> Self {
         Self { any: false, etags }
     }
 
-    /// Whether `etag` is among them.
+    /// True if `etag` meets the condition.
     #[must_use]
     pub fn contains(&self, etag: &str) -> bool {
         self.any || self.etags.iter().any(|e| e == etag)

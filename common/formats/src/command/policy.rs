@@ -1,18 +1,17 @@
-//! The command of the running policy.
+//! Command of the running policy.
 
 use crate::schema::{PolicyFiles, PolicyVersion};
 
-/// The next version of the running policy. Answers [`Reply::Policy`](super::Reply::Policy).
+/// Adds the next version of the running policy. Replies with [`Reply::Policy`](super::Reply::Policy).
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PutPolicy {
-    /// All of it but its number.
+    /// The whole version, except its number.
     #[prost(message, required, tag = "1")]
     pub version: PolicyVersion,
-    /// The newest version when this was built; 0 where there was none. It is refused when there is a newer
-    /// one.
+    /// Newest version when the command was built; 0 if there was none. Rejected if a newer one exists.
     #[prost(uint64, tag = "2")]
     pub after: u64,
-    /// The files that it brings; without any it has those that it names.
+    /// Files that the version introduces. Without files the version uses those of the version that it names.
     #[prost(message, optional, tag = "3")]
     pub files: Option<PolicyFiles>,
 }

@@ -1,29 +1,29 @@
-//! Commands of quotas. Each is repeatable, and in every group the same: `catalogue/quotas.rs` sends it to all
-//! of them.
+//! Commands of quotas. Each is repeatable and the same in every group; `catalogue/quotas.rs` sends it to all
+//! groups.
 
 use crate::schema::Quota;
 
-/// What a bucket may hold from now on. Answers the bucket, in group 0.
+/// Sets a bucket's quota. Replies with the bucket, in group 0.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SetBucketQuota {
-    /// Its name.
+    /// Name of the bucket.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its id.
+    /// Id of the bucket.
     #[prost(uint64, tag = "2")]
     pub bucket_id: u64,
-    /// The quota; nothing: there is none.
+    /// The quota; `None` removes it.
     #[prost(message, optional, tag = "3")]
     pub quota: Option<Quota>,
 }
 
-/// What an access key may hold from now on.
+/// Sets an access key's quota.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SetKeyQuota {
     /// The access key.
     #[prost(string, tag = "1")]
     pub access_key: String,
-    /// The quota; nothing: there is none.
+    /// The quota; `None` removes it.
     #[prost(message, optional, tag = "2")]
     pub quota: Option<Quota>,
 }

@@ -1,44 +1,44 @@
-//! Answers to commands: what was done, or why nothing was.
+//! Replies to commands: the result, or the reason why nothing changed.
 
 use crate::schema::{Bucket, Dataset, Excess, Job, PolicyVersion, SegmentRecord};
 use mlgw_common::Seq;
 use serde::{Deserialize, Serialize};
 
-/// What a command did.
+/// Result of a command that was applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// It was done and there is nothing to tell.
+    /// Done, without further information.
     Done,
-    /// There is a version now.
+    /// A version was written.
     Written(Written),
-    /// There is no version now.
+    /// The current version was deleted.
     Deleted {
-        /// Whether there was one.
+        /// True if there was a version.
         existed: bool,
     },
-    /// There is a part now.
+    /// A part was written.
     Part {
-        /// Its `seq`.
+        /// The part's `seq`.
         seq: u64,
     },
-    /// The bucket as it is now.
+    /// The bucket after the command.
     Bucket(Bucket),
-    /// The segment as it is now.
+    /// The segment after the command.
     Segment(SegmentRecord),
-    /// The dataset as it is now.
+    /// The dataset after the command.
     Dataset(Dataset),
-    /// The job as it is now.
+    /// The job after the command.
     Job(Box<Job>),
-    /// The version of the policy that was made.
+    /// The new version of the policy.
     Policy(Box<PolicyVersion>),
-    /// The first of the leased body ids.
+    /// A range of body ids was leased.
     Bodies {
-        /// The first one.
+        /// First id of the range.
         first: u64,
     },
     /// A bounded step was made.
     Step {
-        /// Whether there is more to do.
+        /// True if more steps are needed.
         more: bool,
     },
 }
@@ -46,32 +46,32 @@ pub enum Reply {
 /// A version that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// Its place in the order of versions.
+    /// Sequence number of the version.
     pub seq: u64,
-    /// Its ETag, without quotes.
+    /// ETag of the version, without quotes.
     pub etag: String,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// Its Last-Modified, milliseconds since the epoch.
+    /// Last-Modified, milliseconds since the epoch.
     pub modified_ms: i64,
-    /// Whether it has a version id.
+    /// True if the version has a version id.
     pub versioned: bool,
 }
 
 impl Written {
-    /// Its place in the order of versions.
+    /// Returns the sequence number of the version.
     #[must_use]
     pub const fn order(&self) -> Seq {
         Seq(self.seq)
     }
 }
 
-/// Whose quota it is.
+/// Subject of a quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QuotaOf {
-    /// The bucket's that was written to.
+    /// The bucket that was written to.
     Bucket,
-    /// The access key's that what was written counts for.
+    /// The access key that the written data is charged to.
     Key(String),
 }
 
@@ -84,7 +84,8 @@ impl std::fmt::Display for QuotaOf {
     }
 }
 
-/// Why a command did nothing. Each is a fact about the state it met.
+/// Reason why a command changed nothing. Each reason is a fact about the state that the command was applied
+/// to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Reject {
     /// No such bucket.
@@ -93,16 +94,16 @@ pub enum Reject {
     /// The name is taken.
     #[error("the bucket exists and belongs to {owner}")]
     BucketExists {
-        /// By whom.
+        /// Owner of the bucket.
         owner: String,
     },
-    /// Objects are left.
+    /// The bucket has objects.
     #[error("the bucket is not empty")]
     BucketNotEmpty,
     /// The owner has as many buckets as allowed.
     #[error("the owner has too many buckets")]
     TooManyBuckets,
-    /// Another step of its life is due first.
+    /// Another step of the bucket's life cycle is due first.
     #[error("the bucket is being created or deleted")]
     BucketBusy,
     /// Built against a bucket that has changed; read it again and retry.
@@ -123,27 +124,27 @@ pub enum Reject {
     /// A named part is missing, was replaced, or is out of order.
     #[error("part {number} is missing, was replaced or is out of order")]
     InvalidPart {
-        /// Its number.
+        /// Number of the part.
         number: u32,
     },
     /// A part other than the last is below the least size.
     #[error("part {number} has only {size} bytes")]
     PartTooSmall {
-        /// Its number.
+        /// Number of the part.
         number: u32,
-        /// Its length in bytes.
+        /// Length of the part in bytes.
         size: u64,
     },
     /// The parts are longer than an object may be.
     #[error("the object would be too large")]
     TooLarge,
-    /// The body belongs to a version or upload already.
+    /// The body already belongs to a version or upload.
     #[error("the body is in use")]
     BodyInUse,
     /// The map of a body does not cover exactly its bytes, or a field is out of its range.
     #[error("the command contradicts itself: {what}")]
     Malformed {
-        /// How.
+        /// Text that describes the defect.
         what: String,
     },
     /// No such segment.
@@ -155,13 +156,13 @@ pub enum Reject {
     /// The segment takes no new references: append the bytes again elsewhere and retry.
     #[error("segment {segment} is fenced")]
     SegmentFenced {
-        /// Which.
+        /// Id of the segment.
         segment: u64,
     },
-    /// The segment is not where the command says, or still open.
+    /// The segment is not at the expected location, or is still open.
     #[error("the segment is elsewhere, or open")]
     SegmentElsewhere,
-    /// Something refers to the segment, or may yet.
+    /// The segment has references, or may still get new ones.
     #[error("the segment is in use")]
     SegmentInUse,
     /// The body's map does not name the chunk where it was; there is nothing to relocate.
@@ -170,57 +171,57 @@ pub enum Reject {
     /// No such access key.
     #[error("the access key does not exist")]
     NoSuchCredential,
-    /// The name is a dataset's already.
+    /// A dataset with this name exists.
     #[error("the dataset exists")]
     DatasetExists,
     /// No such dataset.
     #[error("the dataset does not exist")]
     NoSuchDataset,
-    /// Somebody changed it since; read it again and retry.
+    /// The dataset changed since the command was built; read it again and retry.
     #[error("the dataset changed since the command was built")]
     DatasetChanged,
-    /// There are as many as allowed.
+    /// The maximum number of datasets exists.
     #[error("there are too many datasets")]
     TooManyDatasets,
-    /// A job is queued or runs; another may begin when it has ended.
+    /// A job of the dataset is queued or running; another may begin when it has ended.
     #[error("job {job} is at work on the dataset")]
     DatasetBusy {
-        /// Which.
+        /// Number of the job.
         job: u64,
     },
     /// No such job.
     #[error("the job does not exist")]
     NoSuchJob,
-    /// The job is over.
+    /// The job has ended.
     #[error("the job has ended")]
     JobEnded,
-    /// Another node is at it.
+    /// Another node runs the job.
     #[error("node {node} is at the job")]
     JobElsewhere {
-        /// Which.
+        /// Id of the node.
         node: u64,
     },
-    /// What a bucket or an access key may hold would be exceeded.
+    /// The command would exceed the quota of a bucket or an access key.
     #[error("the quota of {of} would be exceeded: {:?} {} of {}", .excess.measure, .excess.used, .excess.limit)]
     QuotaExceeded {
-        /// Whose quota.
+        /// Subject of the quota.
         of: QuotaOf,
-        /// Which limit of it.
+        /// The limit that would be exceeded.
         excess: Excess,
     },
-    /// There is a newer version of the policy than the command was built from; read it again and retry.
+    /// A newer version of the policy than the command was built from exists; read it again and retry.
     #[error("the policy changed: its version is {newest}")]
     PolicyChanged {
-        /// Its number.
+        /// Number of the newest version.
         newest: u64,
     },
-    /// The files of that version of the policy are not kept.
+    /// The files of that version of the policy are no longer stored.
     #[error("the files of the policy's version {number} are not kept")]
     NoSuchPolicy {
-        /// Its number.
+        /// Number of the version.
         number: u64,
     },
-    /// The range holds something.
+    /// The range contains rows.
     #[error("the range of keys is in use")]
     RangeInUse,
 }

@@ -1,16 +1,16 @@
-//! Commands of what is cluster-wide but no bucket: ids, timelines, access keys, members.
+//! Cluster-wide commands that concern no bucket: ids, timelines, access keys, members.
 
 use crate::schema::{Credential, Node};
 
-/// A range of body ids. Answers [`Reply::Bodies`](super::Reply::Bodies).
+/// Leases a range of body ids. Replies with [`Reply::Bodies`](super::Reply::Bodies).
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LeaseBodies {
-    /// How many.
+    /// Number of ids.
     #[prost(uint64, tag = "1")]
     pub count: u64,
 }
 
-/// The timeline of the commands that follow. Repeatable; ids are skipped once per timeline.
+/// Begins the timeline of the commands that follow. Repeatable; ids are skipped once per timeline.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct BeginIncarnation {
     /// The cluster.
@@ -19,20 +19,20 @@ pub struct BeginIncarnation {
     /// The incarnation.
     #[prost(fixed64, tag = "2")]
     pub incarnation: u64,
-    /// Body and segment ids that are not handed out: an older timeline may have handed them out.
+    /// Number of body and segment ids to skip, because an older timeline may have handed them out.
     #[prost(uint64, tag = "3")]
     pub skipped_ids: u64,
 }
 
-/// A new or changed access key.
+/// Creates or changes an access key.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutCredential {
-    /// All of it.
+    /// The whole access key; its quota is set by another command.
     #[prost(message, required, tag = "1")]
     pub credential: Credential,
 }
 
-/// An access key's end.
+/// Deletes an access key.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DeleteCredential {
     /// The access key.
@@ -40,8 +40,8 @@ pub struct DeleteCredential {
     pub access_key: String,
 }
 
-/// The key of upload ids, where there is none yet. Answers [`Reply::Done`](super::Reply::Done) in either
-/// case.
+/// Sets the key of upload ids if there is none yet. Replies with [`Reply::Done`](super::Reply::Done) in
+/// either case.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PutUploadKey {
     /// 16 random bytes.
@@ -49,24 +49,24 @@ pub struct PutUploadKey {
     pub key: Vec<u8>,
 }
 
-/// A member of the cluster.
+/// Adds or changes a member of the cluster.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutNode {
-    /// All of it.
+    /// The whole member.
     #[prost(message, required, tag = "1")]
     pub node: Node,
 }
 
-/// Where the keys from a first one on are. Only on ranges that hold nothing yet.
+/// Assigns the keys from a first one on to a group. Allowed only on a range without rows.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutPartition {
-    /// The first key's bucket.
+    /// Bucket of the first key.
     #[prost(uint64, tag = "1")]
     pub bucket_id: u64,
     /// The first key; empty for the bucket's first.
     #[prost(bytes = "vec", tag = "2")]
     pub key: Vec<u8>,
-    /// The group that holds them.
+    /// Group that holds the keys.
     #[prost(uint32, tag = "3")]
     pub group: u32,
 }

@@ -1,17 +1,17 @@
-//! Commands of multipart uploads, and the one that frees what they and large bodies leave.
+//! Commands of multipart uploads, and the command that frees the rows of released bodies.
 
 use super::object::Conditions;
 use crate::schema::{Checksum, Pair, Part, Upload};
 
-/// An upload in parts.
+/// Begins a multipart upload.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CreateUpload {
-    /// The upload; its key is the command's.
+    /// The upload; the command's key is its key.
     #[prost(message, required, tag = "1")]
     pub upload: Upload,
 }
 
-/// A part of an upload; replaces an earlier one of its number.
+/// Writes a part of an upload. An earlier part with the same number is replaced.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutPart {
     /// The upload.
@@ -25,9 +25,9 @@ pub struct PutPart {
     pub part: Part,
 }
 
-/// A version from an upload's parts.
+/// Makes a version of an upload's parts.
 ///
-/// Repeatable: while the key's current version has this body, it answers as it did the first time.
+/// Repeatable: while the key's current version has this body, the reply is that of the first time.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CompleteUpload {
     /// The upload.
@@ -42,29 +42,29 @@ pub struct CompleteUpload {
     /// The version's checksums.
     #[prost(message, repeated, tag = "4")]
     pub checksums: Vec<Checksum>,
-    /// What must hold of the version it replaces.
+    /// Conditions on the version that is replaced.
     #[prost(message, required, tag = "5")]
     pub conditions: Conditions,
     /// The version's Last-Modified, milliseconds since the epoch.
     #[prost(int64, tag = "6")]
     pub modified_ms: i64,
-    /// Headers of the version that its upload did not know, behind those of the upload.
+    /// Headers that were not known when the upload began, appended to those of the upload.
     #[prost(message, repeated, tag = "7")]
     pub headers: Vec<Pair>,
 }
 
-/// A part as a complete names it.
+/// A part as named by a CompleteMultipartUpload request.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct NamedPart {
-    /// Its number.
+    /// Number of the part.
     #[prost(uint32, tag = "1")]
     pub number: u32,
-    /// The `seq` of its row as the proposer read it: a part replaced since is refused.
+    /// The `seq` of the part's row as the proposer read it. A part that was replaced since is rejected.
     #[prost(uint64, tag = "2")]
     pub seq: u64,
 }
 
-/// No upload any more.
+/// Aborts an upload.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct AbortUpload {
     /// The upload.
@@ -72,17 +72,18 @@ pub struct AbortUpload {
     pub body_id: u64,
 }
 
-/// Frees rows of a body that waits in the release queue.
+/// Frees rows of a body in the release queue.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ReleaseBody {
     /// The body.
     #[prost(uint64, tag = "1")]
     pub body_id: u64,
-    /// How many rows to look at at most.
+    /// Maximum number of rows to visit.
     #[prost(uint32, tag = "2")]
     pub rows_max: u32,
-    /// The scope that was waiting when nobody was seen reading the body. When another one waits by
-    /// now the object is gone since, and who began to read it before must be looked for again.
+    /// Scope of the release when the proposer found no reader of the body. If the queued scope differs by
+    /// now, the object was deleted in between; the command is a no-op, and the proposer must check for
+    /// readers again.
     #[prost(enumeration = "crate::schema::ReleaseScope", optional, tag = "3")]
     pub scope: Option<i32>,
 }

@@ -1,8 +1,8 @@
 //! `bucket` (group 0, at the name) and `mirror` (each object group, at the bucket id).
 //!
-//! Group 0 owns a bucket's name, state and settings. Each object group keeps a mirror of what its
-//! `apply` must know; the epoch rises with every change, and an object command that was built
-//! against another epoch than its group's mirror has is refused.
+//! Group 0 owns a bucket's name, state and settings. Each object group keeps a mirror of the fields that its
+//! `apply` needs. The epoch rises with every change, and an object command that was built against another
+//! epoch than that of its group's mirror is rejected.
 
 use super::quota::Quota;
 use crate::key::{self, BadKey, Family, KeyWriter};
@@ -11,109 +11,109 @@ use mlgw_common::{BucketId, Epoch};
 /// A bucket.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct Bucket {
-    /// Its id, for its whole life.
+    /// Id of the bucket; never changes.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Its name.
+    /// Name of the bucket.
     #[prost(string, tag = "2")]
     pub name: String,
     /// Owner id.
     #[prost(string, tag = "3")]
     pub owner: String,
-    /// When it was created, milliseconds since the epoch.
+    /// Creation time, milliseconds since the epoch.
     #[prost(int64, tag = "4")]
     pub created_ms: i64,
-    /// Its LocationConstraint; empty is us-east-1.
+    /// LocationConstraint; empty is us-east-1.
     #[prost(string, tag = "5")]
     pub region: String,
-    /// Where it is in its life.
+    /// State in the bucket's life cycle.
     #[prost(enumeration = "BucketState", tag = "6")]
     pub state: i32,
-    /// Whether it keeps versions.
+    /// Versioning state.
     #[prost(enumeration = "Versioning", tag = "7")]
     pub versioning: i32,
     /// Retention of new objects.
     #[prost(message, optional, tag = "8")]
     pub lock_default: Option<LockDefault>,
-    /// How often it changed.
+    /// Number of changes of the bucket.
     #[prost(uint64, tag = "9")]
     pub epoch: u64,
     /// Tags.
     #[prost(message, repeated, tag = "10")]
     #[serde(skip)]
     pub tags: Vec<super::Pair>,
-    /// What it fronts, if it is bound.
+    /// Origin of a remote-backed bucket; `None` for a native one.
     #[prost(message, optional, tag = "11")]
     #[serde(default)]
     pub binding: Option<Binding>,
-    /// What it may hold.
+    /// Quota of the bucket.
     #[prost(message, optional, tag = "12")]
     #[serde(default)]
     pub quota: Option<Quota>,
 }
 
 impl Bucket {
-    /// Its id.
+    /// Returns the bucket's id.
     #[must_use]
     pub const fn bucket_id(&self) -> BucketId {
         BucketId(self.id)
     }
 
-    /// The epoch that object commands carry.
+    /// Returns the epoch that object commands carry.
     #[must_use]
     pub const fn current_epoch(&self) -> Epoch {
         Epoch(self.epoch)
     }
 }
 
-/// The bucket of an upstream that a bucket here fronts.
+/// Origin of a remote-backed bucket: a bucket of an upstream.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct Binding {
     /// The upstream's name in the configuration.
     #[prost(string, tag = "1")]
     pub upstream: String,
-    /// What the keys there begin with that are shown here without it; it may be empty.
+    /// Prefix of the origin's keys that is stripped from the keys shown here; may be empty.
     #[prost(string, tag = "2")]
     pub prefix: String,
-    /// What becomes of writes.
+    /// Handling of writes.
     #[prost(enumeration = "BindMode", tag = "3")]
     pub mode: i32,
-    /// How long an answer of the origin holds, in milliseconds; without one, as the configuration says.
+    /// Time for which metadata from the origin is valid, in milliseconds; `None` uses the configured default.
     #[prost(uint64, optional, tag = "4")]
     pub ttl_ms: Option<u64>,
 }
 
-/// What becomes of writes to a bound bucket.
+/// Handling of writes to a remote-backed bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum BindMode {
-    /// They are refused.
+    /// Writes are refused.
     ReadThrough = 0,
-    /// They are acknowledged when the origin has them.
+    /// Writes are acknowledged when they are stored at the origin.
     WriteThrough = 1,
-    /// They are acknowledged when they are durable here.
+    /// Writes are acknowledged when they are durable here.
     WriteBack = 2,
 }
 
-/// Where a bucket is in its life.
+/// State in a bucket's life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum BucketState {
-    /// Its name is taken, not every object group knows it yet.
+    /// The name is taken; not every object group has the bucket's mirror yet.
     Creating = 0,
     /// In use.
     Active = 1,
-    /// Being checked and removed; becomes active again when it is not empty.
+    /// The bucket is checked and removed; it becomes active again if it is not empty.
     Deleting = 2,
 }
 
-/// Whether a bucket keeps versions.
+/// Versioning state of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum Versioning {
-    /// Was never enabled.
+    /// Never enabled.
     Never = 0,
-    /// Every write makes a version.
+    /// Every write creates a version.
     Enabled = 1,
     /// New writes replace the `null` version.
     Suspended = 2,
@@ -125,59 +125,59 @@ pub enum Versioning {
 pub enum LockMode {
     /// No lock.
     None = 0,
-    /// May be lifted by those allowed to.
+    /// Users with the permission may lift the lock.
     Governance = 1,
-    /// May be lifted by nobody.
+    /// No user may lift the lock.
     Compliance = 2,
 }
 
-/// Retention that new objects of a bucket get.
+/// Default retention of a bucket's new objects.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct LockDefault {
-    /// Its mode.
+    /// Lock mode.
     #[prost(enumeration = "LockMode", tag = "1")]
     pub mode: i32,
-    /// How long.
+    /// Duration in days.
     #[prost(uint32, tag = "2")]
     pub days: u32,
 }
 
-/// What an object group knows of a bucket.
+/// An object group's copy of a bucket's definition.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Mirror {
-    /// As in the bucket.
+    /// Versioning state of the bucket.
     #[prost(enumeration = "Versioning", tag = "1")]
     pub versioning: i32,
-    /// As in the bucket.
+    /// Default retention of the bucket.
     #[prost(message, optional, tag = "2")]
     pub lock_default: Option<LockDefault>,
-    /// As in the bucket, when this group heard of it last.
+    /// Epoch of the bucket when it was last copied to this group.
     #[prost(uint64, tag = "3")]
     pub epoch: u64,
-    /// Whether object commands wait until a deletion is decided.
+    /// True while object commands are refused because a deletion of the bucket is being decided.
     #[prost(bool, tag = "4")]
     pub frozen: bool,
-    /// As in the bucket; it may change without the epoch.
+    /// Quota of the bucket; may change without a new epoch.
     #[prost(message, optional, tag = "5")]
     pub quota: Option<Quota>,
 }
 
-/// The row of the bucket `name`.
+/// Returns the row key of the bucket `name`.
 #[must_use]
 pub fn row(name: &str) -> Vec<u8> {
     KeyWriter::with_capacity(Family::Bucket, name.len() + 1).raw(name.as_bytes()).finish()
 }
 
-/// The row of `bucket`'s mirror.
+/// Returns the row key of `bucket`'s mirror.
 #[must_use]
 pub fn mirror_row(bucket: BucketId) -> Vec<u8> {
     key::numbered(Family::Mirror, bucket.0)
 }
 
-/// The bucket in a mirror's row.
+/// Returns the bucket in the row key of a mirror.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn mirror_key_of(row: &[u8]) -> Result<BucketId, BadKey> {
     key::number_of(Family::Mirror, row).map(BucketId)
 }

@@ -1,10 +1,10 @@
-//! `copy`, `copy_block`, `copy_segment`, `copy_name`: what a node keeps of origins' objects, in a store of
-//! its own, outside Raft.
+//! `copy`, `copy_block`, `copy_segment`, `copy_name`: a node's cache of origins' objects, in a store of its
+//! own, outside Raft.
 //!
-//! A copy is a row at (bucket id, escaped key): what the origin said of the object, and when. A small
-//! object's extents stand in it; a larger one has a row for each block that is here, at (body id, number of
-//! the block). Each block that is here, a small object being one, has a row at its id that names it. All of
-//! it can be fetched again, so nothing of it is ever the only copy of anything.
+//! A copy is a row at (bucket id, escaped key): the metadata of the object as the origin reported it, and the
+//! time of the report. The row of a small object contains its extents. A larger object has a row for each
+//! cached block, at (body id, number of the block). Each cached block has a row at its id that names it; a
+//! small object is one block. Everything can be fetched again: no row is the only copy of any data.
 
 use super::extent::ExtentPage;
 use super::object::ObjectVersion;
@@ -12,20 +12,20 @@ use crate::key::{self, BadKey, Family, KeyReader, KeyWriter};
 use mlgw_common::{BodyId, BucketId, SegmentId};
 use std::borrow::Cow;
 
-/// What is known of an origin's object.
+/// Cached metadata of an origin's object.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Copy {
-    /// The object as its origin describes it, under a body id of this node. Without extents nothing of a
-    /// small object is here.
+    /// The object as its origin describes it, under a body id of this node. A small object without extents
+    /// has no cached data.
     #[prost(message, required, tag = "1")]
     pub object: ObjectVersion,
-    /// When the origin said so last, milliseconds since the epoch.
+    /// Time of the last validation at the origin, milliseconds since the epoch.
     #[prost(int64, tag = "2")]
     pub validated_ms: i64,
-    /// Whether the origin was asked for its checksums, too.
+    /// True if the checksums were requested from the origin, too.
     #[prost(bool, tag = "3")]
     pub with_checksums: bool,
-    /// When it was read or fetched last, milliseconds since the epoch; it is noted now and then only.
+    /// Time of the last read or fetch, milliseconds since the epoch; updated only occasionally.
     #[prost(int64, tag = "4")]
     pub read_ms: i64,
 }
@@ -33,21 +33,22 @@ pub struct Copy {
 /// A segment of copies.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct CopySegment {
-    /// Its id.
+    /// Id of the segment.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// What its checksums are seeded with besides.
+    /// Generation, which is part of the seed of its checksums.
     #[prost(uint32, tag = "2")]
     pub generation: u32,
-    /// Its length once sealed; 0 while it is open.
+    /// Length once sealed; 0 while the segment is open.
     #[prost(uint64, tag = "3")]
     pub length: u64,
-    /// Bytes of the records in it that copies name; nothing when it was written before that was counted.
+    /// Bytes of the records in it that copies refer to. `None` if the row was written before they were
+    /// counted.
     #[prost(uint64, optional, tag = "4")]
     pub live_bytes: Option<u64>,
 }
 
-/// Which block an id stands for.
+/// The block that a block id refers to.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct BlockName {
     /// The bucket's id.
@@ -56,33 +57,33 @@ pub struct BlockName {
     /// The object's key.
     #[prost(string, tag = "2")]
     pub key: String,
-    /// The number of the block in it.
+    /// Number of the block in the object.
     #[prost(uint64, tag = "3")]
     pub number: u64,
 }
 
-/// The row of a copy.
+/// Returns the row key of a copy.
 #[must_use]
 pub fn row(bucket: BucketId, key: &[u8]) -> Vec<u8> {
     key::named(Family::Copy, bucket, key).finish()
 }
 
-/// The smallest row of a key that begins with `prefix` or comes after it.
+/// Returns the smallest row key of an object key that begins with `prefix` or sorts after it.
 #[must_use]
 pub fn row_from(bucket: BucketId, prefix: &[u8]) -> Vec<u8> {
     KeyWriter::with_capacity(Family::Copy, prefix.len() + 16).u64(bucket.0).name_prefix(prefix).finish()
 }
 
-/// The end of a bucket's rows.
+/// Returns the end of a bucket's row keys, exclusive.
 #[must_use]
 pub fn rows_end(bucket: BucketId) -> Vec<u8> {
     key::after_prefix(KeyWriter::new(Family::Copy).u64(bucket.0).finish())
 }
 
-/// The bucket and the key in a row.
+/// Returns the bucket and the object key in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<(BucketId, Cow<'_, [u8]>), BadKey> {
     let mut fields = KeyReader::new(Family::Copy, row)?;
     let key = (BucketId(fields.u64()?), fields.name()?);
@@ -90,23 +91,23 @@ pub fn key_of(row: &[u8]) -> Result<(BucketId, Cow<'_, [u8]>), BadKey> {
     Ok(key)
 }
 
-/// The row of block `number` of a body; its value is an [`ExtentPage`].
+/// Returns the row key of block `number` of a body; the row's value is an [`ExtentPage`].
 #[must_use]
 pub fn block_row(body: BodyId, number: u64) -> Vec<u8> {
     key::of_body(Family::CopyBlock, body).u64(number).finish()
 }
 
-/// The rows of all blocks of a body: the first, and the end.
+/// Returns the range of row keys of all blocks of a body: the first key and the exclusive end.
 #[must_use]
 pub fn block_rows(body: BodyId) -> (Vec<u8>, Vec<u8>) {
     let first = key::of_body(Family::CopyBlock, body).finish();
     (first.clone(), key::after_prefix(first))
 }
 
-/// The number of the block in a row.
+/// Returns the body and the block number in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn block_of(row: &[u8]) -> Result<(BodyId, u64), BadKey> {
     let mut fields = KeyReader::new(Family::CopyBlock, row)?;
     let key = (BodyId(fields.u64()?), fields.u64()?);
@@ -114,19 +115,19 @@ pub fn block_of(row: &[u8]) -> Result<(BodyId, u64), BadKey> {
     Ok(key)
 }
 
-/// The row of a segment.
+/// Returns the row key of a segment.
 #[must_use]
 pub fn segment_row(segment: SegmentId) -> Vec<u8> {
     key::numbered(Family::CopySegment, segment.0)
 }
 
-/// The row that names the block of an id.
+/// Returns the row key of the block name of `id`.
 #[must_use]
 pub fn name_row(id: u64) -> Vec<u8> {
     key::numbered(Family::CopyName, id)
 }
 
-/// What a block's row holds.
+/// Value of a block's row.
 pub type Block = ExtentPage;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! `credential` (group 0, at the access key): who may sign requests, and for what.
+//! `credential` (group 0, at the access key): access keys, with their secrets and permissions.
 //!
-//! The secret is sealed by the gateway before it comes here; the catalogue never sees it open.
+//! The gateway seals the secret before it is stored; the catalogue never sees it in clear.
 
 use super::quota::Quota;
 use crate::key::{Family, KeyWriter};
@@ -14,33 +14,33 @@ pub struct Credential {
     /// The secret, encrypted.
     #[prost(bytes = "vec", tag = "2")]
     pub secret_sealed: Vec<u8>,
-    /// What it may do.
+    /// Permissions of the access key.
     #[prost(enumeration = "Role", tag = "3")]
     pub role: i32,
-    /// Globs of buckets it may use; empty is all.
+    /// Globs of buckets that the access key may use; empty allows all.
     #[prost(string, repeated, tag = "4")]
     pub buckets: Vec<String>,
-    /// Globs of keys it may use; empty is all.
+    /// Globs of object keys that the access key may use; empty allows all.
     #[prost(string, repeated, tag = "5")]
     pub prefixes: Vec<String>,
     /// Owner id.
     #[prost(string, tag = "6")]
     pub owner: String,
-    /// For people.
+    /// Description for operators.
     #[prost(string, tag = "7")]
     pub description: String,
-    /// When it was created, milliseconds since the epoch.
+    /// Creation time, milliseconds since the epoch.
     #[prost(int64, tag = "8")]
     pub created_ms: i64,
-    /// Whether it is refused.
+    /// True if the access key is disabled.
     #[prost(bool, tag = "9")]
     pub disabled: bool,
-    /// What it may hold.
+    /// Quota of the access key.
     #[prost(message, optional, tag = "10")]
     pub quota: Option<Quota>,
 }
 
-/// What an access key may do.
+/// Permissions of an access key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum Role {
@@ -52,7 +52,7 @@ pub enum Role {
     Admin = 2,
 }
 
-/// The row of an access key.
+/// Returns the row key of an access key.
 #[must_use]
 pub fn row(access_key: &str) -> Vec<u8> {
     KeyWriter::with_capacity(Family::Credential, access_key.len() + 1).raw(access_key.as_bytes()).finish()

@@ -1,7 +1,8 @@
-//! `dataset` (group 0, at the name): a name for some of a bucket, and what is done with it by the clock.
+//! `dataset` (group 0, at the name): a named part of a bucket, with its schedules.
 //!
-//! The revision rises with every change that somebody asks for; a change that was built against another one
-//! is refused. The number of the job that is at work on it stands here, so that there is never more than one.
+//! The revision rises with every change that a user requests. A change that was built against another
+//! revision is rejected. The record holds the number of the active job, so that there is at most one per
+//! dataset.
 
 use super::job::{JobKind, JobParams};
 use crate::key::{Family, KeyWriter};
@@ -9,84 +10,85 @@ use crate::key::{Family, KeyWriter};
 /// A dataset.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct Dataset {
-    /// Its name.
+    /// Name of the dataset.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The bucket that it is of, native or bound.
+    /// The bucket that contains it, native or remote-backed.
     #[prost(string, tag = "2")]
     pub bucket: String,
-    /// What its keys begin with; none of them is a prefix of another. Empty is the whole bucket.
+    /// Key prefixes of its objects; no prefix begins with another. An empty list or prefix is the whole
+    /// bucket.
     #[prost(string, repeated, tag = "3")]
     pub slices: Vec<String>,
-    /// Where a sync imports it from.
+    /// Sources from which a sync imports.
     #[prost(message, repeated, tag = "4")]
     pub sources: Vec<Source>,
-    /// When it was created, milliseconds since the epoch.
+    /// Creation time, milliseconds since the epoch.
     #[prost(int64, tag = "5")]
     pub created_ms: i64,
-    /// How often somebody changed it.
+    /// Number of changes that users made.
     #[prost(uint64, tag = "6")]
     pub revision: u64,
-    /// The job that is queued or runs; 0 is none.
+    /// The queued or running job; 0 if there is none.
     #[prost(uint64, tag = "7")]
     pub active_job: u64,
-    /// So many bytes of its copies are not evicted; without it, it is not pinned.
+    /// Maximum bytes of its copies that are protected from eviction; `None` if the dataset is not pinned.
     #[prost(uint64, optional, tag = "8")]
     pub pin_bytes_max: Option<u64>,
-    /// What is done by the clock, each kind once at most.
+    /// Scheduled jobs, at most one of each kind.
     #[prost(message, repeated, tag = "9")]
     pub schedules: Vec<Schedule>,
-    /// What a job found that looked at all of it.
+    /// Size of the dataset when a job last visited all of it.
     #[prost(message, optional, tag = "10")]
     pub found: Option<Found>,
 }
 
-/// A bucket elsewhere, or some of it, that a sync imports.
+/// A bucket of an upstream, or a part of it, that a sync imports.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct Source {
     /// The upstream's name in the configuration.
     #[prost(string, tag = "1")]
     pub upstream: String,
-    /// What keys there begin with that are imported.
+    /// Prefix of the source keys to import.
     #[prost(string, tag = "2")]
     pub prefix: String,
-    /// What they begin with here, instead.
+    /// Prefix that replaces it in the keys here.
     #[prost(string, tag = "3")]
     pub into: String,
 }
 
-/// A job that is begun by the clock.
+/// A scheduled job.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct Schedule {
-    /// What is done.
+    /// Kind of the job.
     #[prost(enumeration = "JobKind", tag = "1")]
     pub kind: i32,
-    /// When, as a cron expression in UTC.
+    /// Schedule as a cron expression in UTC.
     #[prost(string, tag = "2")]
     pub cron: String,
-    /// With what.
+    /// Parameters of the job.
     #[prost(message, required, tag = "3")]
     pub params: JobParams,
-    /// Times up to this one are done with, milliseconds since the epoch.
+    /// Due times up to this one are done, milliseconds since the epoch.
     #[prost(int64, tag = "4")]
     pub after_ms: i64,
 }
 
-/// How much there is.
+/// Size of a dataset at one time.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct Found {
-    /// Objects.
+    /// Number of objects.
     #[prost(uint64, tag = "1")]
     pub objects: u64,
-    /// Their bytes.
+    /// Bytes of the objects.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// When that was so, milliseconds since the epoch.
+    /// Time of the count, milliseconds since the epoch.
     #[prost(int64, tag = "3")]
     pub at_ms: i64,
 }
 
-/// The row of the dataset `name`.
+/// Returns the row key of the dataset `name`.
 #[must_use]
 pub fn row(name: &str) -> Vec<u8> {
     KeyWriter::with_capacity(Family::Dataset, name.len() + 1).raw(name.as_bytes()).finish()

@@ -1,17 +1,17 @@
-//! `extent`: the map of a body that does not fit its record, at (body id, first logical byte).
+//! `extent`: the map of a body that does not fit in its record, at (body id, first logical byte).
 //!
-//! A page holds either extents, in order and without gaps, or, for a multipart body, the part
-//! index: which part covers which bytes. Pages of one body follow each other without gaps too, so
-//! the page of a byte is the last one that begins at or before it. An extent names a segment, an
-//! offset and lengths, never a file or a tier: moving a segment changes no extent.
+//! A page holds either extents, in order and without gaps, or the part index of a multipart body: the parts
+//! in order, with their lengths. Pages of one body also follow each other without gaps, so the page of a byte
+//! is the last one that begins at or before it. An extent names a segment, an offset and lengths, never a
+//! file or a tier: moving a segment changes no extent.
 
 use crate::key::{self, BadKey, Family, KeyReader};
 use mlgw_common::{BodyId, SegmentId};
 
-/// A stretch of a body, stored as one chunk.
+/// A contiguous range of a body, stored as one chunk.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct Extent {
-    /// The segment that holds it.
+    /// The segment that holds the chunk.
     #[prost(uint64, tag = "1")]
     pub segment: u64,
     /// Offset of the chunk's record header in the segment.
@@ -20,46 +20,46 @@ pub struct Extent {
     /// Bytes of header, key and block table; the payload follows them.
     #[prost(uint32, tag = "3")]
     pub head_bytes: u32,
-    /// Bytes of payload as stored.
+    /// Bytes of the payload as stored.
     #[prost(uint64, tag = "4")]
     pub stored_bytes: u64,
-    /// Bytes of the body that it stands for.
+    /// Bytes of the body that the chunk encodes.
     #[prost(uint64, tag = "5")]
     pub logical_bytes: u64,
-    /// How the payload is encoded.
+    /// Encoding of the payload.
     #[prost(enumeration = "Encoding", tag = "6")]
     pub encoding: i32,
-    /// The wrapped data key; empty when not encrypted.
+    /// The wrapped data key; empty if not encrypted.
     #[prost(bytes = "vec", tag = "7")]
     pub data_key: Vec<u8>,
 }
 
 impl Extent {
-    /// The segment that holds it.
+    /// Returns the segment that holds the chunk.
     #[must_use]
     pub const fn segment_id(&self) -> SegmentId {
         SegmentId(self.segment)
     }
 
-    /// Bytes of the segment that it keeps alive.
+    /// Returns the bytes of the segment that the extent keeps live.
     #[must_use]
     pub const fn record_bytes(&self) -> u64 {
         self.stored_bytes.saturating_add(self.head_bytes as u64)
     }
 }
 
-/// How an extent's payload is encoded.
+/// Encoding of an extent's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum Encoding {
-    /// As it came.
+    /// Raw bytes.
     Raw = 0,
-    /// Each block of 64 KiB compressed with zstd by itself, where that makes it smaller.
+    /// Each block of 64 KiB is compressed with zstd on its own if that makes it smaller.
     Zstd = 1,
 }
 
 impl Encoding {
-    /// Its name, as people are shown it.
+    /// Returns the name of the encoding, for display.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ pub struct ExtentPage {
 }
 
 impl ExtentPage {
-    /// Bytes of the body that the page covers.
+    /// Returns the bytes of the body that the page covers.
     #[must_use]
     pub fn logical_bytes(&self) -> u64 {
         let extents = self.extents.iter().map(|e| e.logical_bytes);
@@ -92,30 +92,30 @@ impl ExtentPage {
 /// A part in a multipart body's index.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct PartRange {
-    /// Its number.
+    /// Number of the part.
     #[prost(uint32, tag = "1")]
     pub number: u32,
-    /// Its length in bytes.
+    /// Length of the part in bytes.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
 }
 
-/// The row of the page of `body` that begins at byte `first`.
+/// Returns the row key of the page of `body` that begins at byte `first`.
 #[must_use]
 pub fn row(body: BodyId, first: u64) -> Vec<u8> {
     key::of_body(Family::Extent, body).u64(first).finish()
 }
 
-/// The end of a body's rows.
+/// Returns the end of a body's row keys, exclusive.
 #[must_use]
 pub fn rows_end(body: BodyId) -> Vec<u8> {
     key::after_prefix(key::of_body(Family::Extent, body).finish())
 }
 
-/// The body and the first byte in a row.
+/// Returns the body and the first byte in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<(BodyId, u64), BadKey> {
     let mut fields = KeyReader::new(Family::Extent, row)?;
     let key = (BodyId(fields.u64()?), fields.u64()?);

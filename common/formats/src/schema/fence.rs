@@ -1,31 +1,31 @@
-//! `fence` (at the last segment of a range): segments that nothing of this group may refer to.
+//! `fence` (at the last segment of a range): segments that no record of this group may refer to.
 //!
-//! A segment is fenced before it is compacted or released and stays so for ever: a proposal that
-//! was on its way when the segment went is refused whenever it arrives. Ids are never reused and
-//! most segments go sooner or later, so fences are kept as ranges without gaps between them: there
-//! are never more of them than segments that still live, and one.
+//! A segment is fenced permanently before it is compacted or released: a proposal that was in flight when the
+//! segment was removed is rejected whenever it arrives. Ids are never reused and most segments are removed
+//! sooner or later, so fences are stored as ranges without gaps between them. Their number is at most that of
+//! the live segments, plus one.
 
 use crate::key::{BadKey, Family, KeyReader, KeyWriter};
 use mlgw_common::SegmentId;
 
-/// A range of fenced segments, without its last one, which is its key.
+/// A range of fenced segments. Its last segment is the row's key.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct FencedRange {
-    /// The first of them.
+    /// First segment of the range.
     #[prost(uint64, tag = "1")]
     pub first: u64,
 }
 
-/// The row of the range that ends with `last`.
+/// Returns the row key of the range that ends with `last`.
 #[must_use]
 pub fn row(last: SegmentId) -> Vec<u8> {
     KeyWriter::new(Family::Fence).u64(last.0).finish()
 }
 
-/// The last segment of a row's range.
+/// Returns the last segment of a row's range.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<SegmentId, BadKey> {
     let mut fields = KeyReader::new(Family::Fence, row)?;
     let last = SegmentId(fields.u64()?);

@@ -1,8 +1,7 @@
-//! `job` (group 0, at the dataset's name and the job's number): what is to be done with a dataset, and how
-//! far it is.
+//! `job` (group 0, at the dataset's name and the job's number): jobs of datasets, with their progress.
 //!
-//! A job is claimed by a node, which notes now and then how far it is; after a crash it is claimed again and
-//! goes on from there. One that has ended is history, of which the newest few of each dataset are kept.
+//! A node claims a job and records its progress from time to time. After a crash the job is claimed again and
+//! resumes from the recorded position. Ended jobs are history; the newest few of each dataset are kept.
 
 use crate::key::{BadKey, Family, KeyReader, KeyWriter};
 use std::borrow::Cow;
@@ -10,55 +9,55 @@ use std::borrow::Cow;
 /// A job.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct Job {
-    /// Its number; no other job ever has it.
+    /// Number of the job; never reused.
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// The dataset.
     #[prost(string, tag = "2")]
     pub dataset: String,
-    /// What is done.
+    /// Kind of the job.
     #[prost(enumeration = "JobKind", tag = "3")]
     pub kind: i32,
-    /// Where it is in its life.
+    /// State of the job.
     #[prost(enumeration = "JobState", tag = "4")]
     pub state: i32,
-    /// With what.
+    /// Parameters of the job.
     #[prost(message, required, tag = "5")]
     pub params: JobParams,
-    /// Who asked for it: an access key, or `schedule`.
+    /// Requester: an access key, or `schedule`.
     #[prost(string, tag = "6")]
     pub requested_by: String,
-    /// When it was asked for, milliseconds since the epoch, as are the following times.
+    /// Time of the request, milliseconds since the epoch, as are the following times.
     #[prost(int64, tag = "7")]
     pub created_ms: i64,
-    /// When it was begun first; 0 is not yet.
+    /// Time of the first start; 0 if not started yet.
     #[prost(int64, tag = "8")]
     pub started_ms: i64,
-    /// When it ended; 0 is not yet.
+    /// Time of the end; 0 if not ended yet.
     #[prost(int64, tag = "9")]
     pub ended_ms: i64,
-    /// The node that is at it; 0 is none yet.
+    /// The node that runs the job; 0 if none does yet.
     #[prost(uint64, tag = "10")]
     pub node: u64,
-    /// How often it was begun: more than once after a restart.
+    /// Number of starts: more than one after a restart.
     #[prost(uint32, tag = "11")]
     pub starts: u32,
-    /// Whether somebody wants it to end.
+    /// True if a cancellation was requested.
     #[prost(bool, tag = "12")]
     pub cancel_asked: bool,
-    /// How far it is.
+    /// Progress of the job.
     #[prost(message, required, tag = "13")]
     pub progress: JobProgress,
-    /// Where it goes on.
+    /// Position at which the job resumes.
     #[prost(message, optional, tag = "14")]
     pub cursor: Option<JobCursor>,
-    /// Why it failed, or what of it did.
+    /// Error of a failed job, or of the part of it that failed.
     #[prost(string, tag = "15")]
     pub error: String,
 }
 
 impl Job {
-    /// Whether it is over.
+    /// True if the job has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         match self.state() {
@@ -68,141 +67,141 @@ impl Job {
     }
 }
 
-/// What a job does.
+/// Kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum JobKind {
-    /// Brings the dataset in ahead of use.
+    /// Fetches the dataset ahead of use.
     Warm = 0,
-    /// Imports it from its sources.
+    /// Imports the dataset from its sources.
     Sync = 1,
-    /// Drops clean copies that nobody read for long.
+    /// Evicts clean copies that were not read for a given time.
     Evict = 2,
-    /// Drops all clean copies.
+    /// Evicts all clean copies.
     Clear = 3,
-    /// Moves a bound bucket to another upstream.
+    /// Moves a remote-backed bucket to another upstream.
     Migrate = 4,
 }
 
-/// Where a job is in its life.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum JobState {
-    /// Nobody is at it yet.
+    /// No node runs it yet.
     Queued = 0,
-    /// A node is at it.
+    /// A node runs it.
     Running = 1,
-    /// It is done.
+    /// Completed.
     Done = 2,
-    /// It could not be done, or not all of it.
+    /// Failed, wholly or in part.
     Failed = 3,
-    /// Somebody did not want it any more.
+    /// Cancelled by a user.
     Cancelled = 4,
 }
 
-/// What a job is done with.
+/// Parameters of a job.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct JobParams {
-    /// Of an eviction: copies go that were not read for so long, in milliseconds.
+    /// Evict: minimum time since the last read of the copies to evict, in milliseconds.
     #[prost(uint64, optional, tag = "1")]
     pub older_than_ms: Option<u64>,
-    /// Of a sync: what was imported and is gone from its source goes here, too.
+    /// Sync: delete imported objects that no longer exist at their source.
     #[prost(bool, tag = "2")]
     pub delete: bool,
-    /// Only keys that begin so.
+    /// Restricts the job to keys with this prefix.
     #[prost(string, tag = "3")]
     pub prefix: String,
-    /// Of a migration: where to.
+    /// Migrate: the new origin.
     #[prost(message, optional, tag = "4")]
     pub to: Option<MigrateTo>,
-    /// Of a warm: which comes first.
+    /// Warm: order of the objects.
     #[prost(enumeration = "JobOrder", tag = "5")]
     pub order: i32,
 }
 
-/// In which order a job goes through a dataset.
+/// Order in which a job visits a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum JobOrder {
-    /// As keys sort.
+    /// Order of keys.
     Sequential = 0,
-    /// Objects at random.
+    /// Objects in random order.
     Shuffled = 1,
-    /// Shards at random, which are what one directory holds; within one as keys sort.
+    /// Shards in random order, in key order within each. A shard is the content of one directory.
     ShardShuffled = 2,
 }
 
-/// Where a bound bucket is moved to.
+/// Origin to which a remote-backed bucket is moved.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct MigrateTo {
     /// The upstream's name in the configuration.
     #[prost(string, tag = "1")]
     pub upstream: String,
-    /// What keys there begin with that are shown here without it.
+    /// Prefix of the origin's keys that is stripped from the keys shown here.
     #[prost(string, tag = "2")]
     pub prefix: String,
 }
 
-/// How far a job is. Totals are what is known of them by now.
+/// Progress of a job. Totals are as known so far.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct JobProgress {
-    /// Objects that are seen to.
+    /// Objects processed.
     #[prost(uint64, tag = "1")]
     pub objects_done: u64,
-    /// Objects there are.
+    /// Objects in total.
     #[prost(uint64, tag = "2")]
     pub objects_total: u64,
-    /// Their bytes that are seen to.
+    /// Bytes of the objects processed.
     #[prost(uint64, tag = "3")]
     pub bytes_done: u64,
-    /// Their bytes.
+    /// Bytes in total.
     #[prost(uint64, tag = "4")]
     pub bytes_total: u64,
-    /// Bytes that had to be moved for it: fetched, imported, promoted or let go of.
+    /// Bytes that were moved: fetched, imported, promoted or evicted.
     #[prost(uint64, tag = "5")]
     pub moved_bytes: u64,
-    /// Objects of which something had to be moved.
+    /// Objects with moved bytes.
     #[prost(uint64, tag = "6")]
     pub moved_objects: u64,
-    /// Objects that could not be seen to.
+    /// Objects that failed.
     #[prost(uint64, tag = "7")]
     pub failed_objects: u64,
-    /// Objects that were deleted.
+    /// Objects deleted.
     #[prost(uint64, tag = "8")]
     pub deleted_objects: u64,
-    /// Whether the totals are final.
+    /// True if the totals are final.
     #[prost(bool, tag = "9")]
     pub is_counted: bool,
 }
 
-/// Where a job goes on.
+/// Position at which a job resumes.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct JobCursor {
-    /// The slice or source that it is at, from 0.
+    /// Index of the current slice or source, from 0.
     #[prost(uint32, tag = "1")]
     pub part: u32,
-    /// The last key of it that is done with; empty before the first.
+    /// Last processed key of it; empty before the first.
     #[prost(string, tag = "2")]
     pub after: String,
 }
 
-/// The row of a job.
+/// Returns the row key of a job.
 #[must_use]
 pub fn row(dataset: &str, id: u64) -> Vec<u8> {
     KeyWriter::new(Family::Job).name(dataset.as_bytes()).u64(id).finish()
 }
 
-/// The rows of all jobs of a dataset: the first, and the end.
+/// Returns the range of row keys of all jobs of a dataset: the first key and the exclusive end.
 #[must_use]
 pub fn rows_of(dataset: &str) -> (Vec<u8>, Vec<u8>) {
     let first = KeyWriter::new(Family::Job).name(dataset.as_bytes()).finish();
     (first.clone(), crate::key::after_prefix(first))
 }
 
-/// The dataset and the number in a row.
+/// Returns the dataset and the job number in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<(Cow<'_, [u8]>, u64), BadKey> {
     let mut fields = KeyReader::new(Family::Job, row)?;
     let key = (fields.name()?, fields.u64()?);

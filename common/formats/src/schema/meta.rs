@@ -1,8 +1,8 @@
-//! `meta`: one row each for the applied log id, the membership, the counters of ids and the key of upload
-//! ids.
+//! `meta`: one row each for the applied log id, the membership, the counters of ids, the key of upload ids
+//! and the timelines.
 //!
-//! The applied log id and the membership are written in the same batch as what applying that
-//! entry changed, so that any flushed state says itself how far it reaches.
+//! The applied log id and the membership are written in the same batch as the changes of that entry, so that
+//! any flushed state names the last entry that it contains.
 
 use crate::key::{Family, KeyWriter};
 
@@ -31,7 +31,7 @@ pub enum MetaRow {
 }
 
 impl MetaRow {
-    /// Its key.
+    /// Returns the row's key.
     #[must_use]
     pub fn row(self) -> Vec<u8> {
         KeyWriter::new(Family::Meta).raw(&[self as u8]).finish()
@@ -41,7 +41,7 @@ impl MetaRow {
 /// A counter of ids.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Counter {
-    /// The next id to give; 0 stands for 1.
+    /// Next id to hand out; 0 means 1.
     #[prost(uint64, tag = "1")]
     pub next: u64,
 }
@@ -52,7 +52,7 @@ pub struct Timeline {
     /// The cluster.
     #[prost(fixed64, tag = "1")]
     pub cluster: u64,
-    /// The incarnation of it.
+    /// Incarnation of the cluster.
     #[prost(fixed64, tag = "2")]
     pub incarnation: u64,
 }
@@ -60,31 +60,32 @@ pub struct Timeline {
 /// The timelines that this one descends from, the oldest first.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct EarlierTimelines {
-    /// Where each ended. Timelines that ended before a server recorded this are not in it.
+    /// End of each timeline. Timelines that ended before a server recorded ends are missing.
     #[prost(message, repeated, tag = "1")]
     pub ended: Vec<EndedTimeline>,
 }
 
-/// The end of a timeline, as the one that followed it saw it.
+/// End of a timeline, as recorded by the timeline that followed it.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct EndedTimeline {
-    /// Its incarnation.
+    /// Incarnation of the timeline.
     #[prost(fixed64, tag = "1")]
     pub incarnation: u64,
-    /// The first body id that it had not handed out: what carries it and a body id from this one on was made
-    /// by a server that went on beside this one.
+    /// First body id that the timeline had not handed out. Data with this incarnation and a body id from this
+    /// one on was written by a server that continued the old timeline beside this one.
     #[prost(uint64, tag = "2")]
     pub bodies_before: u64,
 }
 
-/// What turns body ids into the upload ids that clients see. It is made once and never changes: upload ids
-/// have to mean the same on every member, after every restart and after a restore.
+/// Key that turns body ids into the upload ids that clients see. It is created once and never changes: upload
+/// ids must be valid on every member, after every restart and after a restore.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct UploadKey {
     /// The key, 16 random bytes.
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
-    /// Uploads of body ids below this one were begun before there was a key; their ids are the body ids.
+    /// First body id with an encrypted upload id. Uploads with smaller body ids began before the key existed;
+    /// their upload ids are the body ids.
     #[prost(uint64, tag = "2")]
     pub bodies_from: u64,
 }
@@ -95,7 +96,7 @@ pub struct LogPosition {
     /// The term of the leader that proposed the entry.
     #[prost(uint64, tag = "1")]
     pub term: u64,
-    /// That leader.
+    /// Node id of that leader.
     #[prost(uint64, tag = "2")]
     pub node: u64,
     /// The entry's index.
@@ -106,10 +107,10 @@ pub struct LogPosition {
 /// A membership and the entry that set it.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct MembershipRecord {
-    /// The entry; none for the empty membership a store begins with.
+    /// Position of the entry; `None` for the empty membership of a new store.
     #[prost(message, optional, tag = "1")]
     pub position: Option<LogPosition>,
-    /// Sets of voters; two while one replaces another.
+    /// Sets of voters; two during a joint configuration change.
     #[prost(message, repeated, tag = "2")]
     pub configs: Vec<Voters>,
     /// All members, learners included.
@@ -120,7 +121,7 @@ pub struct MembershipRecord {
 /// A set of voters.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Voters {
-    /// Their node ids, ascending.
+    /// Node ids of the voters, ascending.
     #[prost(uint64, repeated, tag = "1")]
     pub nodes: Vec<u64>,
 }
@@ -128,10 +129,10 @@ pub struct Voters {
 /// A member.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Member {
-    /// Its node id.
+    /// Node id of the member.
     #[prost(uint64, tag = "1")]
     pub node: u64,
-    /// Where other members reach it.
+    /// Address at which other members connect to it.
     #[prost(string, tag = "2")]
     pub address: String,
 }

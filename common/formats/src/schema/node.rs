@@ -1,4 +1,4 @@
-//! `node` (group 0, at the node id): the members of the cluster. Embedded there is one.
+//! `node` (group 0, at the node id): the members of the cluster. An embedded catalogue has one.
 
 use crate::key::{Family, KeyWriter};
 use mlgw_common::NodeId;
@@ -6,18 +6,18 @@ use mlgw_common::NodeId;
 /// A member of the cluster.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Node {
-    /// Its id.
+    /// Id of the member.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Where other members reach it; empty when there are none.
+    /// Address at which other members connect to it; empty if there are none.
     #[prost(string, tag = "2")]
     pub address: String,
-    /// When it joined, milliseconds since the epoch.
+    /// Time of joining, milliseconds since the epoch.
     #[prost(int64, tag = "3")]
     pub joined_ms: i64,
 }
 
-/// The row of a node.
+/// Returns the row key of a node.
 #[must_use]
 pub fn row(node: NodeId) -> Vec<u8> {
     KeyWriter::new(Family::Node).u64(node.0).finish()

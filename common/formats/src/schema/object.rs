@@ -1,7 +1,7 @@
-//! `object`: the current version of each key, point-readable at (bucket id, escaped key).
+//! `object`: the current version of each key, a point read at (bucket id, escaped key).
 //!
-//! A record holds what HEAD and LIST need and at most [`INLINE_EXTENTS_MAX`] extents; a larger
-//! body has pages in `extent`. A version names exactly one body and a body belongs to exactly one
+//! A record contains the fields that HEAD and LIST need and at most [`INLINE_EXTENTS_MAX`] extents; a larger
+//! body has pages in `extent`. Invariant: a version names exactly one body and a body belongs to exactly one
 //! version.
 //!
 //! [`INLINE_EXTENTS_MAX`]: mlgw_common::limits::INLINE_EXTENTS_MAX
@@ -11,13 +11,13 @@ use crate::key::{self, BadKey, Family, KeyReader, KeyWriter};
 use mlgw_common::{BodyId, BucketId, Seq, Timestamp};
 use std::borrow::Cow;
 
-/// One version of an object.
+/// A version of an object.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ObjectVersion {
-    /// When it was written, in its group's order; set by `apply`, whatever the command says.
+    /// Sequence number of the write in its group; set by `apply`, which ignores the command's value.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    /// Its bytes; 0 for a delete marker.
+    /// Body of the version; 0 for a delete marker.
     #[prost(uint64, tag = "2")]
     pub body_id: u64,
     /// Length in bytes, as clients see it.
@@ -29,10 +29,10 @@ pub struct ObjectVersion {
     /// ETag without quotes.
     #[prost(string, tag = "5")]
     pub etag: String,
-    /// Whether it has a version id; otherwise it is the `null` version.
+    /// True if the version has a version id; otherwise it is the `null` version.
     #[prost(bool, tag = "6")]
     pub versioned: bool,
-    /// Whether it stands for a deletion.
+    /// True for a delete marker.
     #[prost(bool, tag = "7")]
     pub delete_marker: bool,
     /// Stored system headers, names in lower case.
@@ -41,10 +41,10 @@ pub struct ObjectVersion {
     /// User metadata, names in lower case without `x-amz-meta-`.
     #[prost(message, repeated, tag = "9")]
     pub metadata: Vec<Pair>,
-    /// Tags, in the order given.
+    /// Tags, in the order in which the client sent them.
     #[prost(message, repeated, tag = "10")]
     pub tags: Vec<Pair>,
-    /// Checksums a client gave or we made.
+    /// Checksums from the client or computed by mlgw.
     #[prost(message, repeated, tag = "11")]
     pub checksums: Vec<Checksum>,
     /// Storage class; empty is STANDARD.
@@ -53,85 +53,85 @@ pub struct ObjectVersion {
     /// Owner id.
     #[prost(string, tag = "13")]
     pub owner: String,
-    /// Where the body is, when that takes few extents.
+    /// Extents of the body, if they fit in the record.
     #[prost(message, repeated, tag = "14")]
     pub extents: Vec<Extent>,
-    /// Number of parts when it was uploaded in parts, else 0.
+    /// Number of parts of a multipart upload, else 0.
     #[prost(uint32, tag = "15")]
     pub part_count: u32,
-    /// How the body is encrypted.
+    /// Encryption of the body.
     #[prost(message, optional, tag = "16")]
     pub encryption: Option<EncryptionEnvelope>,
-    /// Until when it may not be deleted.
+    /// Object Lock retention.
     #[prost(message, optional, tag = "17")]
     pub retention: Option<Retention>,
-    /// Whether a legal hold is on it.
+    /// True if a legal hold is set.
     #[prost(bool, tag = "18")]
     pub legal_hold: bool,
-    /// What a sync took it from; nothing when a client wrote it.
+    /// Source from which a sync imported the object; `None` if a client wrote it.
     #[prost(message, optional, boxed, tag = "19")]
     pub imported: Option<Box<Imported>>,
-    /// The access key that it counts for; empty for nobody.
+    /// The access key that the version is charged to; empty if none.
     #[prost(string, tag = "20")]
     pub payer: String,
-    /// What the ETag of an origin's object is worth; of our own objects it is always plain.
+    /// Meaning of the ETag of an origin's object. ETags of mlgw's own objects are always plain.
     #[prost(enumeration = "EtagKind", tag = "21")]
     pub etag_kind: i32,
-    /// The number of tags that an origin states; the tags of our own objects are in `tags`.
+    /// Number of tags that an origin reports. The tags of mlgw's own objects are in `tags`.
     #[prost(uint32, tag = "22")]
     pub tag_count: u32,
 }
 
-/// What an origin's ETag is worth.
+/// Meaning of an origin's ETag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum EtagKind {
-    /// Strong; the MD5 of the bytes where it is 32 hexadecimal digits.
+    /// Strong; the MD5 of the bytes if it is 32 hexadecimal digits.
     Plain = 0,
-    /// Strong, and nothing is known of how it is made.
+    /// Strong, computed in an unknown way.
     Opaque = 1,
-    /// Weak: it names a version and matches no `If-Match`.
+    /// Weak: it identifies a version and matches no `If-Match`.
     Weak = 2,
 }
 
-/// What an object was imported from.
+/// Source of an imported object.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Imported {
     /// The upstream's name.
     #[prost(string, tag = "1")]
     pub upstream: String,
-    /// The ETag there, without quotes.
+    /// ETag at the upstream, without quotes.
     #[prost(string, tag = "2")]
     pub etag: String,
 }
 
 impl ObjectVersion {
-    /// Its bytes.
+    /// Returns the version's body.
     #[must_use]
     pub const fn body(&self) -> BodyId {
         BodyId(self.body_id)
     }
 
-    /// Its place in the order of versions.
+    /// Returns the version's sequence number.
     #[must_use]
     pub const fn order(&self) -> Seq {
         Seq(self.seq)
     }
 
-    /// Last-Modified.
+    /// Returns Last-Modified.
     #[must_use]
     pub const fn modified(&self) -> Timestamp {
         Timestamp(self.modified_ms)
     }
 
-    /// Whether its body's map is in `extent` pages instead of the record itself.
+    /// True if the body's map is in `extent` pages instead of the record.
     #[must_use]
     pub const fn is_paged(&self) -> bool {
         self.size > 0 && self.extents.is_empty() && !self.delete_marker
     }
 }
 
-/// What listings show of a version: a subset of [`ObjectVersion`] under the same tags, so that
+/// Fields of a version that listings return: a subset of [`ObjectVersion`] under the same tags, so that
 /// decoding it skips the rest.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ObjectSummary {
@@ -179,7 +179,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// A pair of these.
+    /// Returns a pair of `name` and `value`.
     pub fn new(name: impl Into<String>, value: impl Into<String>) -> Self {
         Self { name: name.into(), value: value.into() }
     }
@@ -188,10 +188,10 @@ impl Pair {
 /// A checksum of an object or part.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Checksum {
-    /// By which algorithm.
+    /// Algorithm of the checksum.
     #[prost(enumeration = "ChecksumAlgorithm", tag = "1")]
     pub algorithm: i32,
-    /// Of all bytes, or of the parts' checksums.
+    /// Input of the checksum: all bytes, or the parts' checksums.
     #[prost(enumeration = "ChecksumKind", tag = "2")]
     pub kind: i32,
     /// The raw value, not base64.
@@ -226,7 +226,7 @@ pub enum ChecksumAlgorithm {
     Sha256 = 4,
 }
 
-/// What a checksum covers.
+/// Input of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ChecksumKind {
@@ -236,19 +236,19 @@ pub enum ChecksumKind {
     Composite = 1,
 }
 
-/// How a body is encrypted; the data key is wrapped by the key that `key_id` names.
+/// Encryption of a body. The data key is wrapped by the key that `key_id` names.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct EncryptionEnvelope {
     /// `AES256`, `aws:kms`, or `customer`.
     #[prost(string, tag = "1")]
     pub algorithm: String,
-    /// Which key wraps the data key.
+    /// The key that wraps the data key.
     #[prost(string, tag = "2")]
     pub key_id: String,
     /// The wrapped data key.
     #[prost(bytes = "vec", tag = "3")]
     pub wrapped_key: Vec<u8>,
-    /// MD5 of a customer's key, to tell a wrong one.
+    /// MD5 of a customer-provided key, to detect a wrong key.
     #[prost(bytes = "vec", tag = "4")]
     pub customer_key_md5: Vec<u8>,
 }
@@ -259,33 +259,33 @@ pub struct Retention {
     /// GOVERNANCE or COMPLIANCE.
     #[prost(enumeration = "super::bucket::LockMode", tag = "1")]
     pub mode: i32,
-    /// Until when, milliseconds since the epoch.
+    /// End of the retention, milliseconds since the epoch.
     #[prost(int64, tag = "2")]
     pub until_ms: i64,
 }
 
-/// The row of `key`'s current version.
+/// Returns the row key of `key`'s current version.
 #[must_use]
 pub fn row(bucket: BucketId, key: &[u8]) -> Vec<u8> {
     key::named(Family::Object, bucket, key).finish()
 }
 
-/// The smallest row of a key that begins with `prefix` or comes after it.
+/// Returns the smallest row key of an object key that begins with `prefix` or sorts after it.
 #[must_use]
 pub fn row_from(bucket: BucketId, prefix: &[u8]) -> Vec<u8> {
     KeyWriter::with_capacity(Family::Object, prefix.len() + 16).u64(bucket.0).name_prefix(prefix).finish()
 }
 
-/// The end of a bucket's rows.
+/// Returns the end of a bucket's row keys, exclusive.
 #[must_use]
 pub fn rows_end(bucket: BucketId) -> Vec<u8> {
     key::after_prefix(KeyWriter::new(Family::Object).u64(bucket.0).finish())
 }
 
-/// The key in a row.
+/// Returns the bucket and the object key in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 #[inline]
 pub fn key_of(row: &[u8]) -> Result<(BucketId, Cow<'_, [u8]>), BadKey> {
     let mut fields = KeyReader::new(Family::Object, row)?;
@@ -307,7 +307,7 @@ pub(crate) mod tests {
     use proptest::{prop_assert, prop_assert_eq, proptest};
     use prost::Message;
 
-    /// A version with every field set.
+    /// Returns a version with nearly every field set.
     pub(crate) fn full() -> ObjectVersion {
         ObjectVersion {
             seq: 4097,

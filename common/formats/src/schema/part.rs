@@ -1,21 +1,21 @@
 //! `part` at (body id, part number) and `part_extent` at (body id, part number, first byte).
 //!
-//! Parts stay where UploadPart put them: the object that an upload becomes reads the same rows.
-//! A part of few extents holds them itself; a longer one has pages, so that completing an upload
-//! of 10,000 large parts reads 10,000 small rows.
+//! Parts stay at the keys of their UploadPart requests: the completed object reads the same rows. A part with
+//! few extents contains them; a longer one has pages, so that completing an upload of 10,000 large parts
+//! reads 10,000 small rows.
 
 use super::extent::Extent;
 use super::object::Checksum;
 use crate::key::{self, BadKey, Family, KeyReader};
 use mlgw_common::{BodyId, PartNumber, Seq, Timestamp};
 
-/// Extents that a part's own row holds; 8 MiB, the usual part size of the AWS tools.
+/// Maximum extents in a part's own row: 8 MiB, the usual part size of the AWS tools.
 pub const PART_INLINE_EXTENTS_MAX: usize = 8;
 
-/// A part of an upload, or of the object it became.
+/// A part of an upload, or of the completed object.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Part {
-    /// When it was written, in its group's order: tells a part from one that replaced it. Set by
+    /// Sequence number of the write in its group, which distinguishes a part from its replacement. Set by
     /// `apply`.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
@@ -25,62 +25,62 @@ pub struct Part {
     /// ETag without quotes.
     #[prost(string, tag = "3")]
     pub etag: String,
-    /// When it was written, milliseconds since the epoch.
+    /// Time of the write, milliseconds since the epoch.
     #[prost(int64, tag = "4")]
     pub modified_ms: i64,
-    /// Checksums a client gave or we made.
+    /// Checksums from the client or computed by mlgw.
     #[prost(message, repeated, tag = "5")]
     pub checksums: Vec<Checksum>,
-    /// Where its bytes are. In a command, all extents; in its row, those of a part that has few.
+    /// Extents of the part. In a command: all of them. In the part's row: those of a part that has few.
     #[prost(message, repeated, tag = "6")]
     pub extents: Vec<Extent>,
-    /// Number of extents when they are in pages, else 0; set by `apply`.
+    /// Number of extents if they are in pages, else 0; set by `apply`.
     #[prost(uint32, tag = "7")]
     pub paged_extents: u32,
 }
 
 impl Part {
-    /// Tells it from a part that replaced it.
+    /// Returns the part's sequence number, which distinguishes it from its replacement.
     #[must_use]
     pub const fn order(&self) -> Seq {
         Seq(self.seq)
     }
 
-    /// When it was written.
+    /// Returns the time of the write.
     #[must_use]
     pub const fn modified(&self) -> Timestamp {
         Timestamp(self.modified_ms)
     }
 }
 
-/// The row of a part.
+/// Returns the row key of a part.
 #[must_use]
 pub fn row(body: BodyId, number: PartNumber) -> Vec<u8> {
     key::of_body(Family::Part, body).u16(number.get()).finish()
 }
 
-/// The smallest row of a part with a larger number than `number`.
+/// Returns the smallest row key of a part with a larger number than `number`.
 #[must_use]
 pub fn row_after(body: BodyId, number: u16) -> Vec<u8> {
     key::after_prefix(key::of_body(Family::Part, body).u16(number).finish())
 }
 
-/// The first row of a body's parts.
+/// Returns the start of the row keys of a body's parts.
 #[must_use]
 pub fn rows_start(body: BodyId) -> Vec<u8> {
     key::of_body(Family::Part, body).finish()
 }
 
-/// The end of a body's parts.
+/// Returns the end of the row keys of a body's parts, exclusive.
 #[must_use]
 pub fn rows_end(body: BodyId) -> Vec<u8> {
     key::after_prefix(rows_start(body))
 }
 
-/// Body and number in a part's row.
+/// Returns the body and the part number in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<(BodyId, PartNumber), BadKey> {
     let mut fields = KeyReader::new(Family::Part, row)?;
     let body = BodyId(fields.u64()?);
@@ -89,22 +89,22 @@ pub fn key_of(row: &[u8]) -> Result<(BodyId, PartNumber), BadKey> {
     Ok((body, number))
 }
 
-/// The row of the page of a part's extents that begins at byte `first` of the part.
+/// Returns the row key of the page of a part's extents that begins at byte `first` of the part.
 #[must_use]
 pub fn page_row(body: BodyId, number: PartNumber, first: u64) -> Vec<u8> {
     key::of_body(Family::PartExtent, body).u16(number.get()).u64(first).finish()
 }
 
-/// The end of a part's pages.
+/// Returns the end of the row keys of a part's pages, exclusive.
 #[must_use]
 pub fn pages_end(body: BodyId, number: PartNumber) -> Vec<u8> {
     key::after_prefix(key::of_body(Family::PartExtent, body).u16(number.get()).finish())
 }
 
-/// Body, number and first byte in a page's row.
+/// Returns body, part number and first byte in the row key of a page.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn page_key_of(row: &[u8]) -> Result<(BodyId, PartNumber, u64), BadKey> {
     let mut fields = KeyReader::new(Family::PartExtent, row)?;
     let body = BodyId(fields.u64()?);

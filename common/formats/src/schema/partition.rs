@@ -1,7 +1,7 @@
-//! `partition` (group 0, at (bucket id, escaped first key)): which group holds which keys.
+//! `partition` (group 0, at (bucket id, escaped first key)): the group of each range of keys.
 //!
-//! A row says where the keys from its own on are, up to the next row. There always is a row at
-//! the very beginning. A map of ranges, never a hash in code, so that a range can move.
+//! A row assigns the keys from its own key up to the next row's key. A row at the lowest key always exists.
+//! The assignment is a map of ranges and not a hash function, so that ranges can move.
 
 use crate::key::{BadKey, Family, KeyReader, KeyWriter};
 use mlgw_common::{BucketId, GroupId};
@@ -14,33 +14,33 @@ pub struct Partition {
     pub group: u32,
 }
 
-/// Where a range begins.
+/// Start of a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartitionStart {
-    /// The bucket of its first key.
+    /// Bucket of the first key.
     pub bucket: BucketId,
-    /// Its first key; empty for the bucket's first.
+    /// First key; empty for the bucket's first.
     pub key: Vec<u8>,
 }
 
 impl Partition {
-    /// The Raft group.
+    /// Returns the Raft group.
     #[must_use]
     pub const fn group_id(&self) -> GroupId {
         GroupId(self.group)
     }
 }
 
-/// The row of the range that begins at `start`.
+/// Returns the row key of the range that begins at `start`.
 #[must_use]
 pub fn row(start: &PartitionStart) -> Vec<u8> {
     KeyWriter::new(Family::Partition).u64(start.bucket.0).name(&start.key).finish()
 }
 
-/// Where the range of a row begins.
+/// Returns the start of the range in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<PartitionStart, BadKey> {
     let mut fields = KeyReader::new(Family::Partition, row)?;
     let bucket = BucketId(fields.u64()?);

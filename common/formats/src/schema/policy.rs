@@ -1,116 +1,116 @@
-//! `policy` and `policy_files` (group 0, at the version's number): the versions of the running policy, and
-//! what people wrote for them.
+//! `policy` and `policy_files` (group 0, at the version's number): versions of the running policy, and the
+//! files that operators wrote for them.
 //!
-//! The newest version is the one that runs. One that changes no file, as a roll-back or a freeze does, names
-//! the version that brought its files; files go when none of the newest versions names them any more.
+//! The newest version runs. A version that changes no file, such as a roll-back or a freeze, refers to the
+//! version that introduced its files. Files are deleted when no recent version refers to them.
 
 use crate::key::{Family, numbered};
 
 /// A version of the running policy.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct PolicyVersion {
-    /// Its number, from 1.
+    /// Number of the version, from 1.
     #[prost(uint64, tag = "1")]
     pub number: u64,
-    /// When it was made, milliseconds since the epoch.
+    /// Time at which the version was made, milliseconds since the epoch.
     #[prost(int64, tag = "2")]
     pub at_ms: i64,
-    /// Who made it: an access key, or the files that were watched.
+    /// Author: an access key, or the watched files.
     #[prost(string, tag = "3")]
     pub who: String,
-    /// How it came about.
+    /// Kind of change that made the version.
     #[prost(enumeration = "PolicyKind", tag = "4")]
     pub kind: i32,
-    /// What the person said.
+    /// Message of the author.
     #[prost(string, tag = "5")]
     pub message: String,
-    /// What changed, in one sentence.
+    /// Summary of the changes, in one sentence.
     #[prost(string, tag = "6")]
     pub changes: String,
-    /// The version that brought its files; 0 when it has none.
+    /// The version that introduced its files; 0 if it has none.
     #[prost(uint64, tag = "7")]
     pub files: u64,
-    /// Whether nothing is learnt.
+    /// True if learning is frozen.
     #[prost(bool, tag = "8")]
     pub is_frozen: bool,
-    /// Of a roll-back: the version that it goes back to.
+    /// For a roll-back: the version that it returns to.
     #[prost(uint64, tag = "9")]
     pub back_to: u64,
-    /// What watched files held when they were taken up last: SHA-256; empty when none ever was.
+    /// SHA-256 of the watched files when they were last loaded; empty if they never were.
     #[prost(bytes = "vec", tag = "10")]
     pub watched: Vec<u8>,
-    /// Bounds that have moved by what was measured.
+    /// Bounds that were moved by learning.
     #[prost(message, repeated, tag = "11")]
     pub learnt: Vec<LearntBound>,
 }
 
-/// A bound that has moved.
+/// A bound that was moved by learning.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct LearntBound {
-    /// Which: `prefetch_depth`, or `min_reads/` and the id of a rule.
+    /// Name of the bound: `prefetch_depth`, or `min_reads/` and the id of a rule.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Where it is, in millionths.
+    /// Current value, in millionths.
     #[prost(uint64, tag = "2")]
     pub value: u64,
-    /// What was written where it began, in millionths.
+    /// Value in the policy files, in millionths.
     #[prost(uint64, tag = "3")]
     pub from: u64,
-    /// When the day began in which it moved last, milliseconds since the epoch.
+    /// Start of the day of the last move, milliseconds since the epoch.
     #[prost(int64, tag = "4")]
     pub day_ms: i64,
-    /// Where it was then, in millionths.
+    /// Value at the start of that day, in millionths.
     #[prost(uint64, tag = "5")]
     pub day_value: u64,
 }
 
-/// How a version came about.
+/// Kind of change that made a policy version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum PolicyKind {
-    /// A person applied files.
+    /// An operator applied files.
     Apply = 0,
-    /// A person went back to files of before.
+    /// An operator returned to earlier files.
     Rollback = 1,
     /// Watched files changed.
     Reload = 2,
-    /// A person stopped the learning.
+    /// An operator froze learning.
     Freeze = 3,
-    /// A person let it go on.
+    /// An operator resumed learning.
     Unfreeze = 4,
-    /// Bounds moved by what was measured.
+    /// Learning moved bounds, based on measurements.
     Learn = 5,
 }
 
 /// The files of a version.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct PolicyFiles {
-    /// Policies, the strongest first.
+    /// Custom policies, in descending priority.
     #[prost(message, repeated, tag = "1")]
     pub custom: Vec<PolicyFile>,
-    /// Plugins of frameworks, the strongest first.
+    /// Framework plugins, in descending priority.
     #[prost(message, repeated, tag = "2")]
     pub frameworks: Vec<PolicyFile>,
 }
 
-/// A file that a person wrote.
+/// A file that an operator wrote.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct PolicyFile {
-    /// Its name, as messages give it.
+    /// Name of the file, as shown in messages.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its text.
+    /// Text of the file.
     #[prost(string, tag = "2")]
     pub text: String,
 }
 
-/// The row of the version `number`.
+/// Returns the row key of the version `number`.
 #[must_use]
 pub fn row(number: u64) -> Vec<u8> {
     numbered(Family::Policy, number)
 }
 
-/// The row of the files that the version `number` brought.
+/// Returns the row key of the files that the version `number` introduced.
 #[must_use]
 pub fn files_row(number: u64) -> Vec<u8> {
     numbered(Family::PolicyFiles, number)

@@ -1,16 +1,16 @@
-//! What a bucket or an access key may hold, and `payer` (each object group, at the access key): what it
-//! holds.
+//! Quotas of buckets and access keys, and `payer` (each object group, at the access key): usage of an access
+//! key.
 //!
-//! A version counts for the access key that wrote it, its payer, an upload with its parts for the one that
-//! began it. Whoever has no payer (what was written before there were any, by the root key, or by a job)
-//! counts for nobody. The counters are kept by `apply` with those of buckets, and a row is there as long as
-//! it says something.
+//! A version is charged to the access key that wrote it, its payer; an upload with its parts is charged to
+//! the access key that began it. Data without a payer (written before payers existed, by the root key, or by
+//! a job) is charged to no access key. `apply` maintains the counters together with those of buckets. A row
+//! exists only while it contains usage or a quota.
 
 use super::usage::BucketUsage;
 use crate::key::{BadKey, Family, KeyReader, KeyWriter};
 use serde::{Deserialize, Serialize};
 
-/// How much may be there; what is not given has no limit.
+/// Limits of a quota; an absent limit is unlimited.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message, Serialize, Deserialize)]
 pub struct Quota {
     /// Bytes of versions and of parts of uploads in progress.
@@ -21,7 +21,7 @@ pub struct Quota {
     pub objects: Option<u64>,
 }
 
-/// What a quota counts.
+/// Quantity that a quota limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Measure {
     /// Bytes.
@@ -30,25 +30,25 @@ pub enum Measure {
     Objects,
 }
 
-/// A limit that something would go over.
+/// A limit that a change would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Excess {
-    /// Which.
+    /// The exceeded quantity.
     pub measure: Measure,
     /// The limit.
     pub limit: u64,
-    /// What is there.
+    /// Current usage.
     pub used: u64,
 }
 
 impl Quota {
-    /// The same without a quota that limits nothing.
+    /// Returns `None` for a quota without limits, otherwise the quota.
     #[must_use]
     pub fn some(self) -> Option<Self> {
         (self != Self::default()).then_some(self)
     }
 
-    /// The limit of one measure.
+    /// Returns the limit of one quantity.
     #[must_use]
     pub const fn limit(&self, measure: Measure) -> Option<u64> {
         match measure {
@@ -57,8 +57,8 @@ impl Quota {
         }
     }
 
-    /// The limit that going from `before` to `after` goes over. Only what grows does, so whoever holds more
-    /// than a quota that was set later may still delete and replace.
+    /// Returns the limit that a change of usage from `before` to `after` exceeds. Only a growing quantity can
+    /// exceed its limit, so deletes and replacements stay possible above a quota that was lowered later.
     #[must_use]
     pub fn excess(&self, before: &BucketUsage, after: &BucketUsage) -> Option<Excess> {
         [Measure::Bytes, Measure::Objects].into_iter().find_map(|measure| {
@@ -69,7 +69,7 @@ impl Quota {
 }
 
 impl Measure {
-    /// How much of it is there.
+    /// Returns the current amount of this quantity.
     #[must_use]
     pub const fn of(self, usage: &BucketUsage) -> u64 {
         match self {
@@ -79,27 +79,27 @@ impl Measure {
     }
 }
 
-/// What an access key holds in a group, and may hold.
+/// Usage and quota of an access key in a group.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Payer {
-    /// What it holds.
+    /// Usage of the access key.
     #[prost(message, required, tag = "1")]
     pub usage: BucketUsage,
-    /// What it may hold, as in the access key's record.
+    /// Quota of the access key, as in its record.
     #[prost(message, optional, tag = "2")]
     pub quota: Option<Quota>,
 }
 
-/// The row of the payer `access_key`.
+/// Returns the row key of the payer `access_key`.
 #[must_use]
 pub fn payer_row(access_key: &str) -> Vec<u8> {
     KeyWriter::with_capacity(Family::Payer, access_key.len() + 1).raw(access_key.as_bytes()).finish()
 }
 
-/// The access key in a payer's row.
+/// Returns the access key in the row key of a payer.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn payer_key_of(row: &[u8]) -> Result<&str, BadKey> {
     std::str::from_utf8(KeyReader::new(Family::Payer, row)?.rest()).map_err(|_| BadKey)
 }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_grows_goes_over_a_quota() {
+    fn only_growing_usage_exceeds_a_quota() {
         let usage = |versions, bytes, upload_bytes| BucketUsage {
             versions,
             bytes,

@@ -1,42 +1,42 @@
 //! `release` (at the body id): bodies whose pages and part rows wait to be freed.
 //!
-//! `apply` of a delete touches one record and puts the rest here; bounded commands free it row by
-//! row, and remember how far they came in the record itself.
+//! `apply` of a delete changes one record and queues the body here. Bounded commands free the rows step by
+//! step and store their position in the record.
 
 use crate::key::{self, BadKey, Family};
 use mlgw_common::BodyId;
 
-/// A body that waits.
+/// A body in the release queue.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Release {
-    /// What of it goes.
+    /// Rows to free.
     #[prost(enumeration = "ReleaseScope", tag = "1")]
     pub scope: i32,
-    /// Parts up to this number have been looked at.
+    /// Parts up to this number have been visited.
     #[prost(uint32, tag = "2")]
     pub after_part: u32,
 }
 
-/// What of a body goes.
+/// Rows of a body to free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ReleaseScope {
     /// All its pages and parts.
     Whole = 0,
-    /// Parts that its part index does not name.
+    /// Parts that its part index does not contain.
     UnnamedParts = 1,
 }
 
-/// The row of a waiting body.
+/// Returns the row key of a queued body.
 #[must_use]
 pub fn row(body: BodyId) -> Vec<u8> {
     key::numbered(Family::Release, body.0)
 }
 
-/// The body in a row.
+/// Returns the body in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<BodyId, BadKey> {
     key::number_of(Family::Release, row).map(BodyId)
 }

@@ -1,7 +1,7 @@
-//! `segment` (group 0, at the segment id): what each segment is and where its copies are.
+//! `segment` (group 0, at the segment id): segments and the locations of their replicas.
 //!
-//! A sealed segment's length is decided by a command and never changes. Every node keeps the
-//! whole family in memory in short form ([`SegmentSummary`]).
+//! The length of a sealed segment is decided by a command and never changes. Every node keeps the whole
+//! family in memory in short form ([`SegmentSummary`]).
 
 use crate::key::{self, BadKey, Family};
 use mlgw_common::{Generation, SegmentId, SegmentSeed, SegmentStamp, Timestamp};
@@ -9,51 +9,50 @@ use mlgw_common::{Generation, SegmentId, SegmentSeed, SegmentStamp, Timestamp};
 /// A segment.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct SegmentRecord {
-    /// Its id.
+    /// Id of the segment.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// How often it was written anew; 1 for the first writing.
+    /// Number of times that the segment was written anew under its id; 1 for the first writing.
     #[prost(uint32, tag = "2")]
     pub generation: u32,
-    /// What it is for.
+    /// Class of the segment.
     #[prost(enumeration = "SegmentClass", tag = "3")]
     pub class: i32,
-    /// Whether it is still appended to.
+    /// Open or sealed.
     #[prost(enumeration = "SegmentState", tag = "4")]
     pub state: i32,
-    /// Its length in bytes once sealed.
+    /// Length in bytes once sealed.
     #[prost(uint64, tag = "5")]
     pub length: u64,
-    /// When it was created, milliseconds since the epoch.
+    /// Creation time, milliseconds since the epoch.
     #[prost(int64, tag = "6")]
     pub created_ms: i64,
-    /// Its copies.
+    /// Replicas of the segment.
     #[prost(message, repeated, tag = "7")]
     pub replicas: Vec<Replica>,
-    /// While it is open: its first so many bytes are whole records on stable media, so recovery
-    /// need not read them.
+    /// While the segment is open: the length of its prefix that consists of whole records on stable media,
+    /// which recovery need not read.
     #[prost(uint64, tag = "8")]
     pub marked: u64,
-    /// A random number that was minted with it, which seeds the checksums of its records; 0: format 1,
-    /// without one.
+    /// Random number that seeds the checksums of its records; 0 for format 1, which has none.
     #[prost(fixed64, tag = "9")]
     pub stamp: u64,
 }
 
 impl SegmentRecord {
-    /// Its id.
+    /// Returns the segment's id.
     #[must_use]
     pub const fn segment_id(&self) -> SegmentId {
         SegmentId(self.id)
     }
 
-    /// What seeds the checksums of its records.
+    /// Returns the seed of the checksums of its records.
     #[must_use]
     pub const fn seed(&self) -> SegmentSeed {
         SegmentSeed { generation: Generation(self.generation), stamp: SegmentStamp(self.stamp) }
     }
 
-    /// Its short form.
+    /// Returns the short form of the record.
     #[must_use]
     pub fn summary(&self) -> SegmentSummary {
         let first = self.replicas.first();
@@ -69,31 +68,31 @@ impl SegmentRecord {
     }
 }
 
-/// A copy of a segment.
+/// A replica of a segment.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub struct Replica {
     /// The node that holds it.
     #[prost(uint64, tag = "1")]
     pub node: u64,
-    /// Which of the node's tiers: 0 is hot, 1 is cold, 2 is an upstream.
+    /// Tier of the node: 0 is hot, 1 is cold, 2 is an upstream.
     #[prost(uint32, tag = "2")]
     pub tier: u32,
-    /// Where in that tier: a directory's name, or an upstream's.
+    /// Location in that tier: the name of a directory or of an upstream.
     #[prost(string, tag = "3")]
     pub location: String,
-    /// In an upstream: the number that tells its object from others that were ever stored of the segment.
+    /// In an upstream: number that distinguishes the object from other objects ever stored for the segment.
     #[prost(uint64, tag = "4")]
     pub copy: u64,
-    /// In an upstream, encrypted: the object's key, sealed.
+    /// In an upstream, if encrypted: the object's key, sealed.
     #[prost(bytes = "vec", tag = "5")]
     pub sealed_key: Vec<u8>,
-    /// In an upstream: the incarnation of the server that stored the object, which is in the object's name. 0
-    /// is an object of an earlier version, whose name has none.
+    /// In an upstream: incarnation of the server that stored the object, which is part of the object's name.
+    /// 0 for an object of an earlier version, whose name has no incarnation.
     #[prost(fixed64, tag = "6")]
     pub incarnation: u64,
 }
 
-/// What a segment is for.
+/// Class of a segment: the kind of chunks in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum SegmentClass {
@@ -101,55 +100,55 @@ pub enum SegmentClass {
     Small = 0,
     /// Large chunks from many bodies.
     Large = 1,
-    /// One body's own.
+    /// Chunks of a single body.
     Own = 2,
-    /// Bodies of scratch buckets.
+    /// Chunks of scratch buckets.
     Scratch = 3,
-    /// Chunks that compaction moved: what lived longer than its neighbours.
+    /// Chunks that compaction moved because they outlived their neighbours.
     Moved = 4,
 }
 
-/// Whether a segment is still appended to.
+/// State of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum SegmentState {
     /// Appended to by the node that created it.
     Open = 0,
-    /// Never changes again.
+    /// Immutable.
     Sealed = 1,
 }
 
-/// A segment in at most 64 bytes with its id.
+/// Short form of a segment's record: at most 64 bytes together with the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentSummary {
-    /// Its length in bytes once sealed.
+    /// Length in bytes once sealed.
     pub length: u64,
-    /// What seeds the checksums of its records.
+    /// Seed of the checksums of its records.
     pub seed: SegmentSeed,
-    /// When it was created.
+    /// Creation time.
     pub created: Timestamp,
-    /// What it is for.
+    /// Class of the segment.
     pub class: SegmentClass,
-    /// Whether it is still appended to.
+    /// Open or sealed.
     pub state: SegmentState,
-    /// The node of its first copy.
+    /// Node of its first replica.
     pub node: u64,
-    /// The tier of its first copy.
+    /// Tier of its first replica.
     pub tier: u32,
 }
 
 const _: () = assert!(size_of::<(SegmentId, SegmentSummary)>() <= 64);
 
-/// The row of a segment.
+/// Returns the row key of a segment.
 #[must_use]
 pub fn row(segment: SegmentId) -> Vec<u8> {
     key::numbered(Family::Segment, segment.0)
 }
 
-/// The segment in a row.
+/// Returns the segment in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<SegmentId, BadKey> {
     key::number_of(Family::Segment, row).map(SegmentId)
 }

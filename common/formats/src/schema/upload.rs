@@ -1,7 +1,7 @@
 //! `upload`: multipart uploads in progress, at (bucket id, escaped key, body id).
 //!
-//! Clients see the body id encrypted, as the upload id (`UploadKey`). The row goes when the upload is
-//! completed or aborted; its parts stay (completed) or wait in `release` (aborted).
+//! Clients see the body id encrypted, as the upload id (`UploadKey`). The row is deleted when the upload is
+//! completed or aborted. Its parts become those of the object (completed) or wait in `release` (aborted).
 
 use super::object::{EncryptionEnvelope, Pair, Retention};
 use crate::key::{self, BadKey, Family, KeyReader, KeyWriter};
@@ -11,95 +11,95 @@ use std::borrow::Cow;
 /// A multipart upload.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Upload {
-    /// The id of the body that it becomes.
+    /// Id of the body that the upload becomes.
     #[prost(uint64, tag = "1")]
     pub body_id: u64,
     /// The object's key.
     #[prost(string, tag = "2")]
     pub key: String,
-    /// When it began, milliseconds since the epoch.
+    /// Time of the start, milliseconds since the epoch.
     #[prost(int64, tag = "3")]
     pub initiated_ms: i64,
     /// Owner id.
     #[prost(string, tag = "4")]
     pub owner: String,
-    /// As the object will have them.
+    /// System headers of the future object.
     #[prost(message, repeated, tag = "5")]
     pub headers: Vec<Pair>,
-    /// As the object will have them.
+    /// User metadata of the future object.
     #[prost(message, repeated, tag = "6")]
     pub metadata: Vec<Pair>,
-    /// As the object will have them.
+    /// Tags of the future object.
     #[prost(message, repeated, tag = "7")]
     pub tags: Vec<Pair>,
-    /// As the object will have it.
+    /// Storage class of the future object.
     #[prost(string, tag = "8")]
     pub storage_class: String,
-    /// The algorithm its parts are checked by, when one was asked for.
+    /// Checksum algorithm of the parts, if the client requested one.
     #[prost(enumeration = "super::object::ChecksumAlgorithm", optional, tag = "9")]
     pub checksum_algorithm: Option<i32>,
-    /// What its checksum will cover.
+    /// Input of the object's checksum.
     #[prost(enumeration = "super::object::ChecksumKind", optional, tag = "10")]
     pub checksum_kind: Option<i32>,
-    /// As the object will have it.
+    /// Encryption of the future object.
     #[prost(message, optional, tag = "11")]
     pub encryption: Option<EncryptionEnvelope>,
-    /// As the object will have it.
+    /// Retention of the future object.
     #[prost(message, optional, tag = "12")]
     pub retention: Option<Retention>,
-    /// As the object will have it.
+    /// Legal hold of the future object.
     #[prost(bool, tag = "13")]
     pub legal_hold: bool,
-    /// Bytes of its parts, kept by `apply`.
+    /// Bytes of its parts; maintained by `apply`.
     #[prost(uint64, tag = "14")]
     pub part_bytes: u64,
-    /// The access key that its parts and the object count for; empty for nobody.
+    /// The access key that the parts and the object are charged to; empty if none.
     #[prost(string, tag = "15")]
     pub payer: String,
 }
 
 impl Upload {
-    /// Its id.
+    /// Returns the body id of the upload.
     #[must_use]
     pub const fn body(&self) -> BodyId {
         BodyId(self.body_id)
     }
 
-    /// When it began.
+    /// Returns the time of the start.
     #[must_use]
     pub const fn initiated(&self) -> Timestamp {
         Timestamp(self.initiated_ms)
     }
 }
 
-/// The row of an upload.
+/// Returns the row key of an upload.
 #[must_use]
 pub fn row(bucket: BucketId, key: &[u8], body: BodyId) -> Vec<u8> {
     key::named(Family::Upload, bucket, key).u64(body.0).finish()
 }
 
-/// The smallest row of an upload whose key begins with `prefix` or comes after it.
+/// Returns the smallest row key of an upload whose object key begins with `prefix` or sorts after it.
 #[must_use]
 pub fn row_from(bucket: BucketId, prefix: &[u8]) -> Vec<u8> {
     KeyWriter::with_capacity(Family::Upload, prefix.len() + 16).u64(bucket.0).name_prefix(prefix).finish()
 }
 
-/// The smallest row after all uploads of `key`.
+/// Returns the smallest row key after all uploads of `key`.
 #[must_use]
 pub fn row_after_key(bucket: BucketId, key: &[u8]) -> Vec<u8> {
     key::after_prefix(key::named(Family::Upload, bucket, key).finish())
 }
 
-/// The end of a bucket's rows.
+/// Returns the end of a bucket's row keys, exclusive.
 #[must_use]
 pub fn rows_end(bucket: BucketId) -> Vec<u8> {
     key::after_prefix(KeyWriter::new(Family::Upload).u64(bucket.0).finish())
 }
 
-/// Bucket, key and upload in a row.
+/// Returns the bucket, the object key and the body id in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<(BucketId, Cow<'_, [u8]>, BodyId), BadKey> {
     let mut fields = KeyReader::new(Family::Upload, row)?;
     let bucket = BucketId(fields.u64()?);

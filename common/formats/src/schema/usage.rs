@@ -1,13 +1,13 @@
-//! `bucket_usage` (at the bucket id) and `segment_usage` (at the segment id), of one group each.
+//! `bucket_usage` (at the bucket id) and `segment_usage` (at the segment id): counters of one group each.
 //!
-//! Counters are kept by `apply`, command by command, from the first day: a bucket's are the sum over its
-//! groups, a segment's dead bytes are its sealed length less the sum over all groups. Payers have the same
-//! counters as buckets, see `quota`.
+//! `apply` maintains the counters with every command. A bucket's usage is the sum over its groups. A
+//! segment's dead bytes are its sealed length minus the sum over all groups. Payers have the same counters as
+//! buckets, see `quota`.
 
 use crate::key::{self, BadKey, Family};
 use mlgw_common::{BucketId, SegmentId};
 
-/// What a bucket holds, in one group or summed over them.
+/// Usage of a bucket, in one group or summed over groups.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct BucketUsage {
     /// Keys with a current version.
@@ -28,13 +28,13 @@ pub struct BucketUsage {
 }
 
 impl BucketUsage {
-    /// Whether the bucket may be deleted; uploads in progress do not keep it.
+    /// True if the bucket may be deleted. Uploads in progress do not prevent its deletion.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.objects == 0 && self.versions == 0
     }
 
-    /// Adds another group's share.
+    /// Adds the counters of another group.
     pub const fn add(&mut self, other: &Self) {
         self.objects += other.objects;
         self.versions += other.versions;
@@ -43,7 +43,7 @@ impl BucketUsage {
         self.upload_bytes += other.upload_bytes;
     }
 
-    /// What is left without `other`; nothing when that is not all in it.
+    /// Returns the counters minus `other`, or `None` if one of them would be negative.
     #[must_use]
     pub fn without(&self, other: &Self) -> Option<Self> {
         Some(Self {
@@ -56,22 +56,22 @@ impl BucketUsage {
     }
 }
 
-/// What a group refers to in a segment.
+/// A group's references to a segment.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct SegmentUsage {
-    /// Bytes of chunk records, heads included.
+    /// Bytes of the referenced chunk records, heads included.
     #[prost(uint64, tag = "1")]
     pub bytes: u64,
     /// Number of extents.
     #[prost(uint64, tag = "2")]
     pub extents: u64,
-    /// No more may come: the segment was fenced.
+    /// True if the segment was fenced, so that no references are added.
     #[prost(bool, tag = "3")]
     pub fenced: bool,
 }
 
 impl SegmentUsage {
-    /// Adds another group's share.
+    /// Adds the counters of another group.
     pub const fn add(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.extents += other.extents;
@@ -79,22 +79,22 @@ impl SegmentUsage {
     }
 }
 
-/// The row of a bucket's counters.
+/// Returns the row key of a bucket's counters.
 #[must_use]
 pub fn bucket_row(bucket: BucketId) -> Vec<u8> {
     key::numbered(Family::BucketUsage, bucket.0)
 }
 
-/// The row of a segment's counters.
+/// Returns the row key of a segment's counters.
 #[must_use]
 pub fn segment_row(segment: SegmentId) -> Vec<u8> {
     key::numbered(Family::SegmentUsage, segment.0)
 }
 
-/// The segment in a row.
+/// Returns the segment in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn segment_key_of(row: &[u8]) -> Result<SegmentId, BadKey> {
     key::number_of(Family::SegmentUsage, row).map(SegmentId)
 }

@@ -1,22 +1,22 @@
 //! `version`: versions that are not current, at (bucket id, escaped key, !seq), newest first.
 //!
-//! The value is an [`ObjectVersion`](super::ObjectVersion), as in `object`. Nothing writes the
-//! family until versioning does; its key is fixed here so that files do not change then.
+//! The value is an [`ObjectVersion`](super::ObjectVersion), as in `object`. No code writes this family until
+//! versioning is supported; the key is fixed now so that the format need not change then.
 
 use crate::key::{self, BadKey, Family, KeyReader};
 use mlgw_common::{BucketId, Seq};
 use std::borrow::Cow;
 
-/// The row of `key`'s version `seq`.
+/// Returns the row key of `key`'s version `seq`.
 #[must_use]
 pub fn row(bucket: BucketId, key: &[u8], seq: Seq) -> Vec<u8> {
     key::named(Family::Version, bucket, key).u64(!seq.0).finish()
 }
 
-/// Bucket, key and order of the version in a row.
+/// Returns the bucket, the object key and the sequence number in a row key.
 ///
 /// # Errors
-/// When it is no row of this family.
+/// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<(BucketId, Cow<'_, [u8]>, Seq), BadKey> {
     let mut fields = KeyReader::new(Family::Version, row)?;
     let bucket = BucketId(fields.u64()?);

@@ -28,7 +28,7 @@ fn raw(payload: &[u8]) -> Payload {
     Payload::raw(bytes::Bytes::copy_from_slice(payload))
 }
 
-/// Stands for 70,000 bytes: a block of as many stored bytes as the first length says, and one of the second.
+/// Returns a fake payload of 70,000 bytes: two blocks with the given stored lengths.
 fn packed(lengths: [u32; 2]) -> Payload {
     Payload {
         stored: vec![6; lengths.iter().sum::<u32>() as usize].into(),
@@ -49,7 +49,7 @@ fn record(place: Place, owner: &Owner, payload: &[u8]) -> Vec<u8> {
     record_of(place, owner, &raw(payload))
 }
 
-/// The record with its head's checksum made right.
+/// Returns the record with the checksum of its head corrected.
 fn signed(mut bytes: Vec<u8>, payload: &Payload) -> Vec<u8> {
     let end = head_bytes(owner().key.as_bytes().len(), payload);
     let crc = HERE.identity(BodyId(9), 0).crc32c(&bytes[4..end]);
@@ -57,7 +57,7 @@ fn signed(mut bytes: Vec<u8>, payload: &Payload) -> Vec<u8> {
     bytes
 }
 
-/// Decodes a whole record: the payload, when everything verifies.
+/// Decodes a whole record. Returns the payload if everything verifies.
 fn verified(place: Place, bytes: &[u8]) -> Option<Vec<u8>> {
     let head = Head::decode(place, bytes).ok()?;
     let payload = bytes.get(head.head_bytes..head.head_bytes + head.stored_bytes)?;
@@ -65,7 +65,7 @@ fn verified(place: Place, bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn the_bytes_of_version_1_stay_as_they_are() {
+fn the_encoding_of_version_1_is_stable() {
     let bytes = record(HERE, &owner(), b"0123456789");
     assert_eq!(mlgw_common::hex::text(&bytes), GOLDEN);
 }
@@ -89,7 +89,7 @@ fn a_record_verifies_only_where_it_was_written() {
 }
 
 #[test]
-fn an_unknown_encoding_is_named_and_never_read() {
+fn an_unknown_encoding_is_reported_by_number() {
     let mut bytes = record(HERE, &owner(), &[1; 100]);
     bytes[10] = 2;
     let bytes = signed(bytes, &raw(&[1; 100]));
@@ -110,12 +110,12 @@ fn blocks_of_a_compressed_record_are_found_by_their_stored_lengths() {
 }
 
 #[test]
-fn lengths_that_lie_are_refused() {
+fn inconsistent_lengths_are_rejected() {
     let good = packed([5, 3]);
     for lengths in [[5, 4], [0, 8], [8, 0], [65_537, 3], [5, 4_465], [u32::MAX, 9]] {
         let extra = lengths.map(u32::to_le_bytes).concat().into();
         let lying = Payload { extra, ..good.clone() };
-        // Not through the door that asserts what we write.
+        // Patched into a valid record, because the encoder asserts its input.
         let mut bytes = record_of(HERE, &owner(), &good);
         let at = HEAD_FIXED_BYTES + owner().key.as_bytes().len();
         bytes[at..at + 8].copy_from_slice(&lying.extra);
@@ -133,7 +133,7 @@ fn lengths_that_lie_are_refused() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn encoded_records_are_read_back(
         segment: u64, generation: u32, stamp: u64, offset in 64u64..1 << 40, bucket: u64, body: u64,
         part in 0u32..=10_000, body_offset: u64, written: i64, key in "\\PC{1,200}",
         length in 1usize..200_000, fill: u8,
@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn no_flipped_bit_goes_unseen(
+    fn every_flipped_bit_is_detected(
         length in 1usize..70_000, is_packed: bool, at in any::<prop::sample::Index>(), bit in 0u8..8,
     ) {
         let payload = if is_packed { packed([length.min(65_536) as u32, 40]) } else { raw(&vec![9; length]) };

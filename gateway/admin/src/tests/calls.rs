@@ -40,7 +40,7 @@ pub(super) struct Api {
     dir: tempfile::TempDir,
 }
 
-/// Nothing is scrubbed by itself.
+/// Options under which no scrub starts on its own.
 fn scrub_options(dir: &std::path::Path, clock: Arc<dyn Clock>) -> ScrubOptions {
     ScrubOptions {
         segments: SegmentDirs::new(dir.join("segments"), vec![]),
@@ -146,7 +146,7 @@ impl Api {
         let url = format!("{}{path}", who.endpoint);
         let request = signed(who, self.admin.clock.now(), method, &url, body).unwrap();
         let mut request = request.map(axum::body::Body::new);
-        // As it comes off the wire: the target is a path, the host a header.
+        // As received over the wire: the target is a path, the host a header.
         request.headers_mut().insert("host", http::HeaderValue::from_static("127.0.0.1:9001"));
         *request.uri_mut() = path.parse().unwrap();
         self.send(request).await
@@ -284,7 +284,7 @@ async fn quotas_are_set_shown_and_audited() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_round_of_compaction_is_asked_for_and_can_be_waited_for() {
+async fn a_compaction_pass_is_requested_and_can_be_waited_for() {
     let api = Api::open().await;
     let path = "/v1/tiers/hot/compaction";
     let (status, before) = api.call(Method::GET, path, Value::Null).await;
@@ -355,10 +355,10 @@ async fn decisions_are_listed_and_filtered() {
 }
 
 #[tokio::test]
-async fn only_a_key_that_administers_gets_in_and_only_with_the_body_it_signed() {
+async fn only_an_unrestricted_admin_key_is_accepted_and_only_with_the_signed_body() {
     let api = Api::open().await;
     for role in [Role::Write, Role::Admin] {
-        // An admin key that a glob narrows could make itself a wider one.
+        // An admin key restricted by a glob could create an unrestricted one.
         let new = NewKey { role: Some(role), buckets: vec!["b*".into()], ..NewKey::default() };
         let (info, secret) = api.admin.keyring.create(new).await.unwrap();
         let narrow = Target { access_key: info.access_key, secret, ..api.local() };
@@ -383,7 +383,7 @@ async fn only_a_key_that_administers_gets_in_and_only_with_the_body_it_signed() 
 }
 
 #[tokio::test]
-async fn probes_and_metrics_need_no_signature_and_status_tells_the_state() {
+async fn probes_and_metrics_need_no_signature_and_status_reports_the_state() {
     let api = Api::open().await;
     let get = |path: &str| http::Request::get(path).body(axum::body::Body::empty()).unwrap();
     assert_eq!(api.send(get("/healthz")).await.0, StatusCode::OK);
@@ -404,7 +404,7 @@ async fn probes_and_metrics_need_no_signature_and_status_tells_the_state() {
     assert_eq!(settings["settings"].as_array().unwrap().len(), mlgw_config::SETTINGS.len());
     let (status, said) = api.call(Method::GET, "/v1/nothing", Value::Null).await;
     assert_eq!((status, &said["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchRoute")));
-    // What does not fit in a path or behind a question mark is refused as a body would be.
+    // Malformed path segments and query parameters are refused in the same way as a malformed body.
     for path in
         ["/v1/policy/explain?bucket=b", "/v1/decisions?limit=many", "/v1/jobs/%ff", "/v1/traces/t/files/x"]
     {

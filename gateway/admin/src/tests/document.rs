@@ -1,4 +1,4 @@
-//! docs/openapi.json says exactly what the code does: its routes, and the fields of its documents.
+//! Consistency of docs/openapi.json with the code: its routes, and the fields of its documents.
 
 use crate::openapi::DOCUMENT;
 use crate::{PROBES, ROUTES};
@@ -45,7 +45,7 @@ fn only_the_probes_need_no_signature() {
     }
 }
 
-/// Asserts that `value` has every property of the schema, of the type it says, and no other.
+/// Asserts that `value` has exactly the properties of the schema, each of the given type.
 fn assert_fits(schema: &Value, value: &Value, at: &str) {
     let document = document();
     let schema = match schema["$ref"].as_str() {
@@ -128,7 +128,7 @@ fn bucket() -> BucketInfo {
 }
 
 #[test]
-fn objects_have_the_fields_and_types_that_the_document_says() {
+fn objects_match_their_schemas() {
     let extent = ExtentInfo {
         first: 0,
         bytes: 1,
@@ -157,7 +157,7 @@ fn objects_have_the_fields_and_types_that_the_document_says() {
 }
 
 #[test]
-fn answers_have_the_fields_and_types_that_the_document_says() {
+fn answers_match_their_schemas() {
     let root = KeyInfo { quota: QuotaInfo::default(), used: None, ..key() };
     assert_schema_of("KeyList", &KeyList { keys: vec![key(), root] });
     assert_schema_of("CreatedKey", &CreatedKey { secret_access_key: "s".into(), key: key() });
@@ -221,7 +221,7 @@ fn every_word_of_a_decision_is_in_the_document() {
 }
 
 #[test]
-fn compaction_has_the_fields_and_types_that_the_document_says() {
+fn compaction_matches_its_schema() {
     let compaction = CompactionInfo {
         tier: "hot".into(),
         garbage_bytes: 1,
@@ -258,7 +258,7 @@ fn compaction_has_the_fields_and_types_that_the_document_says() {
 }
 
 #[test]
-fn datasets_and_jobs_have_the_fields_and_types_that_the_document_says() {
+fn datasets_and_jobs_match_their_schemas() {
     let job = JobInfo {
         kind: "warm".into(),
         state: "running".into(),
@@ -297,7 +297,7 @@ fn datasets_and_jobs_have_the_fields_and_types_that_the_document_says() {
     );
 }
 
-/// What the document calls a property, the code takes, and the code names no other.
+/// Asserts that the type accepts all properties in the document's schema, and has no others.
 pub(super) fn assert_taken<T: DeserializeOwned + Serialize>(name: &str, whole: Value) {
     let parsed: T = serde_json::from_value(whole.clone()).unwrap();
     assert_schema_of(name, &parsed);

@@ -1,4 +1,4 @@
-//! `/v1/policy…`: the document says what the code does, and calls do what they say.
+//! `/v1/policy…`: consistency with the OpenAPI document, and behaviour of the calls.
 
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
@@ -115,7 +115,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
         recommendation,
         reason: "r".into(),
     };
-    // Without what is only there for bound buckets.
+    // Without the fields that only remote-backed buckets have.
     let mut told = serde_json::to_value(told).unwrap();
     told["object"]["origin"] = json!({
         "upstream": "u", "key": "k", "dirty": false, "contested": false, "said_ms_ago": 1, "read": "r"
@@ -198,7 +198,7 @@ async fn files_that_are_too_many_or_too_long_are_refused() {
 }
 
 #[tokio::test]
-async fn outcomes_are_as_the_document_says() {
+async fn outcomes_match_their_schema() {
     let api = Api::open().await;
     let (status, told) = api.call(Method::GET, "/v1/policy/outcomes", Value::Null).await;
     assert_eq!(status, StatusCode::OK, "{told}");
@@ -209,7 +209,7 @@ async fn outcomes_are_as_the_document_says() {
 }
 
 #[tokio::test]
-async fn a_plan_lists_every_deletion_that_waits_for_a_rule_that_runs_whatever_the_engine_knows() {
+async fn a_plan_lists_every_pending_deletion_of_a_running_rule_even_if_the_engine_does_not_know_it() {
     let api = Api::open().await;
     let text = concat!(
         "version: 1\nrules:\n- id: few\n  conditions: [{type: file_pattern, property: name, operator: matches, value: '*.distcp'}]\n",
@@ -230,7 +230,7 @@ async fn a_plan_lists_every_deletion_that_waits_for_a_rule_that_runs_whatever_th
         stays: Vec::new(),
     };
     let now_ms = api.admin.clock.now().as_millis();
-    // No object was ever written: the engine knows of no checkpoint at all.
+    // No object was ever written, so the engine knows no checkpoint at all.
     api.admin.standing.note(now_ms, &[waits("run/step-1/", "few"), waits("run/step-2/", "gone")]).unwrap();
     let (_, mut page) = api.call(Method::POST, "/v1/policy/plan", json!({})).await;
     while let Some(next) = page["next"].as_u64() {

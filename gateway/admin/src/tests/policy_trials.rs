@@ -1,5 +1,5 @@
-//! `/v1/policy/schema`, `validate`, `test` and `simulate`: as the document says, as the command line says,
-//! and bounded.
+//! `/v1/policy/schema`, `validate`, `test` and `simulate`: consistency with the OpenAPI document and with the
+//! command line, and limits.
 
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
@@ -63,7 +63,7 @@ async fn files_are_validated_and_nothing_changes() {
     assert_eq!(told[0]["diagnostics"][0]["line"], 3);
     let (_, told) = post(json!({"files": files, "frameworks": text("mine.yaml", PLUGIN)})).await;
     assert_eq!((&told[0]["valid"], &told[1]["kind"]), (&json!(true), &json!("framework")), "{told}");
-    // Plugins that run are there, unless it is said which are.
+    // The running plugins are available unless the request has its own.
     let applied = json!({"frameworks": text("mine.yaml", PLUGIN)});
     assert_eq!(api.call(Method::POST, "/v1/policy", applied).await.0, StatusCode::OK);
     let (_, told) = post(json!({"files": files})).await;
@@ -79,7 +79,7 @@ async fn files_are_validated_and_nothing_changes() {
 }
 
 #[tokio::test]
-async fn keys_are_tried() {
+async fn keys_are_tested_against_a_policy() {
     let api = Api::open().await;
     let post = async |body: Value| api.call(Method::POST, "/v1/policy/test", body).await;
     let (files, plugins) = (text("p.yaml", POLICY), text("mine.yaml", PLUGIN));
@@ -93,7 +93,7 @@ async fn keys_are_tried() {
     assert_eq!((&rule["matched"], &rule["of"]), (&json!(1), &json!(2)));
     let limited = json!({"files": files, "frameworks": plugins, "keys": keys, "limit": 1});
     assert_eq!(post(limited).await.1["keys"].as_array().unwrap().len(), 1);
-    // An environment's rules hold where it is said, and only there.
+    // Rules of an environment apply in that environment only.
     let rule = "{id: here, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.jpg'}], actions: [{type: pin}]}";
     let files = text("e.yaml", &format!("version: 1\nenvironments:\n  staging: {{rules: [{rule}]}}\n"));
     let has = async |environment: Value| {
@@ -120,7 +120,7 @@ rules:
 ";
 
 #[tokio::test]
-async fn a_profile_is_simulated_by_one_at_a_time() {
+async fn only_one_profile_is_simulated_at_a_time() {
     let api = Api::open().await;
     let post = async |body: Value| api.call(Method::POST, "/v1/policy/simulate", body).await;
     let mut asked = json!({"profile": "epochs", "objects": 50, "epochs": 3, "seed": 7, "cache": [".5", "10MiB"], "policies": ["mlgw", "lru"]});
@@ -146,7 +146,7 @@ async fn a_profile_is_simulated_by_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_or_is_too_much_is_not_simulated() {
+async fn invalid_or_too_large_simulations_are_refused() {
     let api = Api::open().await;
     let post = async |body: Value| api.call(Method::POST, "/v1/policy/simulate", body).await;
     for (wrong, why) in [
@@ -173,12 +173,12 @@ async fn what_makes_no_sense_or_is_too_much_is_not_simulated() {
 }
 
 #[tokio::test]
-async fn a_trace_of_the_server_is_simulated_by_what_runs_or_is_given() {
+async fn a_trace_of_the_server_is_simulated_under_the_running_or_the_given_policy() {
     let api = Api::open().await;
     let post = async |body: Value| api.call(Method::POST, "/v1/policy/simulate", body).await;
     let dir = api.dir().join("traces/day");
     std::fs::create_dir_all(&dir).unwrap();
-    // Twice the same, in two files.
+    // Two files with the same content.
     for number in 1..=2_u64 {
         let mut bytes = Vec::new();
         let mut writer = TraceWriter::new(0, &mut bytes);

@@ -1,5 +1,5 @@
-//! `/v1/workloads` and `/v1/workload-plans`: the document says what the code does, and calls do what they
-//! say.
+//! `/v1/workloads` and `/v1/workload-plans`: consistency with the OpenAPI document, and behaviour of the
+//! calls.
 
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
@@ -11,7 +11,7 @@ use mlgw_api::{
 use serde_json::{Value, json};
 
 #[test]
-fn workloads_and_plans_have_the_fields_and_types_that_the_document_says() {
+fn workloads_and_plans_match_their_schemas() {
     let text = || Some("t".to_owned());
     let (optimization, prefetch, cache) = ("balanced".into(), "adaptive".into(), "learned".into());
     let treatment = TreatmentInfo { optimization, prefetch, cache };
@@ -81,7 +81,7 @@ async fn a_plan_is_put_shown_and_deleted_and_each_change_is_a_line_of_the_audit_
 }
 
 #[tokio::test]
-async fn a_plan_that_makes_no_sense_is_refused_with_its_place() {
+async fn an_invalid_plan_is_refused_with_the_position_of_its_fault() {
     let api = Api::open().await;
     api.call(Method::POST, "/v1/buckets", json!({"name": "lake"})).await;
     let good = "version: 1\nbucket: lake\nkeys: [a]\n";
@@ -111,7 +111,7 @@ async fn a_plan_that_makes_no_sense_is_refused_with_its_place() {
         assert_eq!((got.as_u16(), &said["code"]), (status, &json!(code)), "{said}");
         assert!(said["message"].as_str().unwrap().starts_with(message), "{said}");
     }
-    // Longer than other calls may be.
+    // Longer than the bodies of other calls may be.
     let keys: Vec<String> = (0..20_000).map(|n| format!("a/key/{n}")).collect();
     let large = json!({"version": 1, "bucket": "lake", "keys": keys}).to_string();
     let (status, said) = api.call(Method::PUT, "/v1/workload-plans/p", new("w", &large)).await;
@@ -119,7 +119,7 @@ async fn a_plan_that_makes_no_sense_is_refused_with_its_place() {
 }
 
 #[tokio::test]
-async fn nobody_has_asked_for_anything_yet() {
+async fn workloads_are_empty_before_the_first_request() {
     let api = Api::open().await;
     let (status, list) = api.call(Method::GET, "/v1/workloads", Value::Null).await;
     assert_eq!(

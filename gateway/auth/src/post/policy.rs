@@ -1,4 +1,4 @@
-//! A policy document: until when, and what each field must be.
+//! POST policy document: its expiration, and its conditions on the fields.
 
 use super::{Fields, decode};
 use mlgw_common::Timestamp;
@@ -6,29 +6,29 @@ use mlgw_wire::error::{Code, S3Error};
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
-/// Fields that no condition has to cover: they carry the signature or are the file.
+/// Fields that need no condition: they carry the signature or are the file.
 const UNCOVERED: &[&str] = &["awsaccesskeyid", "file", "policy", "signature", "x-amz-signature"];
 
-/// A policy whose form was checked, not yet what it allows.
+/// A policy that was parsed, not yet checked against a form.
 #[derive(Debug, PartialEq)]
 pub(super) struct Policy {
     expires: Timestamp,
     conditions: Vec<Condition>,
 }
 
-/// One condition.
+/// A condition of a policy.
 #[derive(Debug, PartialEq)]
 enum Condition {
     /// The field (lower-case) has exactly this value.
     Equals(String, String),
-    /// The field's value begins so.
+    /// The field's value begins with this text.
     StartsWith(String, String),
-    /// The file has a length in bytes within these.
+    /// The file's length in bytes is within these bounds.
     Length(u64, u64),
 }
 
 impl Policy {
-    /// Reads a policy from its base64.
+    /// Parses a policy from its base64.
     pub(super) fn parse(encoded: &str) -> Result<Self, S3Error> {
         let document: Value =
             serde_json::from_slice(&decode(encoded)?).map_err(|_| invalid("Invalid JSON."))?;
@@ -38,7 +38,7 @@ impl Policy {
             return Err(invalid(&format!("Unexpected: \"{other}\"")));
         }
         let expiration = document.get("expiration").ok_or_else(|| invalid("Policy missing expiration."))?;
-        // Only this form of a time, as AWS: with a `T`, in UTC.
+        // AWS accepts only this form of a time: with a `T`, in UTC.
         let iso = |text: &&str| text.as_bytes().get(10) == Some(&b'T') && text.ends_with('Z');
         let expires = expiration.as_str().filter(iso).and_then(|text| text.parse::<jiff::Timestamp>().ok());
         let expires =
@@ -50,7 +50,7 @@ impl Policy {
         Ok(Self { expires: Timestamp(expires.as_millisecond()), conditions })
     }
 
-    /// Holds a form to the policy and returns the lengths that it allows the file.
+    /// Checks a form against the policy and returns the lengths that it allows for the file.
     pub(super) fn check(
         &self,
         fields: &Fields<'_>,
@@ -139,7 +139,7 @@ impl Condition {
             |field: &str| if field == "bucket" { bucket } else { fields.get(field).unwrap_or_default() };
         match self {
             Self::Equals(field, right) => value(field) == right,
-            // A list of types begins rightly when each of them does.
+            // A list of types matches if each type has the prefix.
             Self::StartsWith(field, right) if field == "content-type" => {
                 value(field).split(',').all(|one| one.trim_start().starts_with(right.as_str()))
             }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_within_its_policy_passes() {
+    fn a_form_that_meets_its_policy_is_accepted() {
         let conditions = r#"{"bucket":"photos"},["StArTs-WiTh","$KeY","user/"],{"AcL":"private"},
             ["starts-with","$Content-Type","image/"],["content-length-range",10,"20"],["content-length-range",0,15]"#;
         let fields = [
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_refused() {
+    fn malformed_policies_are_refused() {
         for bad in [
             "",
             "[]",

@@ -1,4 +1,4 @@
-//! The examples that AWS publishes with its description of the signatures.
+//! Examples that AWS publishes with its description of the signatures.
 
 use super::{is_verified, verify};
 use crate::Payload;
@@ -83,7 +83,7 @@ fn presigned_url() {
     assert!(is_verified(&head("GET", target, &[("host", HOST)])));
 }
 
-/// The head of the chunked upload, `names` signed.
+/// Returns the head of the chunked upload, with `names` signed.
 fn chunked(kind: &str, names: &str, signature: &str, more: &[(&str, &str)]) -> Parts {
     let mut headers = vec![
         ("host", "s3.amazonaws.com"),

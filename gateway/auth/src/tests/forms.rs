@@ -16,7 +16,7 @@ const NOW: Timestamp = Timestamp::from_secs(1_451_390_400);
 
 const CREDENTIAL: &str = "AKIAIOSFODNN7EXAMPLE/20151229/us-east-1/s3/aws4_request";
 
-/// The policy of AWS's example, as its page encodes it: with CR LF.
+/// Returns the policy of AWS's example, as its page encodes it: with CR LF.
 fn example_policy() -> String {
     let lines = [
         r#"{ "expiration": "2015-12-30T12:00:00.000Z","#,
@@ -77,7 +77,7 @@ fn the_published_example() {
 }
 
 #[test]
-fn what_the_policy_does_not_say_is_refused() {
+fn fields_without_a_condition_are_refused() {
     for (name, value, text) in [
         ("key", "user/user2/a.png", "Policy Condition failed"),
         ("acl", "private", "Policy Condition failed"),
@@ -90,7 +90,7 @@ fn what_the_policy_does_not_say_is_refused() {
 }
 
 #[test]
-fn what_is_not_signed_rightly_is_refused() {
+fn invalid_signatures_are_refused() {
     let other = BASE64_STANDARD.encode(r#"{"expiration":"2030-01-01T00:00:00Z","conditions":[]}"#);
     assert_eq!(with("Policy", &other).unwrap_err().code(), Code::SignatureDoesNotMatch);
     assert_eq!(with("X-Amz-Signature", &"0".repeat(64)).unwrap_err().code(), Code::SignatureDoesNotMatch);
@@ -106,7 +106,7 @@ fn what_is_not_signed_rightly_is_refused() {
 }
 
 #[test]
-fn a_field_counts_once() {
+fn a_repeated_field_is_refused() {
     let mut fields = example();
     fields.push(("KEY".to_owned(), "user/user2/a.png".to_owned()));
     assert_eq!(check(&fields).unwrap_err().code(), Code::InvalidArgument);

@@ -1,4 +1,4 @@
-//! What is not signed rightly is refused, by AWS's code.
+//! Refusal of invalid signatures, with AWS's codes.
 
 use super::authenticate;
 use super::{OneKey, verify};
@@ -35,7 +35,7 @@ fn code(head: &Parts) -> Code {
     verify(head).unwrap_err().code()
 }
 
-/// The head with a piece of its `Authorization` header or its query replaced.
+/// Returns the head with a piece of its `Authorization` header or its query replaced.
 fn replaced(mut head: Parts, from: &str, to: &str) -> Parts {
     if let Some(value) = head.headers.get("authorization") {
         let value = value.to_str().unwrap();
@@ -50,7 +50,7 @@ fn replaced(mut head: Parts, from: &str, to: &str) -> Parts {
 }
 
 #[test]
-fn a_change_to_anything_signed_is_noticed() {
+fn a_change_to_any_signed_part_is_detected() {
     for original in [header(), presigned()] {
         let change = |change: &dyn Fn(&mut Parts)| {
             let mut head = original.clone();
@@ -83,7 +83,7 @@ fn a_change_to_anything_signed_is_noticed() {
 }
 
 #[test]
-fn a_mismatch_tells_what_should_have_been_signed() {
+fn a_mismatch_reports_the_expected_string_to_sign() {
     let mut head = header();
     head.method = Method::PUT;
     let error = verify(&head).unwrap_err();
@@ -97,7 +97,7 @@ fn a_mismatch_tells_what_should_have_been_signed() {
 }
 
 #[test]
-fn a_header_that_s3_acts_upon_must_be_signed() {
+fn headers_with_an_effect_must_be_signed() {
     for original in [header(), presigned()] {
         let mut head = original;
         head.headers.insert("x-amz-acl", HeaderValue::from_static("public-read"));
@@ -111,7 +111,7 @@ fn a_header_that_s3_acts_upon_must_be_signed() {
 }
 
 #[test]
-fn a_request_is_good_for_15_minutes() {
+fn a_request_is_valid_for_15_minutes() {
     for secs in [-900, 0, 900] {
         assert_eq!(at(&header(), secs), Ok(()));
     }
@@ -123,7 +123,7 @@ fn a_request_is_good_for_15_minutes() {
 }
 
 #[test]
-fn a_presigned_url_is_good_from_its_date_to_its_end() {
+fn a_presigned_url_is_valid_from_its_date_to_its_end() {
     for secs in [-900, 0, 600] {
         assert_eq!(at(&presigned(), secs), Ok(()));
     }
@@ -135,7 +135,7 @@ fn a_presigned_url_is_good_from_its_date_to_its_end() {
 }
 
 #[test]
-fn a_wrong_presigned_url_has_aws_answer() {
+fn a_wrong_presigned_url_returns_the_error_of_aws() {
     for (from, to, text) in [
         ("X-Amz-Expires=600", "X-Amz-Expires=604801", "must be less than a week"),
         ("X-Amz-Expires=600", "X-Amz-Expires=-1", "must be non-negative"),
@@ -156,7 +156,7 @@ fn a_wrong_presigned_url_has_aws_answer() {
 }
 
 #[test]
-fn a_wrong_header_has_aws_answer() {
+fn a_wrong_header_returns_the_error_of_aws() {
     for (from, to, expected) in [
         ("AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN8EXAMPLE", Code::InvalidAccessKeyId),
         ("/s3/", "/mlgw/", Code::AuthorizationHeaderMalformed),
@@ -185,7 +185,7 @@ fn a_wrong_header_has_aws_answer() {
 }
 
 #[test]
-fn a_request_signs_in_one_way_only() {
+fn two_signatures_in_a_request_are_refused() {
     let mut head = presigned();
     head.headers.insert("authorization", header().headers["authorization"].clone());
     let error = verify(&head).unwrap_err();
@@ -194,7 +194,7 @@ fn a_request_signs_in_one_way_only() {
 }
 
 #[test]
-fn without_a_signature_nobody_asks() {
+fn a_request_without_a_signature_is_anonymous() {
     let anonymous = verify(&head("GET", "/b/k?x-id=GetObject", &[])).unwrap();
     assert!(anonymous.principal.is_none());
     assert!(matches!(anonymous.payload, Payload::Unsigned));
@@ -219,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn no_header_or_query_makes_it_panic(
+    fn no_header_or_query_causes_a_panic(
         authorization in prop::option::of("(AWS4-HMAC-SHA256 )?(Credential=|SignedHeaders=|Signature=|[ -~]{0,8}|/|,){0,8}"),
         query in "((X-Amz-(Algorithm|Credential|Date|Expires|SignedHeaders|Signature)|Signature|Expires|AWSAccessKeyId)=[A-Za-z0-9%/+._-]{0,20}&?){0,8}",
         date in prop::option::of("[0-9TZ]{0,16}"),

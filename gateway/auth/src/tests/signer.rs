@@ -1,4 +1,4 @@
-//! Requests that were signed by `aws-sigv4`, which the Rust SDK signs with, are verified.
+//! Verification of requests signed by `aws-sigv4`, the signer of the Rust SDK.
 
 use super::authenticate;
 use super::{OneKey, is_verified, verify};
@@ -22,7 +22,7 @@ const TARGETS: &[&str] = &[
 ];
 
 #[test]
-fn headers_are_verified_whatever_is_asked_for() {
+fn header_signatures_are_verified_for_any_request() {
     for target in TARGETS {
         for method in ["GET", "PUT", "DELETE", "HEAD", "POST"] {
             assert!(
@@ -34,7 +34,7 @@ fn headers_are_verified_whatever_is_asked_for() {
 }
 
 #[test]
-fn presigned_urls_are_verified_whatever_is_asked_for() {
+fn presigned_urls_are_verified_for_any_request() {
     for target in TARGETS {
         let expires = Some(Duration::from_secs(60));
         assert!(is_verified(&ToSign { target, expires, ..Default::default() }.sign().0), "{target}");
@@ -58,7 +58,7 @@ fn a_header_sent_twice_is_signed_as_a_list() {
 }
 
 #[test]
-fn the_payload_is_what_the_signature_says() {
+fn the_payload_follows_the_signed_value() {
     let payload =
         |body| verify(&ToSign { method: "PUT", body, ..Default::default() }.sign().0).unwrap().payload;
     assert!(matches!(payload(SignableBody::UnsignedPayload), Payload::Unsigned));
@@ -76,7 +76,7 @@ fn a_target_in_absolute_form_is_signed_by_its_path_alone() {
 }
 
 #[test]
-fn a_path_encoded_in_another_way_on_its_journey_is_the_same_path() {
+fn a_path_re_encoded_by_an_intermediary_is_accepted() {
     let (mut head, _) = ToSign { target: "/b/a%2Bb%28c%29", ..Default::default() }.sign();
     for same in ["/b/a+b(c)", "/b/%61%2bb%28c)"] {
         head.uri = same.parse().unwrap();
@@ -100,7 +100,7 @@ fn any_region_is_accepted_unless_one_is_set() {
 }
 
 #[test]
-fn a_changed_secret_takes_effect_at_once() {
+fn a_changed_secret_takes_effect_immediately() {
     let rules = AuthRules::new("s3");
     let (head, _) = ToSign::default().sign();
     for _ in 0..2 {

@@ -26,7 +26,7 @@ fn verify(head: &Parts, now: Timestamp) -> Result<Authenticated, S3Error> {
     authenticate(head, &OneKey::with_secret(SECRET), now, &rules())
 }
 
-/// The example that AWS publishes.
+/// Returns the example that AWS publishes.
 fn example() -> Parts {
     head(
         "GET",
@@ -35,7 +35,7 @@ fn example() -> Parts {
     )
 }
 
-/// A head for `target` with a signature over `to_sign`.
+/// Returns a head for `target` with a signature over `to_sign`.
 fn signed(method: &str, target: &str, to_sign: &str, headers: &[(&str, &str)]) -> Parts {
     let mut mac = Hmac::<Sha1>::new_from_slice(SECRET.as_bytes()).unwrap();
     mac.update(to_sign.as_bytes());
@@ -56,7 +56,7 @@ fn the_published_example() {
 }
 
 #[test]
-fn a_bucket_in_the_path_is_signed_as_it_is() {
+fn a_bucket_in_the_path_is_signed_unchanged() {
     let head = signed("GET", "/b/a%20b", "GET\n\n\n1175139620\n/b/a%20b", &[("host", "10.0.0.1:9000")]);
     assert!(verify(&head, BEFORE).is_ok());
 }
@@ -83,7 +83,7 @@ fn sub_resources_and_overrides_are_signed_decoded_and_sorted() {
 }
 
 #[test]
-fn amz_headers_count_wherever_they_are() {
+fn amz_headers_are_signed_in_headers_and_query() {
     let head = signed(
         "PUT",
         "/b/k?x-amz-meta-b=2",
@@ -94,7 +94,7 @@ fn amz_headers_count_wherever_they_are() {
 }
 
 #[test]
-fn what_is_not_signed_rightly_is_refused() {
+fn invalid_signatures_are_refused() {
     let mut other = example();
     other.uri = other.uri.to_string().replace("puppy", "kitten").parse().unwrap();
     assert_eq!(verify(&other, BEFORE).unwrap_err().code(), Code::SignatureDoesNotMatch);
@@ -116,7 +116,7 @@ fn what_is_not_signed_rightly_is_refused() {
 }
 
 #[test]
-fn it_can_be_switched_off() {
+fn sigv2_can_be_disabled() {
     let mut rules = rules();
     rules.sigv2 = false;
     let error = authenticate(&example(), &OneKey::with_secret(SECRET), BEFORE, &rules).unwrap_err();

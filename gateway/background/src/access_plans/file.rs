@@ -1,8 +1,7 @@
-//! A plan as a file: a line that says whose it is, and the plan's own bytes.
+//! File format of an access plan: a line about its owner, and the serialized plan.
 //!
-//! The [line](crate::line_file) is `mlgw-plan 2 OWNER CRC JSON`; version 1 has no owner. Plans have a version
-//! and a checksum of their own. Always: what is read back is what this server wrote on its present timeline,
-//! and anything else is refused.
+//! The [line](crate::line_file) is `mlgw-plan 2 OWNER CRC JSON`; version 1 has no owner. The serialized plan
+//! has its own version and checksum. Only files that this server wrote on its present timeline are accepted.
 
 use crate::line_file::{BadLine, Kind};
 use mlgw_common::{Identity, Lineage};
@@ -11,38 +10,38 @@ use serde::{Deserialize, Serialize};
 
 const KIND: Kind = Kind { magic: "mlgw-plan", version: "2", without_owner: &["1"] };
 
-/// Whose plan it is.
+/// Workload and bucket of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// The name that those give themselves who follow it.
+    /// Name under which the plan's workloads identify themselves.
     pub workload: String,
-    /// The bucket's name, and its id.
+    /// Name of the bucket.
     pub bucket: String,
-    /// Keys of a bucket of the same name that came later are not meant.
+    /// Id of the bucket, which excludes keys of a later bucket with the same name.
     pub bucket_id: u64,
-    /// When it was put, in milliseconds since 1970.
+    /// Time at which the plan was stored, in milliseconds since 1970.
     pub put_ms: i64,
 }
 
-/// Why a file holds no plan.
+/// Reason why a file is not a valid plan.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadFile {
-    /// Its line says nothing.
+    /// The line is invalid.
     #[error(transparent)]
     Line(#[from] BadLine),
-    /// The plan in it is none.
+    /// The serialized plan is invalid.
     #[error(transparent)]
     Plan(#[from] BadPlan),
 }
 
-/// A file's bytes.
+/// Serializes a plan file.
 pub(super) fn written(owner: &Identity, about: &About, plan: &Plan) -> Vec<u8> {
     let mut bytes = KIND.line(owner, about);
     bytes.extend_from_slice(&plan.to_bytes());
     bytes
 }
 
-/// What a file's bytes say.
+/// Parses a plan file.
 pub(super) fn read(lineage: &Lineage, bytes: &[u8]) -> Result<(About, Plan), BadFile> {
     let (about, plan) = KIND.read(lineage, bytes)?;
     Ok((about, Plan::from_bytes(plan)?))
@@ -67,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_nothing_else() {
+    fn a_file_reads_back_as_written_and_damage_is_detected() {
         let (about, plan) = example();
         let (lineage, restored) = lineages();
         let bytes = written(&lineage.own, &about, &plan);
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_the_one_that_was_released() {
+    fn the_format_equals_the_released_one() {
         let (about, plan) = example();
         let (lineage, restored) = lineages();
         let bytes = written(&lineage.own, &about, &plan);
@@ -97,7 +96,7 @@ mod tests {
         assert!(matches!(read(&restored, &older.concat()), Err(BadFile::Line(BadLine::Unowned))));
         let line = r#"mlgw-plan 2 0000000000000001-0000000000000002-0000000000000003 c298aeb1 {"workload":"resnet","bucket":"lake","bucket_id":7,"put_ms":1700000000123}"#;
         assert_eq!(std::str::from_utf8(&bytes[..end]).unwrap(), line);
-        // The last eight are the checksum, which reading compares.
+        // The last eight bytes are the checksum, which the parser verifies.
         let hex: String = bytes[end + 1..bytes.len() - 8].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "0101002a005a010003".to_owned() + "0003612f31" + "020132" + "000162" + "00");
     }

@@ -1,4 +1,4 @@
-//! Counts a dataset of one of our own buckets: how much there is, and in which tiers and segments. Blocks.
+//! Counts the objects of a dataset in an own bucket: totals, bytes by tier and by segment. Blocks.
 
 use mlgw_common::{BucketId, ObjectKey, SegmentId};
 use mlgw_formats::schema::Bucket;
@@ -7,26 +7,26 @@ use mlgw_objects::extents::extents;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// The hot tier's number; every other tier is below it.
+/// Number of the hot tier; all other tiers are below it.
 const HOT: u32 = 0;
-/// Objects that are seen in one step.
+/// Objects visited in one step.
 const STEP: usize = 1000;
 
-/// What there is.
+/// Totals of a dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Census {
-    /// Objects.
+    /// Number of objects.
     pub(super) objects: u64,
-    /// Their bytes.
+    /// Bytes of the objects.
     pub(super) bytes: u64,
     /// Bytes by tier.
     pub(super) tiers: BTreeMap<u32, u64>,
-    /// Bytes of them in each segment that is not in the hot tier.
+    /// Bytes in each segment outside the hot tier.
     pub(super) below: BTreeMap<SegmentId, u64>,
 }
 
-/// Counts objects whose keys begin with `prefix`, a step behind `after`; where the next step begins, or
-/// nothing at the end.
+/// Counts up to [`STEP`] objects with `prefix`, after the key `after`. Returns the key after which the next
+/// step begins; `None` at the end.
 pub(super) fn step(
     catalogue: &Catalogue,
     bucket: &Bucket,
@@ -63,7 +63,7 @@ fn count(
     object: &mlgw_formats::schema::ObjectVersion,
     census: &mut Census,
 ) -> Result<(), ReadError> {
-    // Nearly all objects have a map in their records.
+    // Most objects have their extent map in the record itself.
     let paged = match object.is_paged() {
         true => extents(catalogue, bucket, key, object)?,
         false => Vec::new(),

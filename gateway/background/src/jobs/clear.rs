@@ -1,5 +1,5 @@
-//! Clearing and evicting: lets go of clean copies. Never of anything else: objects of our own buckets are the
-//! truth, and stay.
+//! Clear and evict jobs: remove clean copies of remote-backed buckets. Objects of own buckets are never
+//! removed, because this server has their only copy.
 
 use super::{Outcome, Stop, Work, parts};
 use mlgw_common::ObjectKey;

@@ -1,22 +1,22 @@
-//! When a schedule is due: cron expressions in UTC, five fields or six with the seconds first.
+//! Cron schedules in UTC: five fields, or six with the seconds first.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::tz::TimeZone;
 use mlgw_common::Timestamp;
 
-/// Longest expression that is taken.
+/// Longest accepted expression, in bytes.
 const LEN_MAX: usize = 200;
 
-/// A schedule that can be asked when it is due.
+/// A schedule, which computes its next due time.
 #[derive(Debug)]
 pub struct Times(Cron);
 
 impl Times {
-    /// Takes an expression such as `0 3 * * *`, `*/30 * * * * *` or `@daily`.
+    /// Parses an expression such as `0 3 * * *`, `*/30 * * * * *` or `@daily`.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A description of the fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: String| {
             format!(
@@ -28,14 +28,14 @@ impl Times {
         }
         let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
         let times = Self(parser.parse(text).map_err(|why| wrong(why.to_string()))?);
-        // One that is never due, as on the thirtieth of February, is a mistake.
+        // A schedule that is never due, such as one on 30 February, is a mistake.
         match times.after(Timestamp(0)) {
             Some(_) => Ok(times),
             None => Err(wrong("it is never due".to_owned())),
         }
     }
 
-    /// The first time behind `after`; nothing when there is none.
+    /// Returns the first due time after `after`; `None` if there is none.
     #[must_use]
     pub fn after(&self, after: Timestamp) -> Option<Timestamp> {
         let zoned = jiff::Timestamp::from_millisecond(after.as_millis()).ok()?.to_zoned(TimeZone::UTC);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_time_is_behind_the_last_one() {
+    fn the_next_time_is_after_the_last_one() {
         assert_eq!(after("0 3 * * *", "2026-11-22T02:59:59.999Z"), "2026-11-22T03:00:00.000Z");
         assert_eq!(after("0 3 * * *", "2026-11-22T03:00:00.000Z"), "2026-11-23T03:00:00.000Z");
         assert_eq!(after("*/15 * * * * *", "2026-11-22T03:00:00.001Z"), "2026-11-22T03:00:15.000Z");
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_is_refused_with_how_one_looks() {
+    fn an_invalid_schedule_is_refused_with_the_expected_form() {
         for text in ["", "daily", "61 * * * *", "* * *", "0 0 30 2 *", &"*".repeat(500)] {
             let why = Times::parse(text).unwrap_err();
             assert!(why.contains("schedule"), "{text:?}: {why}");

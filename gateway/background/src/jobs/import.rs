@@ -1,7 +1,8 @@
-//! Imports one object of an origin: read there, verified, stored and named as a client's PUT would be.
+//! Imports one object of an origin: reads and verifies it, then stores and commits it as a client's PUT would
+//! be.
 //!
-//! The condition that it is put under is what was seen here before; who writes the key meanwhile wins. A body
-//! that breaks off is read on from where it was, of the same version or not at all.
+//! The commit is conditional on the version seen here before, so that a concurrent client write wins. A body
+//! that breaks off is resumed at the same byte of the same version, or the import fails.
 
 use super::live::Ahead;
 use bytes::Bytes;
@@ -22,17 +23,16 @@ use mlgw_remote::origin::{Body as OriginBody, GetQuery, Got, Origin, OriginError
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest object that is imported. It becomes one body with an extent for each MiB, which are named in one
-/// command: 1.6 MB of it.
+/// Largest object that is imported. The object becomes one body with an extent per MiB; a single command
+/// names all extents, 1.6 MB of them.
 const IMPORT_BYTES_MAX: u64 = 64 * GIB;
-/// How often a body is read on that brings nothing new.
+/// Attempts to resume a body without any new byte.
 const TRIES: u32 = 5;
-/// How often an object is tried that finds this server short of something, and how long it is left alone each
-/// time.
+/// Attempts for an object while this server has a shortage, and the pause between them.
 const SHORT_TRIES: u32 = 10;
 const SHORT_WAIT: Duration = Duration::from_millis(500);
 
-/// What it takes to import an object.
+/// Dependencies of the import of one object.
 pub(super) struct Import {
     pub(super) objects: Arc<Objects>,
     pub(super) policies: Arc<Policies>,
@@ -44,44 +44,44 @@ pub(super) struct Import {
     pub(super) ahead: Ahead,
 }
 
-/// What came of it.
+/// Result of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Imported {
-    /// It is here already.
+    /// The object is here already.
     Same,
-    /// It is not there any more.
+    /// The object is gone at its origin.
     Gone,
-    /// It is here now.
+    /// The object was imported.
     New {
-        /// Its bytes.
+        /// Bytes of the object.
         bytes: u64,
     },
 }
 
-/// Why an object was not imported.
+/// Error of an import.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ImportError {
-    /// Its origin.
+    /// The origin failed.
     #[error("{0}")]
     Origin(#[from] OriginError),
-    /// This server.
+    /// This server failed.
     #[error("{0}")]
     Here(#[from] ObjectError),
-    /// Its key or its size cannot be here.
+    /// The key or the size of the object is not supported here.
     #[error("{0}")]
     Impossible(String),
-    /// What came is not what the origin says it is.
+    /// The bytes do not match the checksum stated by the origin.
     #[error("what came does not have the {0} checksum that the origin says it has")]
     Corrupt(&'static str),
 }
 
 impl ImportError {
-    /// Whether this server has no room for it.
+    /// Returns true if this server has no room for the object.
     pub(super) fn is_no_room(&self) -> bool {
         matches!(self, Self::Here(ObjectError::NoRoom))
     }
 
-    /// Whether every other object would fail likewise.
+    /// Returns true if every other object would fail in the same way.
     pub(super) fn ends_all(&self) -> bool {
         match self {
             Self::Here(error) => matches!(
@@ -98,7 +98,7 @@ impl ImportError {
 }
 
 impl Import {
-    /// Imports the object that is listed as `listed` under the key `there`.
+    /// Imports the object listed as `listed` under the remote key `there`.
     pub(super) async fn import(&self, there: &str, listed: &ObjectVersion) -> Result<Imported, ImportError> {
         let mut tries = 0;
         loop {
@@ -143,7 +143,7 @@ impl Import {
             workload: None,
         });
         let stored = self.store(there, &key, got, compression).await?;
-        // It counts for the bucket and for nobody's key: nobody wrote it.
+        // The object counts against the bucket's quota and no key's, because no client wrote it.
         let writer = Writer { owner: self.bucket.owner.clone(), payer: String::new() };
         let mut object = stored.object(description, writer, self.clock.now().as_millis());
         object.imported =
@@ -159,14 +159,14 @@ impl Import {
         Ok(Imported::New { bytes: size })
     }
 
-    /// The key here.
+    /// Returns the key of the object here.
     fn key(&self, there: &str) -> Result<ObjectKey, ImportError> {
         let rest = there.strip_prefix(&self.source.prefix).unwrap_or(there);
         let here = format!("{}{rest}", self.source.into);
         ObjectKey::new(&here).map_err(|why| ImportError::Impossible(why.to_string()))
     }
 
-    /// Whether `known` was imported from what is listed.
+    /// Returns true if `known` was imported from the listed version.
     fn is_from(&self, known: &ObjectVersion, listed: &ObjectVersion) -> bool {
         let is_same = |imported: &schema::Imported| {
             imported.upstream == self.source.upstream && imported.etag == listed.etag
@@ -174,7 +174,7 @@ impl Import {
         known.size == listed.size && known.imported.as_deref().is_some_and(is_same)
     }
 
-    /// Stores an object's bytes. They are durable when this returns.
+    /// Stores the bytes of an object. They are durable when this returns.
     async fn store(
         &self,
         there: &str,
@@ -189,17 +189,17 @@ impl Import {
     }
 }
 
-/// The bytes of an object of an origin, read in as many answers as it takes.
+/// Bytes of an origin's object, read in as many responses as necessary.
 struct ImportBody<'a> {
     import: &'a Import,
     there: &'a str,
     object: ObjectVersion,
     body: OriginBody,
-    /// The first byte that has not come.
+    /// Offset of the next byte.
     at: u64,
-    /// Answers since the last byte.
+    /// Responses since the last received byte.
     tries: u32,
-    /// The checksum that the origin states, and what the bytes give so far.
+    /// Checksum stated by the origin, and the running checksum of the received bytes.
     stated: Option<(Checksum, Running)>,
 }
 
@@ -212,7 +212,7 @@ impl<'a> ImportBody<'a> {
         Self { import, there, object, body, at: 0, tries: 0, stated }
     }
 
-    /// Continues behind the last byte that came, if `error` allows that.
+    /// Resumes behind the last received byte, if `error` is transient.
     async fn resume(&mut self, error: OriginError) -> Result<(), ImportError> {
         self.tries += 1;
         if !error.is_transient() || self.tries >= TRIES {

@@ -1,5 +1,5 @@
-//! Lists what is elsewhere ahead of the work on it, so that there is a total, and time left, as early as may
-//! be.
+//! Lists remote objects ahead of the work on them, so that totals and the remaining time are known as early
+//! as possible.
 //!
 //! Pages wait in a bounded queue; a million objects are never in memory at once.
 
@@ -12,19 +12,19 @@ use mlgw_remote::origin::{ListLine, ListPage, ListQuery, Origin, OriginError};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Pages that wait, of a thousand objects each: a few megabytes.
+/// Pages in the queue, of a thousand objects each: a few megabytes.
 const PAGES_AHEAD: usize = 16;
 /// Keys of a page.
 const PAGE_KEYS: usize = 1000;
 
-/// Some of a dataset, elsewhere.
+/// A part of a dataset at a remote store.
 pub(super) struct Part {
     pub(super) place: Place,
-    /// What keys there begin with.
+    /// Prefix of the keys at the remote store.
     pub(super) prefix: String,
 }
 
-/// Where it is.
+/// Remote store of a part.
 #[derive(Clone)]
 pub(super) enum Place {
     Bound(BoundBucket),
@@ -49,26 +49,26 @@ impl Place {
 
 /// A page of objects.
 pub(super) struct Page {
-    /// The number of the part that it is of.
+    /// Number of the part that the page is from.
     pub(super) part: u32,
-    /// Before it was asked for.
+    /// Time before the request for the page.
     pub(super) listed: Timestamp,
-    /// The last key of the page before it; empty on the first.
+    /// Last key of the previous page; empty for the first page.
     pub(super) after: String,
-    /// Keys as they are there, in byte order.
+    /// Objects with their remote keys, in byte order.
     pub(super) objects: Vec<(String, ObjectVersion)>,
-    /// Whether it is the part's last.
+    /// True for the last page of the part.
     pub(super) is_last: bool,
 }
 
 impl Page {
-    /// How many objects, and their bytes.
+    /// Returns the number of objects and their bytes.
     pub(super) fn size(&self) -> (u64, u64) {
         let bytes = self.objects.iter().fold(0u64, |sum, (_, object)| sum.saturating_add(object.size));
         (self.objects.len() as u64, bytes)
     }
 
-    /// Its objects, one by one.
+    /// Returns the objects one by one.
     pub(super) fn into_wanted(self) -> impl Iterator<Item = Wanted> {
         let Self { part, listed, objects, .. } = self;
         objects.into_iter().map(move |(name, object)| Wanted { part, name, object, listed })
@@ -77,20 +77,20 @@ impl Page {
 
 /// An object of a page.
 pub(super) struct Wanted {
-    /// The number of the part that it is of.
+    /// Number of the part that the object is from.
     pub(super) part: u32,
-    /// Its key as it is there.
+    /// Remote key of the object.
     pub(super) name: String,
     pub(super) object: ObjectVersion,
-    /// Before its page was asked for.
+    /// Time before the request for its page.
     pub(super) listed: Timestamp,
 }
 
-/// Pages, as they come; an error is the last thing that does.
+/// Queue of pages; an error is always the last item.
 pub(super) type Pages = mpsc::Receiver<Result<Page, Stop>>;
 
-/// Begins to list in the order of keys, behind where the job was. Totals are counted on; `check` is asked
-/// whether so many bytes in all may be.
+/// Starts listing in key order, from the cursor of the job. Totals are updated on the way; `check` may refuse
+/// the total number of bytes.
 pub(super) fn begin(
     parts: Vec<Part>,
     live: Arc<Live>,
@@ -99,7 +99,7 @@ pub(super) fn begin(
 ) -> Pages {
     let (send, pages) = mpsc::channel(PAGES_AHEAD);
     let from = live.cursor().unwrap_or_default();
-    // What was listed and not done when it was cut short is listed again.
+    // Objects that were listed and not processed before an interruption are listed again.
     live.step(|progress| {
         (progress.objects_total, progress.bytes_total) = (progress.objects_done, progress.bytes_done);
         progress.is_counted = false;
@@ -113,19 +113,19 @@ pub(super) fn begin(
     pages
 }
 
-/// Lists parts.
+/// Lister of the parts of a dataset.
 pub(super) struct Lister {
     pub(super) parts: Vec<Part>,
     pub(super) live: Arc<Live>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// The pages of one part, one after the other.
+/// Sequence of the pages of one part.
 pub(super) struct Walk<'a> {
     lister: &'a Lister,
     part: u32,
     after: String,
-    /// Nothing behind the last page.
+    /// `None` after the last page.
     query: Option<ListQuery>,
 }
 
@@ -150,7 +150,7 @@ impl Lister {
         Ok(())
     }
 
-    /// The pages of a part behind a key.
+    /// Returns the pages of a part after a key.
     pub(super) fn walk(&self, part: u32, after: &str) -> Walk<'_> {
         let query = ListQuery {
             prefix: self.parts[part as usize].prefix.clone(),
@@ -161,7 +161,7 @@ impl Lister {
         Walk { lister: self, part, after: after.to_owned(), query: Some(query) }
     }
 
-    /// Adds a page to the totals, and returns the bytes that there are by now.
+    /// Adds a page to the totals. Returns the total bytes so far.
     pub(super) fn count(&self, page: &Page) -> u64 {
         let (objects, bytes) = page.size();
         let mut total = 0;
@@ -175,7 +175,7 @@ impl Lister {
 }
 
 impl Walk<'_> {
-    /// The next page; nothing when there are no more.
+    /// Returns the next page; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Page>, Stop> {
         let Some(query) = self.query.take() else { return Ok(None) };
         self.lister.live.check()?;

@@ -1,4 +1,4 @@
-//! A job at work: how far it is, how fast, and whether it is to end.
+//! State of a running job: progress, speed, cancellation.
 
 use super::Stop;
 use mlgw_formats::schema::{Job, JobCursor, JobKind, JobProgress};
@@ -8,23 +8,24 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Errors of single objects that are told; further ones are counted.
+/// Maximum number of object errors kept in full; further ones are only counted.
 const TOLD_MAX: usize = 3;
 
-/// A job at work.
+/// A running job.
 pub(super) struct Live {
     pub(super) kind: JobKind,
     pub(super) cancel: CancellationToken,
     stop: CancellationToken,
     begun: Instant,
-    /// How far it was then.
+    /// Progress at the start of this run.
     before: JobProgress,
-    /// Bytes that came of objects that are not settled yet.
+    /// Bytes transferred for objects that are not finished yet.
     ahead_bytes: AtomicU64,
     state: Mutex<State>,
 }
 
-/// What came of an object so far; it counts until the object is settled, and this is dropped.
+/// Bytes transferred for one unfinished object; they count until the object is finished and this value is
+/// dropped.
 pub(super) struct Ahead {
     live: Arc<Live>,
     bytes: AtomicU64,
@@ -35,7 +36,7 @@ impl Ahead {
         Self { live: Arc::clone(live), bytes: AtomicU64::new(0) }
     }
 
-    /// More came.
+    /// Adds transferred bytes.
     pub(super) fn add(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);
         self.live.ahead_bytes.fetch_add(bytes, Relaxed);
@@ -55,12 +56,12 @@ struct State {
     errors: Vec<String>,
 }
 
-/// How fast a job is.
+/// Speed of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Bytes that were seen to in a second, since it was begun here.
+    /// Bytes processed per second since this run began.
     pub bytes_per_second: u64,
-    /// How long it will still take; nothing as long as that cannot be said.
+    /// Remaining time; `None` while no estimate exists.
     pub left: Option<Duration>,
 }
 
@@ -78,7 +79,7 @@ impl Live {
         }
     }
 
-    /// Whether the work may go on.
+    /// Returns an error if the work has to stop.
     pub(super) fn check(&self) -> Result<(), Stop> {
         if self.stop.is_cancelled() {
             Err(Stop::Stopping)
@@ -89,7 +90,7 @@ impl Live {
         }
     }
 
-    /// Waits until the work may not go on, and says why.
+    /// Waits until the work has to stop, and returns the reason.
     pub(super) async fn ended(&self) -> Stop {
         tokio::select! {
             () = self.stop.cancelled() => Stop::Stopping,
@@ -101,7 +102,7 @@ impl Live {
         self.state.lock().progress
     }
 
-    /// How far it is, with what came of objects that are not settled yet.
+    /// Returns the progress, including bytes of unfinished objects.
     pub(super) fn shown(&self) -> JobProgress {
         let progress = self.progress();
         let ahead_bytes = progress.bytes_done + self.ahead_bytes.load(Relaxed);
@@ -113,13 +114,13 @@ impl Live {
         self.state.lock().cursor.clone()
     }
 
-    /// How far it is and where it would go on, which belong together.
+    /// Returns the progress with its cursor, as a consistent pair.
     pub(super) fn noted(&self) -> (JobProgress, Option<JobCursor>) {
         let state = self.state.lock();
         (state.progress, state.cursor.clone())
     }
 
-    /// It is all done once more; what was moved, was.
+    /// Resets progress for a complete new run; totals of moved and deleted objects remain.
     pub(super) fn begin_anew(&self) {
         let mut state = self.state.lock();
         let JobProgress { moved_objects, moved_bytes, deleted_objects, .. } = state.progress;
@@ -128,19 +129,19 @@ impl Live {
         state.errors.clear();
     }
 
-    /// It is further.
+    /// Updates the progress.
     pub(super) fn step(&self, change: impl FnOnce(&mut JobProgress)) {
         change(&mut self.state.lock().progress);
     }
 
-    /// It is further, and would go on behind `after` of `part`.
+    /// Updates the progress and moves the cursor behind the key `after` of `part`.
     pub(super) fn step_to(&self, part: u32, after: &str, change: impl FnOnce(&mut JobProgress)) {
         let mut state = self.state.lock();
         change(&mut state.progress);
         state.cursor = Some(JobCursor { part, after: after.to_owned() });
     }
 
-    /// An object could not be seen to.
+    /// Records that an object failed.
     pub(super) fn failed(&self, why: impl FnOnce() -> String) {
         let mut state = self.state.lock();
         state.progress.failed_objects += 1;
@@ -150,7 +151,7 @@ impl Live {
         }
     }
 
-    /// What came of single objects that could not be seen to.
+    /// Returns an error if any object has failed.
     pub(super) fn errors(&self) -> Result<(), Stop> {
         let state = self.state.lock();
         match state.progress.failed_objects {
@@ -165,7 +166,7 @@ impl Live {
         }
     }
 
-    /// Objects and bytes that were moved here.
+    /// Returns objects and bytes moved in this run.
     pub(super) fn moved(&self) -> (u64, u64) {
         let now = self.progress();
         let more = |now: u64, before: u64| now.saturating_sub(before);
@@ -177,13 +178,13 @@ impl Live {
     }
 }
 
-/// How fast work is that came from `before` to `now` in `took`.
+/// Returns the speed of work that progressed from `before` to `now` in `took`.
 fn pace(now: JobProgress, before: JobProgress, took: Duration) -> Pace {
     let bytes = now.bytes_done.saturating_sub(before.bytes_done);
     let rate = bytes as f64 / took.as_secs_f64().max(0.001);
     let left = now.bytes_total.saturating_sub(now.bytes_done) as f64;
     let is_known = now.is_counted && (rate > 0.0 || left == 0.0);
-    // A year is as good as any longer time.
+    // Times beyond a year are cut off.
     let seconds = (left / rate.max(f64::MIN_POSITIVE)).min(31_536_000.0);
     Pace { bytes_per_second: rate as u64, left: is_known.then(|| Duration::from_secs_f64(seconds)) }
 }
@@ -195,7 +196,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_is_left_takes_as_long_as_what_was_done_here_says() {
+    fn remaining_time_is_estimated_from_the_speed_of_this_run() {
         let at = |bytes_done, is_counted| JobProgress {
             bytes_done,
             bytes_total: 1000,

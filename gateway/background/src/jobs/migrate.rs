@@ -1,17 +1,16 @@
-//! Migration: moves a bound bucket to another upstream while it is served.
+//! Migration: moves a remote-backed bucket to another upstream while it is served.
 //!
-//! What is at the old origin is compared with what is at the new one and copied where that differs, key by
-//! key in byte order. What is written to the bucket meanwhile goes to the old origin as before, is remembered
-//! and copied after that, round by round, until little is left. Then writes wait for a moment: what was under
-//! way ends, what is dirty is sent, the last keys are copied, and the bucket fronts the new origin from then
-//! on.
+//! Objects at the old origin are compared with those at the new one, key by key in byte order, and copied
+//! where they differ. Concurrent writes to the bucket still go to the old origin; their keys are recorded and
+//! copied afterwards, pass by pass, until few are left. Then writes are paused for a moment: requests in
+//! progress end, dirty writes are sent, the last keys are copied, and the bucket is bound to the new origin.
 //!
-//! Always: the old origin has everything until the catalogue says that the new one counts, and the new one
-//! has all of it by then. Nothing is deleted at the old one. Who writes to the old origin past this server
-//! must have stopped: what he changes behind the comparison stays there.
+//! The old origin has all objects until the catalogue commits the new binding, and by then the new origin has
+//! all of them. Nothing is deleted at the old origin. Other writers to the old origin must have stopped
+//! before: their changes to keys that were compared already are not copied.
 //!
-//! When power fails, all is compared anew: what is there already is not copied twice. After the catalogue's
-//! word nothing is left to do.
+//! After a power loss all objects are compared again; those that are present are not copied twice. After the
+//! commit nothing is left to do.
 
 mod carry;
 mod walk;
@@ -36,23 +35,23 @@ use walk::{Pair, Walk};
 
 pub use walk::is_empty;
 
-/// How often all is compared: once, but for writes that come too fast to be remembered.
+/// Maximum number of full comparisons: one, unless writes come too fast to be recorded.
 const WALKS_MAX: u32 = 10;
-/// With no more keys than this left, writes are stopped and the rest is copied.
+/// Number of remaining keys at which writes are paused and the rest is copied.
 const FEW: usize = 256;
-/// How long writes wait for those that are under way, for what is dirty, and for the last keys: for each of
-/// the three. What takes longer is let go on, and tried again.
+/// Time limit while writes are paused, for each of: requests in progress, dirty writes, the last keys. Beyond
+/// it writes resume, and the pause is tried again.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long what is dirty is waited for while writes go on.
+/// Time limit for dirty writes while writes go on.
 const DIRTY_PATIENCE: Duration = Duration::from_mins(1);
-/// How long writes are left alone after they were stopped in vain.
+/// Time between two attempts to pause writes.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// How often writes are stopped in vain: an hour and more.
+/// Maximum number of failed pauses: an hour and more.
 const STOPS_MAX: u32 = 720;
-/// So many objects in a row that fail for a reason that passes mean that an origin is away.
+/// Consecutive transient failures after which an origin counts as unavailable.
 const FAILURES_MAX: u32 = 50;
 
-/// A migration at work.
+/// A running migration.
 struct Migration<'w> {
     work: &'w Work,
     bucket: Arc<Bucket>,
@@ -62,11 +61,11 @@ struct Migration<'w> {
     carrier: Carrier,
 }
 
-/// How far writes could be followed.
+/// Result of following concurrent writes.
 enum Followed {
-    /// The bucket fronts the new origin.
+    /// The bucket is bound to the new origin.
     Moved,
-    /// More was written than is remembered.
+    /// More keys were written than can be recorded.
     Lost,
 }
 
@@ -81,7 +80,7 @@ impl Work {
         };
         match moved {
             Err(Stop::Stopping) => Err(Stop::Stopping),
-            // It was cancelled a moment too late.
+            // The cancellation came after the new binding was committed.
             _ if self.bucket()?.binding.as_ref() == Some(&migration.to) => Ok(None),
             Err(stop) => {
                 if let Err(error) = migration.carrier.abort_uploads().await {
@@ -93,7 +92,7 @@ impl Work {
         }
     }
 
-    /// What is to be moved where; nothing when it is there.
+    /// Prepares the migration; returns `None` if the bucket has the new binding already.
     fn migration(&self, bucket: &Arc<Bucket>) -> Result<Option<Migration<'_>>, Stop> {
         let failed = |why: String| Err(Stop::Failed(why));
         let (Some(from), Some(to)) = (bucket.binding.clone(), self.job.params.to.clone()) else {
@@ -142,7 +141,7 @@ impl Migration<'_> {
         Stop::Failed(format!("{what} of {:?}: {error}", self.to.upstream))
     }
 
-    /// Compares all there is and copies what differs.
+    /// Compares all objects and copies those that differ.
     async fn walk(&self) -> Result<(), Stop> {
         let live = &self.work.live;
         live.begin_anew();
@@ -154,7 +153,7 @@ impl Migration<'_> {
                 let pair = pair?;
                 let carried = match &pair {
                     Pair::Compare { key, from, to } => self.carrier.compare(key, from, to.as_deref()).await,
-                    // It goes, unless the old origin has it by now.
+                    // It is deleted, unless the old origin has it by now.
                     Pair::Extra { key } => self.carrier.carry(key).await,
                 };
                 Ok::<_, Stop>((pair, carried))
@@ -174,7 +173,8 @@ impl Migration<'_> {
         live.errors()
     }
 
-    /// Notes what came of a key; of one that was walked past, with its bytes as they were listed.
+    /// Records the result of a key; `listed_bytes` is its listed size if the key comes from a full
+    /// comparison.
     fn note(&self, key: &str, listed_bytes: Option<u64>, carried: Result<Carried, OriginError>) {
         let live = &self.work.live;
         if let Err(error) = &carried {
@@ -206,7 +206,7 @@ impl Migration<'_> {
         }
     }
 
-    /// Copies what was written meanwhile until little is left, and has the bucket front the new origin then.
+    /// Copies the keys of concurrent writes until few are left, then pauses writes and switches the binding.
     async fn follow(&self, listening: &Listening) -> Result<Followed, Stop> {
         for _ in 0..STOPS_MAX {
             loop {
@@ -236,7 +236,7 @@ impl Migration<'_> {
         ))
     }
 
-    /// Waits until what is dirty is at the old origin; says whether it is.
+    /// Waits until dirty writes have reached the old origin. Returns false after the time limit.
     async fn is_clean(&self, patience: Duration) -> Result<bool, Stop> {
         let queue = self.work.context.writeback.queue(&self.bucket);
         let Some(queue) = queue.map_err(|error| Stop::Failed(error.to_string()))? else { return Ok(true) };
@@ -255,7 +255,7 @@ impl Migration<'_> {
         }
     }
 
-    /// While nobody writes: sends what is dirty and copies what is left, if that does not take long.
+    /// Sends dirty writes and copies the remaining keys while writes are paused, within the time limit.
     async fn settle(&self, listening: &Listening) -> Result<Settled, Stop> {
         if !self.is_clean(PATIENCE).await? {
             return Ok(Settled::NotYet);
@@ -284,7 +284,7 @@ impl Migration<'_> {
         self.work.live.errors()
     }
 
-    /// Has the bucket front the new origin, while nobody writes. Done to its end although the job is
+    /// Switches the binding to the new origin while writes are paused. Runs to completion even if the job is
     /// cancelled meanwhile.
     async fn cut_over(&self, frozen: Frozen) -> Result<(), Stop> {
         let (context, bucket) = (self.work.context.clone(), self.bucket.clone());
@@ -294,7 +294,7 @@ impl Migration<'_> {
             bound.was_moved();
             context.writeback.forget(bucket.bucket_id());
             drop(frozen);
-            // For the next start, which knows no more when this was.
+            // For the next start, which does not know the time of the switch.
             tokio::task::spawn_blocking(move || bound.refresh(""));
             Ok::<_, mlgw_metadata::ProposeError>(())
         });
@@ -303,12 +303,12 @@ impl Migration<'_> {
     }
 }
 
-/// What came of the last keys.
+/// Result of copying the last keys.
 enum Settled {
-    /// The new origin has all there is.
+    /// The new origin has all objects.
     All,
-    /// It took too long for those who want to write.
+    /// The time limit was exceeded.
     NotYet,
-    /// More was written than is remembered.
+    /// More keys were written than can be recorded.
     Lost,
 }

@@ -1,5 +1,4 @@
-//! Warming a dataset of one of our own buckets: the segments that hold its objects are brought to the hot
-//! tier.
+//! Warm jobs for own buckets: promote the segments that hold a dataset's objects to the hot tier.
 
 use super::census::{self, Census};
 use super::{Outcome, Stop, Work, parts, shuffle};
@@ -13,11 +12,11 @@ use mlgw_segments::hot::UPSTREAM_TIER;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Segments of one order. Between orders the job can be cancelled.
+/// Segments of one order. The job can be cancelled between orders.
 const SEGMENTS_AT_ONCE: usize = 8;
-/// How often it is looked whether an order is carried out.
+/// Interval at which completion of an order is polled.
 const GLANCE: Duration = Duration::from_millis(100);
-/// How often it is looked whether there is a budget again.
+/// Interval at which the flash budget is polled.
 pub(super) const BUDGET_GLANCE: Duration = Duration::from_secs(1);
 
 impl Work {
@@ -79,7 +78,7 @@ impl Work {
         counted.await.map_err(|error| Stop::Failed(error.to_string()))?
     }
 
-    /// Waits until the flash budget has something left.
+    /// Waits until the flash budget permits writes.
     async fn until_allowed(
         &self,
         segments: &[SegmentId],
@@ -122,7 +121,7 @@ impl Work {
                 stop = self.live.ended() => return Err(stop),
             }
         }
-        // A segment that is gone was emptied meanwhile: what lived in it is elsewhere in the hot tier.
+        // A missing segment was emptied meanwhile: its live data is elsewhere in the hot tier.
         let is_below =
             |id: &&SegmentId| self.jobs.catalogue.segment(**id).is_some_and(|segment| segment.tier != 0);
         let left = segments.iter().filter(is_below).count();

@@ -1,8 +1,7 @@
-//! Where the bytes of datasets are: counted now and then, for people and for schedulers that place work where
-//! its data is.
+//! Residency: the bytes of datasets by tier, for people and for schedulers that place work near its data.
 //!
-//! Counting walks over what the catalogue or the index of copies says, so it is done when somebody asks, when
-//! a job has ended, and once a minute for the metrics; in between the last count is told, with its time.
+//! A count scans the catalogue or the index of copies. It runs on request, when a job has ended, and once a
+//! minute for the metrics; in between, the last count is reported with its time.
 
 use super::census::{self, Census};
 use super::{Jobs, is_shown, parts};
@@ -12,49 +11,49 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A count that is older is made anew for who asks for one dataset.
+/// Age above which a count is repeated for a request for one dataset.
 const FRESH: Duration = Duration::from_secs(2);
-/// How often all are counted.
+/// Interval of the counts of all datasets.
 const COUNT_EVERY: Duration = Duration::from_mins(1);
-/// After a count so many times as long as it took nothing is counted: it takes a twentieth of a core at most.
+/// Pause after a count as a multiple of its duration: counting takes at most a twentieth of a core.
 const REST: u32 = 20;
 
-/// Where the bytes of a dataset are.
+/// Bytes of a dataset by tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Residency {
-    /// When that was so.
+    /// Time of the count.
     pub counted: Timestamp,
-    /// Objects there are, where that is known.
+    /// Number of objects, if known.
     pub objects: Option<u64>,
-    /// Their bytes.
+    /// Bytes of these objects, if known.
     pub bytes: Option<u64>,
-    /// Bytes that this node has, by tier.
+    /// Bytes on this node, by tier.
     pub here: BTreeMap<&'static str, u64>,
-    /// Objects of which it has any.
+    /// Objects with any bytes on this node.
     pub objects_here: u64,
-    /// Bytes that it can still take.
+    /// Further bytes for which this node has room.
     pub room_bytes: u64,
-    /// Why nothing can be said.
+    /// Reason why the dataset cannot be counted.
     pub fault: Option<String>,
 }
 
-/// How ready a dataset is to be read here.
+/// Readiness of a dataset for local reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Readiness {
-    /// All of it is here, in the fastest tier of those that it can be in.
+    /// All of it is here, in the fastest tier available to it.
     Ready,
-    /// Some of it is.
+    /// A part of it is here.
     Partial,
-    /// Nothing of it is.
+    /// No byte of it is here.
     Cold,
-    /// How much there is, is not known: no warm or sync looked at all of it yet.
+    /// The total is unknown: no warm or sync has visited all of it yet.
     Unknown,
-    /// Its bucket, or what that fronts, is gone.
+    /// Its bucket, or the upstream of its bucket, is gone.
     Broken,
 }
 
 impl Readiness {
-    /// Its name.
+    /// Returns the name of the readiness.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,13 +67,13 @@ impl Readiness {
 }
 
 impl Residency {
-    /// Bytes that can be read here without asking anybody and without a slow disk.
+    /// Returns the bytes that can be read here without a request to an origin and without a slow disk.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.here.iter().filter(|(tier, _)| **tier != COLD).map(|(_, bytes)| bytes).sum()
     }
 
-    /// How ready it is.
+    /// Returns the readiness of the dataset.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         match (&self.fault, self.bytes, self.cached_bytes()) {
@@ -87,19 +86,19 @@ impl Residency {
     }
 }
 
-/// Tiers' names.
+/// Names of tiers.
 const HOT: &str = "hot";
 const COLD: &str = "cold";
 const COPIES: &str = "copies";
 
 impl Jobs {
-    /// This node's name.
+    /// Returns the name of this node.
     #[must_use]
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// Where a dataset's bytes are, counted now unless that was done just before.
+    /// Returns the residency of a dataset, counted now unless the last count is fresh.
     pub async fn residency(self: &Arc<Self>, dataset: &Arc<Dataset>) -> Arc<Residency> {
         let known = self.residency.lock().get(&dataset.name).cloned();
         let now = self.clock.now().as_millis();
@@ -114,13 +113,13 @@ impl Jobs {
         })
     }
 
-    /// The last counts of datasets, by name.
+    /// Returns the last counts of datasets, by name.
     #[must_use]
     pub fn residencies(&self) -> BTreeMap<String, Arc<Residency>> {
         self.residency.lock().clone()
     }
 
-    /// A job has ended: what it changed is to be seen.
+    /// Starts a count after the end of a job, so that its effect is visible.
     pub(super) fn count_soon(self: &Arc<Self>, dataset: &str) {
         let Some(dataset) = self.catalogue.dataset(dataset).filter(|dataset| is_shown(dataset)) else {
             return;
@@ -129,7 +128,7 @@ impl Jobs {
         tokio::task::spawn_blocking(move || jobs.count(&dataset));
     }
 
-    /// Counts now and then for as long as the server runs.
+    /// Counts all datasets periodically while the server runs.
     pub async fn keep_counting(self: Arc<Self>) {
         loop {
             let (mut datasets, begun) = (self.catalogue.datasets(), Instant::now());

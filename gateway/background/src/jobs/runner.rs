@@ -1,7 +1,7 @@
-//! Has jobs done: those that are asked for, those that a restart left, and those that are due by the clock.
+//! Runs jobs: requested ones, those left by a restart, and those due by schedule.
 //!
-//! It looks whenever the catalogue says that something changed, and every second. Everything it decides from
-//! is in the catalogue, so nothing is lost with this process.
+//! The runner checks for work at each change of a job in the catalogue, and every second. All of its inputs
+//! are in the catalogue, so nothing is lost with the process.
 
 use super::JobContext;
 use super::cron::Times;
@@ -18,23 +18,23 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often it is looked though nothing changed: a schedule may be due.
+/// Interval of checks without a change in the catalogue: a schedule may be due.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often it is noted how far a job is. So much is done again after a crash.
+/// Interval at which progress is recorded, which limits the work repeated after a crash.
 const NOTE_EVERY: Duration = Duration::from_secs(2);
-/// How long a catalogue that has too much to do is left alone.
+/// Pause after the catalogue refused a step because of overload.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// Who asked for a job that was due.
+/// Requester of jobs that were due by schedule.
 const BY_SCHEDULE: &str = "schedule";
 
 impl Jobs {
-    /// Begins to have jobs done, until [`Jobs::stop`].
+    /// Starts running jobs, until [`Jobs::stop`].
     pub fn start(self: &Arc<Self>, context: JobContext) {
         self.tasks.spawn(Arc::clone(self).keep_counting());
         let jobs = Arc::clone(self);
         self.tasks.spawn(async move {
             loop {
-                // From here on, so that what changes during the look is looked at again.
+                // Subscribed before the check, so that changes during the check are not missed.
                 let changed = jobs.catalogue.job_changed();
                 jobs.look(&context).await;
                 tokio::select! {
@@ -62,7 +62,7 @@ impl Jobs {
         }
     }
 
-    /// Sees to a job that has not ended; one that nobody is at is given back.
+    /// Forwards a cancellation to a job that runs here; returns a job that no task is running.
     fn attend(&self, dataset: &Arc<Dataset>, job: &Arc<Job>) -> Option<(Arc<Dataset>, Arc<Job>)> {
         if let Some(live) = self.live.lock().get(&job.id) {
             if job.cancel_asked {
@@ -74,16 +74,16 @@ impl Jobs {
         (is_ours && !job.has_ended()).then(|| (Arc::clone(dataset), Arc::clone(job)))
     }
 
-    /// From now on rules pin these copies, besides those that are pinned with datasets.
+    /// Replaces the copies pinned by rules. Copies pinned with datasets remain pinned.
     pub fn set_rule_pins(&self, pins: Vec<PinnedCopies>) {
         *self.rule_pins.lock() = pins;
         self.set_pins();
     }
 
-    /// Has the evictor leave what is pinned now.
+    /// Passes the current pins to the evictor.
     pub fn set_pins(&self) {
         let mut pins = self.dataset_pins();
-        // Behind those: what a dataset pins is not counted for a rule.
+        // Dataset pins come first, so that the bytes they cover do not count for a rule.
         pins.extend(self.rule_pins.lock().iter().cloned());
         let mut set = self.pins.lock();
         if *set != pins {
@@ -92,7 +92,7 @@ impl Jobs {
         }
     }
 
-    /// What is pinned with datasets.
+    /// Returns the copies pinned with datasets.
     #[must_use]
     pub fn dataset_pins(&self) -> Vec<PinnedCopies> {
         let pin = |dataset: &Arc<Dataset>| {
@@ -106,7 +106,7 @@ impl Jobs {
         self.catalogue.datasets().iter().filter_map(pin).collect()
     }
 
-    /// Makes the job of a schedule that is due.
+    /// Creates the job of a schedule that is due.
     async fn begin_due(&self, dataset: &Dataset) {
         let now = self.clock.now();
         for schedule in &dataset.schedules {
@@ -128,7 +128,8 @@ impl Jobs {
                 requested_by: BY_SCHEDULE.to_owned(),
                 is_scheduled: true,
             };
-            // One that is refused now, because another is at work, is due all the same when that has ended.
+            // A job that is refused because another one is active remains due, and is created when that one
+            // has ended.
             match self.catalogue.create_job(due).await {
                 Ok(job) => {
                     tracing::info!(job = job.id, dataset = job.dataset, kind = kind_name(job.kind()), "due");
@@ -158,7 +159,7 @@ impl Jobs {
         });
     }
 
-    /// A job is not at work here any more.
+    /// Removes an ended run, and adds its totals.
     fn settle(&self, id: u64, kind: JobKind, live: &Live, ended: Option<JobState>) {
         let (objects, bytes) = live.moved();
         let mut all = self.live.lock();
@@ -171,7 +172,8 @@ impl Jobs {
         }
     }
 
-    /// Brings a job a step on, however much the catalogue has to do; nothing when it will not take it.
+    /// Applies a step to a job, retrying while the catalogue is overloaded. Returns `None` if the step is
+    /// refused.
     async fn step(&self, job: &Job, step: JobStep) -> Option<Job> {
         let step = StepJob {
             dataset: job.dataset.clone(),
@@ -195,7 +197,7 @@ impl Jobs {
 }
 
 impl Work {
-    /// Claims the job, does it, and says what came of it; nothing when it is not over.
+    /// Claims the job, runs it and records the result. Returns `None` if the job is not over.
     async fn carry_out(mut self) -> Option<JobState> {
         let jobs = Arc::clone(&self.jobs);
         self.job = jobs.step(&self.job, JobStep::Claim(ClaimJob {})).await?;
@@ -245,7 +247,7 @@ impl Work {
     }
 }
 
-/// Notes now and then how far a job is.
+/// Records the progress of a job periodically.
 async fn note(jobs: &Jobs, job: &Job, live: &Live) -> Infallible {
     loop {
         tokio::time::sleep(NOTE_EVERY).await;

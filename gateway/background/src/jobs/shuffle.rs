@@ -1,15 +1,16 @@
-//! Lists what is elsewhere in a random order, for a dataset that is read so while it is still being warmed.
+//! Lists remote objects in random order, for a dataset that is read in random order while it is still being
+//! warmed.
 //!
-//! It is listed twice. The first time all is counted, and of each page only remembered which keys it spans:
-//! 10 million objects are some megabyte of marks. The second time a few pages from anywhere are asked for at
-//! once, and what they hold is mixed. So an object comes at any time with the same likelihood, and neighbours
-//! come together only by their pages: 1,000 keys are spread over the next 16,000.
+//! The listing runs twice. The first run counts all objects and keeps only the key range of each page: some
+//! megabytes for 10 million objects. The second run requests a few pages from random positions together and
+//! mixes their objects. Each object is thus equally likely to come at any time, and neighbours come together
+//! only through their pages: 1,000 keys are spread over the next 16,000.
 //!
-//! A shard is what one directory holds. Those that go over the end of a page come in pieces, a page's worth
-//! each.
+//! A shard is the content of one directory. A shard that crosses the end of a page comes in pieces, one per
+//! page.
 //!
-//! There is no place in a random order to go on from. A job that is begun again goes through all of it, and
-//! finds done what was.
+//! A random order has no resume position. A job that restarts visits all objects and skips those that are
+//! done.
 
 use super::Stop;
 use super::listing::{Lister, Wanted};
@@ -19,33 +20,32 @@ use tokio::sync::mpsc;
 
 /// Pages whose objects are mixed: 16,000 objects, some ten megabytes.
 const WINDOW_PAGES: usize = 16;
-/// Pages that are remembered: a hundred million objects.
+/// Maximum number of pages remembered: a hundred million objects.
 const MARKS_MAX: usize = 100_000;
-/// Objects that are handed on together.
+/// Objects passed on together.
 const BATCH_OBJECTS: usize = 1000;
-/// Batches that wait while the next pages are asked for.
+/// Batches in the queue while the next pages are requested.
 const BATCHES_AHEAD: usize = 16;
 
-/// The span of a page.
+/// Key range of a page.
 #[derive(Clone, Debug)]
 struct Mark {
     part: u32,
-    /// The key before its first.
+    /// Key before the first key of the page.
     after: String,
     last: String,
-    /// How many objects it had, and their bytes.
+    /// Number of objects and their bytes.
     size: (u64, u64),
 }
 
-/// What decides on the order.
+/// Parameters of the order.
 struct Shuffle {
-    /// What one directory holds stays together.
+    /// True to keep the content of a directory together.
     by_shard: bool,
     hash: RandomState,
 }
 
-/// Lists all of it in an order that is not that of keys. Totals are counted first; `check` is asked whether
-/// so many bytes in all may be.
+/// Lists all objects in random order. Totals are counted first; `check` may refuse the total number of bytes.
 pub(super) fn begin(
     lister: Lister,
     by_shard: bool,
@@ -62,7 +62,7 @@ pub(super) fn begin(
     stream::unfold(batches, next).flat_map(stream::iter)
 }
 
-/// Puts things in a random order, another one each time.
+/// Sorts items in a new random order.
 pub(super) fn shuffle<T: Hash>(things: &mut [T]) {
     let hash = RandomState::new();
     things.sort_by_cached_key(|thing| hash.hash_one(thing));
@@ -98,23 +98,23 @@ impl Shuffle {
         let mut objects: Vec<_> = numbered
             .flat_map(|(page, objects)| objects.into_iter().map(move |object| (page, object)))
             .collect();
-        // Those whose turn is the same stay as they were listed.
+        // The sort is stable: objects with equal sort keys remain in listing order.
         objects.sort_by_cached_key(|(page, object)| self.turn(*page, &object.name));
         objects.into_iter().map(|(_, object)| object).collect()
     }
 
-    /// When the turn of a page's object is.
+    /// Returns the sort key of a page's object.
     fn turn(&self, page: usize, name: &str) -> u64 {
         self.hash.hash_one((page, if self.by_shard { directory(name) } else { name }))
     }
 }
 
-/// What a key begins with, up to its last slash.
+/// Returns the part of a key before its last slash.
 fn directory(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
-/// Counts all, and remembers where pages are.
+/// Counts all objects and returns the key ranges of pages.
 async fn marks(lister: &Lister, check: &impl Fn(u64) -> Result<(), Stop>) -> Result<Vec<Mark>, Stop> {
     let mut marks = Vec::new();
     for part in 0..lister.parts.len() as u32 {
@@ -135,7 +135,7 @@ async fn marks(lister: &Lister, check: &impl Fn(u64) -> Result<(), Stop>) -> Res
     Ok(marks)
 }
 
-/// What is on a page by now. Totals follow it.
+/// Lists a page again and corrects the totals.
 async fn again(lister: &Lister, mark: &Mark) -> Result<Vec<Wanted>, Stop> {
     let mut walk = lister.walk(mark.part, &mark.after);
     let mut found = Vec::new();
@@ -182,7 +182,7 @@ mod tests {
         names
     }
 
-    /// How often two neighbours are of one directory.
+    /// Returns the number of neighbours in one directory.
     fn neighbours(names: &[String]) -> usize {
         names.windows(2).filter(|pair| directory(&pair[0]) == directory(&pair[1])).count()
     }
@@ -190,13 +190,14 @@ mod tests {
     #[test]
     fn shuffled_objects_of_a_directory_do_not_come_together() {
         let names = mixed(false);
-        // Of 399 neighbours 40 x 9 were; at random 9 would be, and 60 are beyond all odds.
+        // Of 399 pairs, 40 x 9 were neighbours before; 9 are expected at random, and 60 are practically
+        // impossible.
         assert!(neighbours(&names) < 60, "{names:?}");
         assert_ne!(names, mixed(false), "another order each time");
     }
 
     #[test]
-    fn shards_come_whole_and_in_the_order_of_keys_but_not_one_after_the_other() {
+    fn shards_stay_whole_and_sorted_but_are_not_consecutive() {
         let names = mixed(true);
         assert_eq!(neighbours(&names), 40 * 9);
         for shard in names.chunks(10) {
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn things_are_put_in_another_order() {
+    fn shuffle_changes_the_order() {
         let mut numbers: Vec<u32> = (0..100).collect();
         shuffle(&mut numbers);
         assert!(!numbers.is_sorted());

@@ -1,9 +1,9 @@
-//! Syncing: imports a dataset from its sources into one of our own buckets.
+//! Sync jobs: import a dataset from its sources into an own bucket.
 //!
-//! What a source lists is compared with what is here: an object that was imported from there with the same
-//! ETag and size is left alone, everything else is imported through the same way that a client's PUT takes.
-//! What a client wrote here meanwhile is never overwritten unseen, and only what was imported from a source
-//! goes when it is gone there, if that was asked for.
+//! The listing of a source is compared with the objects here. An object that was imported from the source
+//! with the same ETag and size is left unchanged; all others are imported through the write path of client
+//! PUTs. A concurrent client write is never overwritten unseen. Objects that are gone at the source are
+//! deleted only on request, and only if they were imported from that source.
 
 use super::import::{Import, ImportError, Imported};
 use super::listing::{self, Page, Part};
@@ -23,21 +23,22 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Rows that are looked at in one step for what is gone at the source.
+/// Rows visited in one step of the search for deleted objects.
 const STEP: usize = 1000;
 
-/// The keys here that a page of a source speaks for: behind `after`, or from the first on, up to `last`, or
-/// to the end.
+/// Range of local keys that a source's page covers: after `after`, or from the first key, up to `last`, or to
+/// the end.
 #[derive(Debug, PartialEq, Eq)]
 struct Covered {
-    /// Those of them that are at the source.
+    /// Local keys in the range whose objects are at the source.
     kept: BTreeSet<String>,
     after: Option<String>,
     last: Option<String>,
 }
 
 impl Covered {
-    /// None when it speaks for none: only a last page speaks for the keys behind those that it lists.
+    /// Returns the range that a page covers; `None` if it covers no key. Only a last page covers the keys
+    /// behind those that it lists.
     fn by(source: &Source, page: &Page) -> Option<Self> {
         let here =
             |there: &str| there.strip_prefix(&source.prefix).map(|rest| format!("{}{rest}", source.into));
@@ -129,7 +130,7 @@ impl Work {
         }
     }
 
-    /// Notes in the log of decisions what came of an object, if anything did.
+    /// Records the result of an import in the decision log, unless nothing was done.
     fn note_import(
         &self,
         bucket: BucketId,
@@ -158,7 +159,7 @@ impl Work {
         }
     }
 
-    /// Deletes what was imported from a source and is not there any more, in the range of keys that a page
+    /// Deletes objects that were imported from a source and are gone there, in the range of keys that a page
     /// covers.
     async fn delete_gone(&self, bucket: &Arc<Bucket>, source: &Source, page: &Page) -> Result<(), Stop> {
         let Some(Covered { kept, mut after, last }) = Covered::by(source, page) else { return Ok(()) };
@@ -176,7 +177,8 @@ impl Work {
         }
     }
 
-    /// What is gone there, of a step of rows behind `after` and up to `last`; and where the next step begins.
+    /// Returns the objects that are gone at the source, from one step of rows after `after` and up to `last`,
+    /// and the key after which the next step begins.
     #[expect(clippy::type_complexity, reason = "what goes, and where to go on")]
     fn gone(
         &self,
@@ -218,7 +220,7 @@ impl Work {
         let change = ObjectChange::Delete(DeleteObject { conditions });
         match self.context.objects.propose_object(bucket, key, self.jobs.clock.now(), change).await {
             Ok(_) => self.live.step(|progress| progress.deleted_objects += 1),
-            // A client wrote it anew, or deleted it.
+            // A client overwrote or deleted it.
             Err(ProposeError::Rejected(Reject::PreconditionFailed | Reject::NoSuchKey)) => {}
             Err(error) => {
                 if !matches!(error, ProposeError::Overloaded) {
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_speaks_for_the_keys_between_the_page_before_and_its_last() {
+    fn a_page_covers_the_keys_between_the_previous_page_and_its_last_key() {
         let kept = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
         assert_eq!(
             covered("", &["there/a", "there/b"], false),
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_nothing_that_more_follow_speaks_for_no_key() {
+    fn an_empty_page_that_is_not_the_last_covers_no_key() {
         assert_eq!(covered("there/b", &[], false), None);
         assert_eq!(covered("", &[], false), None);
         assert_eq!(covered("", &["elsewhere"], false), None, "nor one whose last key is not of the source");

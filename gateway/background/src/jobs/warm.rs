@@ -1,5 +1,5 @@
-//! Warming: brings a dataset in ahead of use. Of a bound bucket every object is fetched into clean copies; of
-//! one of ours the segments that hold its objects are promoted to the hot tier.
+//! Warm jobs: load a dataset ahead of use. Objects of a remote-backed bucket are fetched into clean copies;
+//! for an own bucket, the segments that hold its objects are promoted to the hot tier.
 
 use super::listing::{self, Lister, Pages, Part, Place, Wanted};
 use super::live::Ahead;
@@ -17,9 +17,10 @@ use mlgw_remote::origin::OriginError;
 use mlgw_segments::decisions;
 use std::sync::Arc;
 
-/// Copies make room for others from 92 percent on; with more than this a dataset would drive itself out.
+/// Share of the copies' capacity that a dataset may take. Eviction begins at 92 percent, so a larger dataset
+/// would evict itself.
 const FITS_PERCENT: u64 = 90;
-/// So many objects in a row that fail for a reason that passes mean that the origin is away.
+/// Consecutive transient failures after which the origin counts as unavailable.
 const FAILURES_MAX: u32 = 50;
 
 impl Work {
@@ -30,7 +31,7 @@ impl Work {
         }
     }
 
-    /// The bucket, if it is bound.
+    /// Returns the bucket if it is remote-backed.
     pub(super) fn bound_bucket(&self) -> Result<Option<BoundBucket>, Stop> {
         let bucket = self.bucket()?;
         let Some(binding) = &bucket.binding else { return Ok(None) };
@@ -67,7 +68,7 @@ impl Work {
                     Ok(key) => {
                         bound.warm(&key, &wanted.object, wanted.listed, &self.jobs.blocks, &came).await
                     }
-                    // What is no key here cannot be asked for here.
+                    // An invalid key cannot be requested here, so it is skipped.
                     Err(_) => Ok(Warmed::default()),
                 };
                 Ok((wanted, warmed, ahead))
@@ -98,7 +99,7 @@ impl Work {
         Ok(self.found())
     }
 
-    /// What there is in the parts, as the job wants it ordered.
+    /// Lists the objects of the parts in the order that the job specifies.
     fn in_order(
         &self,
         parts: Vec<Part>,
@@ -114,7 +115,7 @@ impl Work {
         }
     }
 
-    /// Waits until what is fetched may be kept: until the flash budget has something left.
+    /// Waits until the flash budget permits that fetched data is kept.
     async fn until_kept(&self, wanted: &Wanted) {
         while !self.jobs.tiers.hot.flash().allows() {
             let bucket = self.jobs.catalogue.bucket(&self.dataset.bucket);
@@ -133,7 +134,7 @@ impl Work {
         }
     }
 
-    /// Notes what came of an object; in the order of keys, all before it are done.
+    /// Records the result of an object; in key order, all objects before it are done.
     fn note(&self, wanted: &Wanted, warmed: Result<Warmed, OriginError>) {
         match &warmed {
             Ok(Warmed { refused_bytes: 0, .. }) | Err(OriginError::NoSuchKey) => {}
@@ -153,7 +154,7 @@ impl Work {
         }
     }
 
-    /// How much there is, after a job that saw all of it.
+    /// Returns the totals after a job that visited all objects.
     pub(super) fn found(&self) -> Option<Found> {
         let progress = self.live.progress();
         self.job.params.prefix.is_empty().then(|| Found {
@@ -164,7 +165,7 @@ impl Work {
     }
 }
 
-/// The objects of pages, one by one.
+/// Flattens pages into single objects.
 fn one_by_one(pages: Pages) -> impl Stream<Item = Result<Wanted, Stop>> + Send {
     let next = |mut pages: Pages| async { Some((pages.recv().await?, pages)) };
     stream::unfold(pages, next).flat_map(|page| match page {

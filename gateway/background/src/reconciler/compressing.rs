@@ -1,10 +1,10 @@
-//! What is stored as it came and a rule wants smaller: compressed, chunk by chunk.
+//! Compresses objects that are stored uncompressed and that a rule selects for compression, chunk by chunk.
 //!
-//! Always: each chunk is replaced by compare and set, so reads and writes of the object go on, and a round
-//! that ends in between has compressed some chunks and leaves others to the next; it takes half a core and
-//! [`AT_WORK_MAX`] at most. Of an object, or of each of its parts, the first chunk is the sample, as when it
-//! is put. What gains too little is remembered until the policy changes ([`Tried`]), in memory: after a start
-//! it is tried once more.
+//! Each chunk is replaced by compare-and-set, so reads and writes of the object continue. A pass that ends in
+//! between leaves some chunks compressed and the others to the next pass. Compression takes at most half a
+//! core and [`AT_WORK_MAX`] per pass. The first chunk of an object, or of each of its parts, is the sample,
+//! as for a PUT. Objects that gain too little are remembered in memory until the policy changes ([`Tried`]);
+//! after a restart they are tried once more.
 
 use super::Acting;
 use super::standing::Outcome;
@@ -23,14 +23,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a round compresses. Whatever else rules want waits for so long.
+/// Time limit of compression in one pass. All other actions of the pass wait meanwhile.
 const AT_WORK_MAX: Duration = Duration::from_secs(10);
-/// Chunks of an object that are found at a time: at some 80 bytes each a MiB or so.
+/// Chunks of an object that are collected at a time: about 1 MiB at some 80 bytes each.
 const CHUNKS_AT_ONCE: usize = 16_384;
-/// Objects of which it is remembered that they gain too little. With more of them all are tried again.
+/// Maximum number of remembered objects that gain too little. Beyond it the memory is cleared, and all are
+/// tried again.
 const TRIED_MAX: usize = 250_000;
 
-/// One of our own objects that a rule wants compressed.
+/// An object of an own bucket that a rule demands to compress.
 pub(super) struct Loose {
     pub(super) bucket: BucketId,
     pub(super) key: ObjectKey,
@@ -38,24 +39,24 @@ pub(super) struct Loose {
     pub(super) deed: Compress,
 }
 
-/// What rounds remember of bodies.
+/// Memory of bodies, kept between passes.
 #[derive(Default)]
 pub(super) struct Tried {
-    /// Those of which something stays as it came, because it gains too little or cannot be read.
+    /// Bodies with chunks that stay uncompressed, because they gain too little or cannot be read.
     stay: HashSet<BodyId>,
-    /// The one that the last round did not come to the end of.
+    /// Body that the last pass did not finish.
     cut: Option<Cut>,
 }
 
-/// How far a body was come to.
+/// Progress on a body.
 #[derive(Clone, Copy)]
 struct Cut {
     body: BodyId,
-    /// The number of the next chunk.
+    /// Number of the next chunk.
     next: usize,
-    /// Whether some before that stay as they came.
+    /// True if an earlier chunk stays uncompressed.
     stays: bool,
-    /// Whether one before that was moved or replaced meanwhile: the next round looks at all of it again.
+    /// True if an earlier chunk was moved or replaced meanwhile: the next pass visits the whole body again.
     is_missed: bool,
 }
 
@@ -64,7 +65,7 @@ impl Tried {
         self.stay.contains(&body)
     }
 
-    /// Where to begin.
+    /// Returns the position at which to begin a body.
     fn begin(&self, body: BodyId) -> Cut {
         self.cut.filter(|cut| cut.body == body).unwrap_or(Cut {
             body,
@@ -74,7 +75,7 @@ impl Tried {
         })
     }
 
-    /// A round ends here, or has come to the end of the body.
+    /// Records the end of a pass within the body (`is_cut`), or the end of the body.
     fn end(&mut self, at: Cut, is_cut: bool) {
         self.cut = is_cut.then_some(at);
         if at.stays && !is_cut && !at.is_missed {
@@ -86,46 +87,47 @@ impl Tried {
     }
 }
 
-/// Whether an extent names a chunk that could be compressed: stored as it came, in a hot tier.
+/// Returns true if the chunk of an extent could be compressed: it is uncompressed and in the hot tier.
 pub(super) fn is_loose(extent: &Extent, tier: u32) -> bool {
     tier == HOT && extent.encoding == Encoding::Raw as i32
 }
 
-/// A chunk that is stored as it came.
+/// A chunk that is stored uncompressed.
 struct LooseChunk {
-    /// Its number in the object.
+    /// Number of the chunk in the object.
     number: usize,
-    /// The number of the body or part that it is of, and whether it is the first of it.
+    /// Number of the body or part that contains the chunk, and true if the chunk is its first one.
     of: (usize, bool),
     extent: Extent,
 }
 
-/// What became of a chunk.
+/// Result of compressing a chunk.
 enum Became {
     Smaller,
-    /// It gains nothing, or as a sample too little.
+    /// The chunk gains nothing, or as a sample too little.
     NoSmaller,
-    /// It was moved or replaced meanwhile.
+    /// The chunk was moved or replaced meanwhile.
     Elsewhere,
     Unreadable,
-    /// Nothing can be stored now.
+    /// The chunk cannot be stored now: there is no room, no flash budget, or the append failed.
     NotStored(Outcome),
 }
 
-/// What became of an object so far.
+/// Result of compressing an object so far.
 #[derive(Default)]
 struct Sum {
-    /// Bytes that became smaller, before.
+    /// Bytes before compression of the compressed chunks.
     bytes: u64,
-    /// Some chunks were not come to, for want of time.
+    /// The time limit ended the work before the last chunk.
     is_cut: bool,
-    /// Nothing can be stored now.
+    /// A chunk could not be stored, so further attempts are futile now.
     is_refused: bool,
     worst: Option<Outcome>,
 }
 
 impl Acting {
-    /// Compresses what was found, as far as there is time; says whether there is more to do at once.
+    /// Compresses the objects found, within the time limit. Returns true if there is more work to do
+    /// immediately.
     pub(super) async fn compress(&self, found: Vec<Loose>) -> Result<bool, Ended> {
         let until = Instant::now() + AT_WORK_MAX;
         let mut sums = BTreeMap::<(BucketId, Arc<str>), (u64, u64)>::new();
@@ -205,8 +207,8 @@ impl Acting {
         }
     }
 
-    /// The next chunks of an object that are stored as they came, from one on; none when it is not there any
-    /// more.
+    /// Returns the next uncompressed chunks of an object, from number `from`; empty if the object no longer
+    /// exists.
     async fn loose_chunks(&self, one: &Loose, from: usize) -> Result<Vec<LooseChunk>, Ended> {
         let (stored, bucket, key, body) =
             (self.context.stored.clone(), one.bucket, one.key.clone(), one.body);
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_goes_on_where_the_last_round_ended_and_others_begin() {
+    fn a_body_resumes_where_the_last_pass_ended_and_others_begin() {
         let mut tried = Tried::default();
         tried.end(at(1, 5, true), true);
         let begin = |tried: &Tried, body| {
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tried_is_remembered_within_bounds() {
+    fn the_memory_of_tried_bodies_is_limited() {
         let mut tried = Tried::default();
         for body in 0..TRIED_MAX as u64 {
             tried.end(at(body, 1, true), false);

@@ -1,8 +1,9 @@
-//! Checkpoints that a rule deletes, after their grace, as an S3 DELETE deletes objects.
+//! Deletes expired checkpoints after their grace period, in the same way as an S3 DELETE.
 //!
-//! Always: a checkpoint is noted durably and watched a grace before; at the moment of deletion the policy
-//! still says so, and of its objects exactly those go that were there when it was noted: one that was written
-//! since ends it for this round, and what only begins like them stays.
+//! A checkpoint is recorded durably as pending, and its accesses are watched, for a whole grace period
+//! before. At the time of deletion the policy still demands it, and exactly those of its objects are deleted
+//! that existed when it was recorded: an object written since ends the deletion for this pass, and keys that
+//! merely share the prefix stay.
 
 use super::Acting;
 use super::groups::{Retained, moment_of};
@@ -27,22 +28,22 @@ use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Who deletes, in the audit log.
+/// Author of deletions in the audit log.
 const WHO: &str = "policy";
 
-/// What came of a checkpoint.
+/// Result of deleting a checkpoint.
 #[derive(Default)]
 struct Deleted {
     objects: u64,
     bytes: u64,
-    /// Where the first of it was.
+    /// Tier of the first deleted object.
     from: Option<Place>,
-    /// Why not all of it went.
+    /// Reason why not all objects were deleted.
     error: Option<String>,
 }
 
-/// The engine watches the checkpoints whose deletion waits, and those that are about to. Done before it
-/// recalls what it heard, so that a restart forgets no read.
+/// Sets the checkpoints whose accesses the engine watches: those with a pending deletion, and those about to
+/// get one. Called before the access journal is replayed, so that no read is lost by a restart.
 pub fn watch_doomed(standing: &Standing, keeper: &Keeper, superfluous: &[Superfluous]) {
     let notes = standing.notes();
     let noted = notes.iter().map(|note| (note.bucket, note.prefix.as_str()));
@@ -51,7 +52,7 @@ pub fn watch_doomed(standing: &Standing, keeper: &Keeper, superfluous: &[Superfl
 }
 
 impl Acting {
-    /// Notes what is superfluous now, and deletes that of which the grace is over.
+    /// Records the expired checkpoints as pending, and deletes those whose grace period is over.
     pub(super) async fn delete_due(
         self: &Arc<Self>,
         walk: Option<&Arc<Walk>>,
@@ -61,15 +62,16 @@ impl Acting {
         let now_ms = self.context.clock.now().as_millis();
         for one in &mut superfluous {
             let at_ms = self.touched_ms(one.bucket, &one.prefix).unwrap_or(i64::MIN);
-            // A rule that was taken back and given again is as good as a touch: its grace begins anew.
+            // A rule that was removed and restored counts as an access: the grace period starts again.
             let since_ms = self.context.policies.deletes_since_ms(&one.rule);
             one.touched_ms = one.touched_ms.max(at_ms).max(since_ms);
-            // So is one that stayed for another reason than its grace, which nobody has waited for.
+            // The removal of a guard counts as an access, too, because no grace period has passed since.
             if one.stays.is_empty() && self.context.standing.held(one.bucket, &one.prefix).is_some() {
                 one.touched_ms = now_ms;
             }
         }
-        // What was found to stay comes last: there is room for so many, and what may go needs it.
+        // Guarded checkpoints come last: the number of pending deletions is limited, and deletable ones need
+        // the places.
         superfluous.sort_by_cached_key(|one| self.context.standing.stays(one.bucket, &one.prefix).is_some());
         let goes = superfluous.iter().filter(|one| one.stays.is_empty());
         let goes: BTreeSet<_> = goes.map(|one| (one.bucket, one.prefix.clone())).collect();
@@ -91,7 +93,7 @@ impl Acting {
         Ok(())
     }
 
-    /// Which of those that are due files name. `goes` are all that go, now or later.
+    /// Finds the due checkpoints that files refer to. `goes` are all checkpoints to be deleted, now or later.
     async fn named(&self, walk: &Walk, due: &[Note], goes: &BTreeSet<(u64, String)>) -> Named {
         let is_due: BTreeSet<_> = due.iter().map(|note| (note.bucket, note.prefix.as_str())).collect();
         let all = walk.own.series().flat_map(|series| walk.own.generations(series.id));
@@ -101,7 +103,8 @@ impl Acting {
         named(&self.context.stored, &Endangered::of(&walk.own, &due, goes)).await
     }
 
-    /// Remembers durably how far checkpoints are from each other, before any goes that tells it.
+    /// Records the intervals between checkpoints durably, before any checkpoint is deleted from which they
+    /// follow.
     pub(super) async fn learn_spacings(&self, walk: &Arc<Walk>, retained: &Retained) -> Result<(), Ended> {
         let thinned: Vec<_> = retained.thinned().collect();
         let walk = Arc::clone(walk);
@@ -113,7 +116,7 @@ impl Acting {
         noted.await
     }
 
-    /// Notes something durably, on a thread that may block.
+    /// Runs a durable write on a blocking thread.
     async fn noted<T: Send + 'static>(
         &self,
         what: &str,
@@ -125,7 +128,7 @@ impl Acting {
         noted.map_err(|error| Ended::Failed(format!("{what} are not noted: {error}")))
     }
 
-    /// When anything of a checkpoint that is watched was read or written, in milliseconds since 1970.
+    /// Returns the last access to a watched checkpoint, in milliseconds since 1970.
     fn touched_ms(&self, bucket: u64, prefix: &str) -> Option<i64> {
         let (began_ms, now_ms) = (self.context.keeper.began_ms(), self.context.clock.now().as_millis());
         let told = self
@@ -136,8 +139,8 @@ impl Acting {
         Some(by_both_clocks(at_us, (began_ms, now_us), now_ms))
     }
 
-    /// Deletes the objects of a checkpoint, as many as may go in a round; nothing comes of one that does not
-    /// fit into what is left of it.
+    /// Deletes the objects of a checkpoint, at most `left`. Returns `None` if the checkpoint does not fit
+    /// into what is left of this pass.
     async fn delete_one(
         &self,
         walk: &Walk,
@@ -162,7 +165,7 @@ impl Acting {
         }
         let is_all = objects.len() < most;
         if !is_all && most < ROUND_DELETIONS_MAX {
-            // It goes whole in the next round: what is left of one tells less of it.
+            // It is deleted as a whole in the next pass: a partly deleted checkpoint carries less evidence.
             return None;
         }
         if let Some(why) = self.must_stay(walk, (bucket, named), &objects, is_all).await {
@@ -175,7 +178,7 @@ impl Acting {
             }
             let conditions = Conditions {
                 if_match: Some(EtagCondition::one_of(vec![object.etag.clone()])),
-                // The same bytes may have been written again, in the same millisecond.
+                // The same bytes may have been written again in the same millisecond.
                 if_match_seq: Some(object.seq),
                 ..Conditions::default()
             };
@@ -201,7 +204,8 @@ impl Acting {
         })
     }
 
-    /// Why none of the objects of a checkpoint is to be deleted, which may be all of it.
+    /// Returns the guard that prevents the deletion of a checkpoint, if any. `is_all` is true if `objects`
+    /// are all of it.
     async fn must_stay(
         &self,
         walk: &Walk,
@@ -227,13 +231,13 @@ impl Acting {
             }
             Err(why) => return Some(why),
         }
-        // They may have gone, or be written anew, since the walk saw them.
+        // They may have been deleted or overwritten since the scan.
         let stand = better.iter().all(|id| stands(&walk.own, *id, |key| self.found(bucket, key)));
         (!stand).then(|| MustStay::NoneBetter.why())
     }
 
-    /// Whether the newest complete checkpoint of the run, by what the walk has found, is another one and
-    /// still there.
+    /// Returns true if the newest complete checkpoint of the run, as found by the scan, is another one and is
+    /// still intact.
     fn has_newer(&self, walk: &Walk, bucket: &Bucket, note: &Note) -> bool {
         let series = walk
             .own
@@ -246,13 +250,13 @@ impl Acting {
             .is_some_and(|newest| stands(&walk.own, newest.id, |key| self.found(bucket, key)))
     }
 
-    /// The object that a key is now, if the catalogue says so.
+    /// Returns the present version of a key, if the catalogue can be read and has one.
     fn found(&self, bucket: &Bucket, key: &str) -> Option<ObjectVersion> {
         let key = ObjectKey::new(key).ok()?;
         self.context.stored.catalogue.object(bucket.bucket_id(), &key).ok()?
     }
 
-    /// Why a deletion that is due is not to be done after all.
+    /// Returns the reason why a due deletion is cancelled, if any.
     fn called_off(&self, walk: &Walk, note: &Note, (bucket, key): (&Bucket, &ObjectKey)) -> Option<String> {
         if !Arc::ptr_eq(&self.context.policies.running().program, &walk.program) {
             return Some("the policy has changed".to_owned());
@@ -266,7 +270,7 @@ impl Acting {
         is_touched.then(|| "it was read or written meanwhile".to_owned())
     }
 
-    /// Leaves a line in the audit log and in that of decisions.
+    /// Records a deletion in the audit log and in the decision log.
     async fn note_deleted(&self, bucket: &Bucket, note: &Note, deleted: Deleted) {
         let Deleted { objects, bytes, from, error } = deleted;
         let is_news = self.context.standing.set_stays(note, error.as_deref());
@@ -303,16 +307,17 @@ impl Acting {
     }
 }
 
-/// A moment of the engine's, which counts from when it began and has come to `now_us`, in milliseconds since
-/// 1970. The clock may have been put right since it began: the later one counts of what both say.
+/// Converts a time of the engine to milliseconds since 1970. The engine counts microseconds from `began_ms`
+/// and is now at `now_us`. The wall clock may have been corrected since the engine began: the later of the
+/// two possible results is returned.
 fn by_both_clocks(at_us: u64, (began_ms, now_us): (u64, u64), now_ms: i64) -> i64 {
     let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
     let since_begin = millis(began_ms.saturating_add(at_us / 1000));
     since_begin.max(now_ms.saturating_sub(millis(now_us.saturating_sub(at_us) / 1000)))
 }
 
-/// Whether all files of a checkpoint that a walk has found are still there as it has found them; `object` is
-/// what a key is now.
+/// Returns true if all files of a checkpoint are present as the scan has found them; `object` returns the
+/// present version of a key.
 fn stands(own: &Checkpoints, id: GroupId, object: impl Fn(&str) -> Option<ObjectVersion>) -> bool {
     let (Some(group), Some(mut members)) = (own.group(id), own.members(id)) else {
         return false;
@@ -323,7 +328,10 @@ fn stands(own: &Checkpoints, id: GroupId, object: impl Fn(&str) -> Option<Object
     })
 }
 
-/// The objects of a checkpoint, none of which was written since it was noted; so many of them at most.
+/// Returns the objects of a checkpoint, at most `most`.
+///
+/// # Errors
+/// If an object was written since the checkpoint was recorded.
 fn objects_of(
     catalogue: &Catalogue,
     bucket: BucketId,
@@ -337,12 +345,12 @@ fn objects_of(
         if !key.as_str().starts_with(&note.prefix) || objects.len() == most {
             break;
         }
-        // What somebody keeps beside them, or in their folder, is not theirs.
+        // Other keys beside the checkpoint's files, or in their folder, are not part of it.
         if Checkpoints::prefix_of(key.as_str()) != Some(&note.prefix) {
             continue;
         }
         let object = entry.version().map_err(|error| error.to_string())?;
-        // Its Last-Modified may be older than the note, as that of a write that began before.
+        // Last-Modified may be older than the record, as for a write that began before it.
         if object.seq > note.seq {
             return Err(format!("{key} was written meanwhile"));
         }
@@ -359,8 +367,8 @@ mod tests {
     use mlgw_policies::checkpoints::{Checkpoints, Limits, Moment};
 
     #[test]
-    fn a_clock_that_was_put_right_makes_no_read_older() {
-        // The engine began at 1 s and has come to 5 s; it was read at its third.
+    fn a_corrected_clock_makes_no_read_older() {
+        // The engine began at 1 s and is now at 5 s; the read happened at its third second.
         let touched = |now_ms| by_both_clocks(3_000_000, (1_000, 5_000_000), now_ms);
         assert_eq!(touched(6_000), 4_000, "both say the same");
         assert_eq!(touched(100_000), 98_000, "the clock was behind when it began");
@@ -368,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_again_or_has_gone_since_the_walk_stands_in_for_nothing() {
+    fn checkpoints_overwritten_or_deleted_since_the_scan_are_not_intact() {
         let keys = ["run/step-2/__0_0.distcp", "run/step-2/.metadata"];
         let mut own = Checkpoints::new(Limits::default());
         for key in keys {

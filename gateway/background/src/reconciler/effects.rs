@@ -1,7 +1,7 @@
-//! Pins, moves and evictions carried out.
+//! Carries out pins, moves and evictions.
 //!
-//! Always: pins are set before anything is moved; an order is waited for before the next is given; the hot
-//! tier is not filled by what rules bring up beyond the mark down to which it spills.
+//! Pins are set before anything is moved. Each order is complete before the next is given. Promotions by
+//! rules do not fill the hot tier beyond the low mark, down to which it spills.
 
 use super::found::{Evicted, Found};
 use super::segments::{Going, Ordered, SegmentNow};
@@ -23,23 +23,24 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether an order is carried out.
+/// Interval at which completion of an order is polled.
 const GLANCE: Duration = Duration::from_millis(50);
-/// Orders of one round.
+/// Orders of one pass.
 const ORDERS_MAX: usize = 16;
-/// An order that makes segments of less than this is given so many times in an hour at most.
+/// Segment size below which orders that create such segments are limited to [`LOOSE_MAX`] per hour.
 const LOOSE_BYTES: u64 = 8 << 20;
 const LOOSE_MAX: usize = 12;
 const LOOSE_WITHIN: Duration = Duration::from_hours(1);
-/// The hot tier's number.
+/// Number of the hot tier.
 const HOT: u32 = 0;
 
-/// What is pinned, by bucket and key.
+/// Pinned objects, by bucket and key.
 #[derive(Default)]
 pub(super) struct Pinned(HashSet<(u64, Box<str>)>);
 
 impl Acting {
-    /// No rule speaks of objects at rest, and there are no checkpoints.
+    /// Clears the effects of earlier passes: no rule applies to objects at rest, and there are no
+    /// checkpoints.
     pub(super) async fn do_nothing(self: &Arc<Self>, state: &mut State) -> Result<(), Ended> {
         self.context.stored.tiers.hot.set_kept(HashSet::new());
         self.context.jobs.set_rule_pins(Vec::new());
@@ -51,7 +52,7 @@ impl Acting {
         self.delete_due(None, Vec::new()).await
     }
 
-    /// Carries out what was found; says whether there is more to do at once.
+    /// Carries out the actions found. Returns true if there is more work to do immediately.
     pub(super) async fn carry_out(
         self: &Arc<Self>,
         walk: &Arc<Walk>,
@@ -59,7 +60,7 @@ impl Acting {
         state: &mut State,
     ) -> Result<bool, Ended> {
         let looked = Arc::clone(walk);
-        // What of many runs is in doubt takes long to find out.
+        // Finding the guards of many runs takes long.
         let judged = tokio::task::spawn_blocking(move || {
             let is_over = |bucket: u64, key: &str, by: &By| looked.is_over(bucket, key, by);
             let doomed = found.retained.superfluous(&looked.own, &mut found.areas, &is_over);
@@ -85,7 +86,7 @@ impl Acting {
         Ok(is_more)
     }
 
-    /// Pins what there is room for. Returns the segments of our own that are pinned.
+    /// Activates the pins for which there is room. Returns the pinned segments of own buckets.
     fn pin(&self, walk: &Walk, found: &mut Found, state: &mut State) -> HashSet<SegmentId> {
         let now_ms = walk.now.as_millis();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 0 to 100")]
@@ -115,7 +116,7 @@ impl Acting {
         *before = now;
     }
 
-    /// Lets go of copies, but of those that people have pinned by now, and gives their disk back.
+    /// Evicts copies, except those that users have pinned meanwhile, and frees their disk space.
     async fn evict(self: &Arc<Self>, mut evicted: Vec<Evicted>) -> Result<(), Ended> {
         let pins = self.context.jobs.dataset_pins();
         evicted.retain(|one| !pins.iter().any(|pin| pin.holds(one.bucket, one.key.as_str())));
@@ -141,7 +142,7 @@ impl Acting {
         Ok(())
     }
 
-    /// Brings segments up, as far as there is room; says whether there are more of them.
+    /// Promotes segments as far as there is room. Returns true if there are more of them.
     async fn promote(
         &self,
         rising: BTreeMap<Arc<str>, std::collections::BTreeSet<SegmentId>>,
@@ -169,7 +170,7 @@ impl Acting {
                 self.context.decisions.record(&Decided { kind, what, from, to, bytes, why, outcome });
             }
             self.context.standing.count(ActionKind::Promote, Outcome::NoRoom, refused);
-            // What has no room now has none at once.
+            // Without room now, there is none for an immediate next pass either.
             is_more &= refused == 0;
             if !fits.is_empty() {
                 self.carried_out(Order::Promote { segments: fits.clone(), why }).await?;
@@ -179,7 +180,7 @@ impl Acting {
         Ok(is_more)
     }
 
-    /// Bytes by which the hot tier can grow and not spill.
+    /// Returns the bytes by which the hot tier can grow without spilling.
     fn room_to_promote(&self) -> u64 {
         let (used, room) = self.context.stored.tiers.hot.fill();
         let percent = u128::from(self.context.stored.tiers.hot.placing_settings().low_percent);
@@ -194,7 +195,7 @@ impl Acting {
         }
     }
 
-    /// Has segments spilled, or gathered first; says whether there is more to do at once.
+    /// Spills segments, or gathers objects first. Returns true if there is more work to do immediately.
     async fn spill(
         &self,
         going: Going,
@@ -246,7 +247,7 @@ impl Acting {
     }
 
     fn count_moved(&self, action: ActionKind, segments: &[SegmentId], is_there: impl Fn(u32) -> bool) {
-        // One that is gone was emptied meanwhile: what lived in it is in the hot tier.
+        // A missing segment was emptied meanwhile: its live data is in the hot tier.
         let tier =
             |segment: &SegmentId| self.context.stored.catalogue.segment(*segment).map(|segment| segment.tier);
         let moved = segments.iter().filter(|segment| tier(segment).is_none_or(&is_there)).count();
@@ -255,7 +256,7 @@ impl Acting {
     }
 }
 
-/// Whether one more order may make small segments.
+/// Returns true if one more order may create small segments, and counts it.
 fn take_turn(state: &mut State) -> bool {
     while state.loose.front().is_some_and(|at| at.elapsed() > LOOSE_WITHIN) {
         state.loose.pop_front();

@@ -1,4 +1,4 @@
-//! What a walk over all objects has found to be done.
+//! Actions found by a scan over all objects.
 
 use super::compressing::Loose;
 use super::groups::Retained;
@@ -9,31 +9,30 @@ use mlgw_policies::at_rest::{Areas, Candidate, Pin};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// See the module.
+/// Result of a scan.
 #[derive(Default)]
 pub(super) struct Found {
-    /// What rules say of more than one object.
+    /// Rule matches on more than one object.
     pub(super) areas: Areas,
     pub(super) retained: Retained,
-    /// Our own objects that rules want pinned, and the segments that hold them.
+    /// Objects of own buckets that rules pin, and the segments that hold them.
     pub(super) own_pins: Wanted,
     pub(super) segments_of: HashMap<(u64, Box<str>), Vec<SegmentId>>,
-    /// Objects whose copies rules want pinned.
+    /// Objects of remote-backed buckets whose copies rules pin.
     pub(super) copy_pins: Wanted,
-    /// Segments that hold what is to come up, by rule.
+    /// Segments to promote, by rule.
     pub(super) rising: BTreeMap<Arc<str>, BTreeSet<SegmentId>>,
-    /// What goes to the tier below, and what goes to an upstream.
+    /// Objects to spill to the next lower tier, and those to spill to an upstream.
     pub(super) falling: Going,
     pub(super) falling_far: Going,
-    /// Objects that are to be compressed.
+    /// Objects to compress.
     pub(super) loose: Vec<Loose>,
-    /// Objects whose copies go.
+    /// Objects whose copies are evicted.
     pub(super) evicted: Vec<Evicted>,
     rising_objects: usize,
 }
 
-/// Pins that rules want. Those that do not hold have a limit of their own: they take no place of those that
-/// do.
+/// Pins that rules demand. Inactive pins have a limit of their own, so they take no place of active ones.
 #[derive(Default)]
 pub(super) struct Wanted {
     pub(super) all: Vec<Candidate>,
@@ -41,7 +40,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// One more, and whether it holds. Says whether there is a place for it.
+    /// Adds a pin. Returns false if there is no place for it.
     pub(super) fn add(&mut self, one: Candidate, holds: bool) -> bool {
         let of_its_like = if holds { self.all.len() - self.unheld } else { self.unheld };
         let has_room = of_its_like < RULE_PINS_MAX;
@@ -53,7 +52,7 @@ impl Wanted {
     }
 }
 
-/// An object whose copies go.
+/// An object whose copies are evicted.
 pub(super) struct Evicted {
     pub(super) bucket: BucketId,
     pub(super) key: ObjectKey,
@@ -62,7 +61,7 @@ pub(super) struct Evicted {
 }
 
 impl Found {
-    /// One of our own is pinned, if there is room for it.
+    /// Pins an object of an own bucket, if there is a place for it.
     pub(super) fn pin_own(&mut self, one: Candidate, segments: Vec<SegmentId>, holds: bool) {
         let name = (one.bucket, one.key.clone());
         if self.own_pins.add(one, holds) {
@@ -77,7 +76,7 @@ impl Found {
         }
     }
 
-    /// Whether there is room for one that is to be compressed.
+    /// Adds an object to compress. Returns false if there is no place for it.
     pub(super) fn compress(&mut self, one: Loose) -> bool {
         let has_room = self.loose.len() < ROUND_OBJECTS_MAX;
         if has_room {
@@ -93,7 +92,7 @@ impl Found {
     }
 }
 
-/// What is to be pinned.
+/// Returns the pin candidate for an object.
 pub(super) fn candidate(bucket: u64, key: &str, bytes: u64, pin: Pin) -> Candidate {
     let Pin { by, period, bytes_max } = pin;
     Candidate { bucket, key: key.into(), bytes, rule: by.rule, period, bytes_max }

@@ -1,8 +1,8 @@
-//! The checkpoints of our own buckets, found by their keys, and what rules and settings say of them.
+//! Checkpoints of own buckets, found by their keys, with the rules and settings that apply to them.
 //!
-//! Found anew in every round, so that what is decided of them, deleting above all, rests on what is stored
-//! and not on what was heard. The policy engine's own knowledge, which is of bound buckets and of what was
-//! heard, is put right by the way.
+//! Each pass finds them anew, so that decisions about them, above all deletions, are based on stored objects
+//! and not on observed accesses. The policy engine's own tracker, which covers remote-backed buckets and
+//! observed writes, is corrected on the way.
 
 use mlgw_formats::schema::{Bucket, ObjectVersion};
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Superfluous};
@@ -15,11 +15,11 @@ use mlgw_policies::language::{
 use mlgw_policy_runtime::facts::KnownObject;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Files of checkpoints that are collected before they are told in the order in which they were written: at
-/// some 150 bytes each 15 MB.
+/// Files of checkpoints that are collected before they are passed on in the order of their writes: 15 MB at
+/// some 150 bytes each.
 const FILES_AT_ONCE: usize = 100_000;
 
-/// A file that may be of a checkpoint.
+/// A file that may belong to a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct File {
     at: Moment,
@@ -28,7 +28,7 @@ struct File {
     bytes: u64,
 }
 
-/// Our own checkpoints, while they are found.
+/// Scan for the checkpoints of own buckets.
 pub struct Finding {
     files: Vec<File>,
     found: Checkpoints,
@@ -41,13 +41,13 @@ impl Default for Finding {
 }
 
 impl Finding {
-    /// Nothing is found yet.
+    /// Creates an empty scan.
     #[must_use]
     pub fn new() -> Self {
         Self { files: Vec::new(), found: Checkpoints::new(Limits::default()) }
     }
 
-    /// An object is there. Says whether it may be of a checkpoint.
+    /// Visits an object. Returns true if it may belong to a checkpoint.
     pub fn look(&mut self, bucket: u64, key: &str, at: Moment, bytes: u64) -> bool {
         let is_file = Checkpoints::may_have(key);
         if is_file {
@@ -66,7 +66,7 @@ impl Finding {
         }
     }
 
-    /// All is found, as of now.
+    /// Ends the scan. Returns the checkpoints as of now.
     pub fn end(mut self, now_ms: i64) -> Checkpoints {
         self.tell();
         self.found.settle(micros(now_ms));
@@ -74,7 +74,7 @@ impl Finding {
     }
 }
 
-/// When one of our own objects was written, as checkpoints are told apart by it.
+/// Returns the moment at which an object of an own bucket was written, by which checkpoints are ordered.
 pub fn moment_of(object: &ObjectVersion) -> Moment {
     Moment { seq: object.seq, at_us: micros(object.modified_ms) }
 }
@@ -83,7 +83,7 @@ fn micros(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0).saturating_mul(1000)
 }
 
-/// What the engine holds of our own buckets and is not there any more, is forgotten.
+/// Removes checkpoints of own buckets from the engine's tracker that no longer exist.
 pub(super) fn put_right(heard: &mut Checkpoints, own: &Checkpoints, buckets: &BTreeSet<u64>, until_us: u64) {
     let there: BTreeSet<(u64, &str)> =
         own.series().flat_map(|of| own.generations(of.id)).map(|one| (one.bucket, one.prefix)).collect();
@@ -99,14 +99,14 @@ pub(super) fn put_right(heard: &mut Checkpoints, own: &Checkpoints, buckets: &BT
     }
 }
 
-/// How many checkpoints of a run stay where no rule says it.
+/// Returns the number of checkpoints retained per run by default.
 pub(crate) fn checkpoint_keep(program: &Program) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 1 to 1000")]
     let keep = program.settings().size(Setting::CheckpointKeep) as u32;
     keep
 }
 
-/// The newest complete checkpoints of each run are pinned, so many of them, where no rule says otherwise.
+/// Pins the newest `keep` complete checkpoints of each run, unless a rule overrides it.
 pub(crate) fn pin_newest(of: &Checkpoints, keep: u32, is_meant: impl Fn(u64) -> bool, areas: &mut Areas) {
     for series in of.series().filter(|series| is_meant(series.bucket)) {
         let newest = |one: &Generation<'_>| one.generation.is_some_and(|generation| generation < keep);
@@ -118,22 +118,22 @@ pub(crate) fn pin_newest(of: &Checkpoints, keep: u32, is_meant: impl Fn(u64) -> 
     }
 }
 
-/// The facts of an object of ours.
+/// Facts about an object of an own bucket.
 pub(crate) struct InCheckpoint<'a> {
-    /// What checkpoints tell of it.
+    /// Facts that follow from its checkpoint.
     pub(crate) standing: Standing,
-    /// The others.
+    /// All other facts.
     pub(crate) rest: &'a dyn Facts,
 }
 
 impl Facts for InCheckpoint<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
         match property {
-            // What the engine has heard of it may be less.
+            // The engine's tracker may have observed fewer checkpoints.
             Property::CheckpointGeneration => {
                 self.standing.generation.map(|number| Fact::Number(number.into()))
             }
-            // Of others plugins may know better what they are.
+            // For other file types, plugins may have better knowledge.
             Property::Type if self.standing.file_type == Some(FileType::Checkpoint) => {
                 Some(Fact::Text(FileType::Checkpoint.name()))
             }
@@ -142,31 +142,31 @@ impl Facts for InCheckpoint<'_> {
     }
 }
 
-/// Whether a person wrote a rule of a program, in a policy; by its rank.
+/// Returns true if the rule with this rank is from a policy written by a user.
 pub(crate) fn is_of_person(program: &Program, rank: usize) -> bool {
     let layer = program.rules().get(rank).map(|rule| rule.source.layer);
     matches!(layer, Some(Layer::Custom | Layer::Environment | Layer::Hardware))
 }
 
-/// A checkpoint that a rule lets go.
+/// A checkpoint that a rule expires.
 pub struct Spare {
     by: By,
-    /// Whether it is to be deleted.
+    /// True if the checkpoint is to be deleted.
     pub is_deleted: bool,
-    /// Which.
+    /// Id of the checkpoint.
     pub id: GroupId,
-    /// Why it goes, and what may hold it.
+    /// The expired checkpoint, with the guards that may prevent its deletion.
     pub of: Superfluous,
 }
 
-/// The checkpoint that a file is of.
+/// Checkpoint that contains a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its bucket's id.
+    /// Id of the bucket.
     pub bucket: u64,
-    /// Its prefix.
+    /// Prefix of the checkpoint.
     pub prefix: String,
-    /// Its run.
+    /// Run of the checkpoint.
     pub series: SeriesId,
 }
 
@@ -176,47 +176,46 @@ impl From<&Generation<'_>> for Member {
     }
 }
 
-/// What rules say of which checkpoints stay.
+/// Retention rules on checkpoints.
 #[derive(Default)]
 pub(crate) struct Retained {
     of: BTreeMap<SeriesId, Said>,
-    /// How good checkpoints are, by bucket and prefix.
+    /// Measures of checkpoints (such as their loss), by bucket and prefix.
     measures: HashMap<Name, f64>,
-    /// The rank of the strongest rule that pins one.
+    /// Rank of the strongest rule that pins an object of the checkpoint.
     pinned: HashMap<Name, usize>,
-    /// Datasets that files of one are of.
+    /// Datasets that files of the checkpoint belong to.
     datasets: HashMap<Name, BTreeSet<Box<str>>>,
 }
 
-/// A checkpoint's bucket and prefix.
+/// Bucket and prefix of a checkpoint.
 type Name = (u64, String);
 
 struct Said {
     by: By,
     retain: Retain,
-    /// Whether a person wrote the rule, not the server.
+    /// True if a user wrote the rule, false if the server did.
     by_person: bool,
-    /// What was heard of which checkpoint.
+    /// Matches by prefix of the checkpoint.
     heard: BTreeMap<String, Heard>,
 }
 
-/// Of how many files of a checkpoint a rule was heard that are more than text. Objects are looked at one
-/// after another, a rule may say it twice of one.
+/// Number of tensor files of a checkpoint that the rule matched. Objects are visited one after another, and a
+/// rule may match an object twice, which `last` detects.
 #[derive(Default)]
 struct Heard {
     tensors: u32,
     last: Box<str>,
 }
 
-/// What rules say of more than one object, and which of them say a pin on an object of which the time is
-/// over.
+/// Rule matches on areas, and a predicate for pins on an object whose time is over.
 pub(crate) struct Wide<'a> {
     pub(crate) areas: &'a Areas,
     pub(crate) is_over: &'a dyn Fn(u64, &str, &By) -> bool,
 }
 
 impl Retained {
-    /// A rule of `program` with this target says something of an object that is of `one`.
+    /// Records a match of a rule of `program` with this target on an object of checkpoint `one`.
     pub(crate) fn hear(
         &mut self,
         program: &Program,
@@ -224,7 +223,7 @@ impl Retained {
         (target, claim): (&Target, &Claim),
     ) {
         match &claim.wish {
-            // What a prefix pins need not be this one: areas tell.
+            // A pin on a prefix need not cover this object: the areas determine that.
             Wish::Pin { .. } if !matches!(target, Target::Prefix(_)) => self.hear_pin(one, claim.by.rank),
             Wish::Retain(retain) => {
                 let by_person = is_of_person(program, claim.by.rank);
@@ -236,13 +235,14 @@ impl Retained {
         }
     }
 
-    /// An object that is of `one` is of this dataset.
+    /// Records that an object of checkpoint `one` belongs to this dataset.
     pub(crate) fn hear_dataset(&mut self, one: &Member, dataset: &str) {
         self.datasets.entry(name_of(one)).or_default().insert(dataset.into());
     }
 
-    /// `entry` is what the object's user metadata says of how good it is. Of several rules the strongest is
-    /// heard for a run; one whose target is a prefix is heard for checkpoints that begin so.
+    /// Records a match of a retention rule; `entry` is the measure in the object's user metadata. The
+    /// strongest of several rules applies to a run. A rule whose target is a prefix applies to checkpoints
+    /// under the prefix.
     fn hear_retain(
         &mut self,
         (one, key): (&Member, &str),
@@ -270,15 +270,16 @@ impl Retained {
         }
     }
 
-    /// A rule of this rank pins an object that is of `one`.
+    /// Records that a rule of this rank pins an object of checkpoint `one`.
     fn hear_pin(&mut self, one: &Member, rank: usize) {
         let held = self.pinned.entry(name_of(one)).or_insert(rank);
         *held = rank.min(*held);
     }
 
-    /// What may go: unpinned and moved down, by claims on it; those that are to be deleted are returned, the
-    /// oldest of each run first, then the next, and last what stays all the same: so many wait at a time, and
-    /// a run of which all must stay takes no other's place.
+    /// Adds rule matches to `areas` that unpin and spill the expired checkpoints. Returns those to be
+    /// deleted: the oldest of each run first, then the next of each run, and guarded ones last. The number of
+    /// pending deletions is limited, so that a run whose checkpoints are all guarded takes no place of
+    /// another run.
     pub(super) fn superfluous(
         &self,
         own: &Checkpoints,
@@ -302,7 +303,8 @@ impl Retained {
         doomed.into_iter().map(|(.., of)| of).collect()
     }
 
-    /// The same, run by run and the oldest first; `wide` is all that rules say of more than one object.
+    /// Returns the expired checkpoints run by run, oldest first; `wide` are all rule matches on more than one
+    /// object.
     pub(crate) fn spare(&self, own: &Checkpoints, wide: &Wide<'_>) -> Vec<Spare> {
         let (mut spare, mut doubts) = (Vec::new(), own.all_doubts());
         for (series, Said { by, retain, by_person, heard }) in &self.of {
@@ -343,13 +345,13 @@ impl Retained {
         spare
     }
 
-    /// The runs of which one in so many stays.
+    /// Returns the runs that a rule thins to one checkpoint in a given number.
     pub(super) fn thinned(&self) -> impl Iterator<Item = (SeriesId, Keep)> {
         self.of.iter().map(|(run, said)| (*run, keep_of(&said.retain))).filter(|(_, keep)| keep.every > 0)
     }
 
-    /// Whether a rule that is stronger than `by` pins a checkpoint, or anything of it: by an object, or by
-    /// what that belongs to.
+    /// Returns true if a rule stronger than `by` pins the checkpoint or a part of it, by an object or by an
+    /// area.
     fn is_pinned(&self, own: &Checkpoints, one: &Generation<'_>, by: &By, wide: &Wide<'_>) -> bool {
         let name = (one.bucket, one.prefix.to_owned());
         if self.pinned.get(&name).is_some_and(|rank| *rank < by.rank) {
@@ -382,7 +384,7 @@ fn name_of(one: &Member) -> Name {
     (one.bucket, one.prefix.clone())
 }
 
-/// The ids of buckets that are our own.
+/// Returns the ids of own buckets.
 pub fn own_buckets<'b>(buckets: impl Iterator<Item = &'b Bucket>) -> BTreeSet<u64> {
     buckets.filter(|bucket| bucket.binding.is_none()).map(|bucket| bucket.id).collect()
 }

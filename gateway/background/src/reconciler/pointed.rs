@@ -1,11 +1,11 @@
-//! Whether a small file names a checkpoint that is about to be deleted: somebody goes on from it, serves it
-//! or calls it the best.
+//! Deletion guard: finds small files that refer to a checkpoint that is about to be deleted, because a
+//! program resumes from it, serves it or marks it as the best.
 //!
-//! Read are the files of at most 64 KiB in the folder of its run, in the folders above that, and in the
-//! checkpoints of its run that stay; of the Trainer of
-//! transformers its state besides, however long that is. Always: a file that cannot be read, or of which
-//! there are too many, names all that it
-//! may name; and what a file names stays, so that its own files are read as well. Nothing is written here.
+//! The files read are those of at most 64 KiB in the folder of the checkpoint's run, in the folders above,
+//! and in the checkpoints of its run that stay; in addition the state file of the transformers Trainer, of
+//! any length. A file that cannot be read, or a folder with too many files, guards every checkpoint that it
+//! may refer to. A checkpoint that a file refers to stays, so its own files are read as well. Nothing is
+//! written here.
 
 use crate::stored_objects::StoredObjects;
 use mlgw_common::limits::{NAMING_BYTES_MAX, NAMING_FILES_MAX, NAMING_FOLDERS_MAX, NAMING_KEYS_MAX};
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Bound;
 
-/// A state of the Trainer names the best one in its first lines; what follows is not read.
+/// Bytes read of a Trainer's state file, which names the best checkpoint in its first lines.
 const STATE_BYTES_MAX: u64 = 16 << 10;
 
 /// A checkpoint that may be deleted.
@@ -31,7 +31,7 @@ struct Pointee {
     prefix: String,
     parent: String,
     step: Option<u64>,
-    /// Where the Trainer may have written which one is the best, if its folders are called so.
+    /// Keys of state files in which a Trainer may have named the best checkpoint, if the folder names match.
     states: Vec<String>,
 }
 
@@ -48,24 +48,25 @@ pub struct Endangered {
     kept: BTreeMap<SeriesId, Vec<String>>,
 }
 
-/// Why checkpoints stay that files name, by bucket and prefix; and what was there when that was found out.
+/// Reasons why checkpoints stay, by bucket and prefix, and the small files examined for them.
 #[derive(Default)]
 pub struct Named {
     why: BTreeMap<(u64, String), String>,
     seen: BTreeMap<(BucketId, String), BTreeSet<u64>>,
 }
 
-/// A folder whose small files may name checkpoints.
+/// A folder whose small files may refer to checkpoints.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     bucket: BucketId,
     folder: String,
-    /// That of a checkpoint of this run, with all that is below it; none: files below it name nothing.
+    /// Run, if the folder is a checkpoint of that run, whose subfolders are included; `None` for other
+    /// folders, whose subfolders are excluded.
     of: Option<SeriesId>,
 }
 
 impl Place {
-    /// Whether files in it may name a checkpoint.
+    /// Returns true if files in the folder may refer to the checkpoint.
     fn concerns(&self, one: &Pointee) -> bool {
         let is_near = || match self.of {
             Some(series) => one.series == series && one.prefix != self.folder,
@@ -76,8 +77,8 @@ impl Place {
 }
 
 impl Endangered {
-    /// Those of these ids that are known. What `goes` is true of does not stay, so that its files name
-    /// nothing.
+    /// Collects the known checkpoints among `ids`. Checkpoints for which `goes` is true do not stay, so their
+    /// files are not read.
     pub fn of(known: &Checkpoints, ids: &[GroupId], goes: impl Fn(&Generation<'_>) -> bool) -> Self {
         let mut endangered = Self::default();
         for id in ids {
@@ -99,7 +100,7 @@ impl Endangered {
         endangered
     }
 
-    /// Where to look first.
+    /// Returns the folders to examine first.
     fn places(&self) -> BTreeSet<Place> {
         let mut places = BTreeSet::new();
         for one in &self.all {
@@ -115,7 +116,7 @@ impl Endangered {
 }
 
 impl Named {
-    /// Why a checkpoint stays, if a file names it.
+    /// Returns the reason why a checkpoint stays, if a file refers to it.
     pub fn why(&self, bucket: u64, prefix: &str) -> Option<&str> {
         self.why.get(&(bucket, prefix.to_owned())).map(String::as_str)
     }
@@ -127,8 +128,8 @@ impl Named {
         is_new
     }
 
-    /// Whether all small files in the folder of a run and in the one above it were looked at. That some are
-    /// gone since names no more checkpoints.
+    /// Returns true if all present small files in the folder of a run and in the folder above it were
+    /// examined. Files deleted since then do not matter, because they add no reference.
     pub(crate) async fn is_as_seen(
         &self,
         stored: &StoredObjects,
@@ -147,7 +148,7 @@ impl Named {
     }
 }
 
-/// Finds out which checkpoints are named by files.
+/// Finds the checkpoints that files refer to.
 pub async fn named(stored: &StoredObjects, endangered: &Endangered) -> Named {
     let mut named = Named::default();
     let words: Mentionables<'_> = endangered.all.iter().map(Pointee::mentionable).collect();
@@ -165,7 +166,7 @@ pub async fn named(stored: &StoredObjects, endangered: &Endangered) -> Named {
         });
         for (at, why) in found {
             let one = &endangered.all[at];
-            // What stays may name others.
+            // The files of a checkpoint that stays may refer to others.
             if named.name(one, &why) && one.prefix.ends_with('/') {
                 let of = Some(one.series);
                 left.push_back(Place { bucket: one.bucket, folder: one.prefix.clone(), of });
@@ -182,10 +183,11 @@ pub async fn named(stored: &StoredObjects, endangered: &Endangered) -> Named {
     named
 }
 
-/// Looks at the small files of a folder. Returns which checkpoints they name, and why these stay.
+/// Reads the small files of a folder. Returns the checkpoints that they refer to, each with the reason why it
+/// stays.
 ///
 /// # Errors
-/// Why all that it concerns stay.
+/// The reason why all checkpoints stay that the folder concerns.
 async fn look(
     stored: &StoredObjects,
     endangered: &Endangered,
@@ -216,14 +218,14 @@ async fn look(
     Ok(found)
 }
 
-/// The small files of a folder, in the order of keys.
+/// Lists the small files of a folder, in key order.
 async fn small_files(catalogue: Catalogue, place: Place) -> Result<Vec<(ObjectKey, ObjectVersion)>, String> {
     let found = tokio::task::spawn_blocking(move || scan(&catalogue, &place)).await;
     found.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-/// The same, on this thread. What is in folders below is passed over, however much it is, unless it belongs
-/// to a checkpoint.
+/// Lists the small files on the current thread. Subfolders are skipped, no matter how large, unless the
+/// folder is a checkpoint.
 fn scan(catalogue: &Catalogue, place: &Place) -> Result<Vec<(ObjectKey, ObjectVersion)>, String> {
     let Place { bucket, folder, of } = place;
     let (reader, mut from) = (catalogue.reader(), folder.clone());
@@ -237,7 +239,7 @@ fn scan(catalogue: &Catalogue, place: &Place) -> Result<Vec<(ObjectKey, ObjectVe
                 return Err(format!("more than {NAMING_KEYS_MAX} files in {folder:?} may name it"));
             }
             if let (None, Some(slash)) = (of, rest.find('/')) {
-                // What follows a slash, in the order of bytes.
+                // The character `0` follows the slash in byte order.
                 from = format!("{folder}{}0", &rest[..slash]);
                 continue 'again;
             }
@@ -259,7 +261,7 @@ fn scan(catalogue: &Catalogue, place: &Place) -> Result<Vec<(ObjectKey, ObjectVe
     }
 }
 
-/// A number for each file, which is another one when it is written again.
+/// Returns a digest of each file, which changes when the file is overwritten.
 fn digests(files: &[(ObjectKey, ObjectVersion)]) -> impl Iterator<Item = u64> + '_ {
     files.iter().map(|(key, object)| {
         let mut hasher = DefaultHasher::new();
@@ -268,7 +270,7 @@ fn digests(files: &[(ObjectKey, ObjectVersion)]) -> impl Iterator<Item = u64> + 
     })
 }
 
-/// Why a checkpoint stays that the Trainer of transformers calls the best of its run.
+/// Returns the reason why a checkpoint stays that the transformers Trainer calls the best of its run.
 async fn named_best(stored: &StoredObjects, one: &Pointee) -> Option<String> {
     for key in one.states.iter().filter_map(|key| ObjectKey::new(key).ok()) {
         let found = stored.catalogue.object(one.bucket, &key);
@@ -288,7 +290,7 @@ async fn named_best(stored: &StoredObjects, one: &Pointee) -> Option<String> {
     None
 }
 
-/// What an object begins with.
+/// Reads at most the first `most` bytes of an object.
 async fn content(
     stored: &StoredObjects,
     bucket: BucketId,

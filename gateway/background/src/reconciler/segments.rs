@@ -1,9 +1,10 @@
-//! From objects that are to go down to orders by segments: a pure decision.
+//! Turns objects to be spilled into orders by segment. Pure.
 //!
-//! A segment of which at least half of what lives goes is spilled, and what stays is appended elsewhere
-//! first; of others what goes is gathered in segments of its own, which the next round spills. In the cold
-//! tier only segments all of which goes are moved on. Always: what a rule pins does not go with its segment;
-//! no more than a bounded number of segments is ordered at once.
+//! A hot segment with at least half of its live bytes to be spilled is spilled, after its other records were
+//! appended elsewhere. From other hot segments, the objects to be spilled are gathered in segments of their
+//! own, which the next pass spills. In the cold tier, only segments whose live bytes are all to be spilled
+//! are moved on. An object that a rule pins does not move with its segment. The number of segments in one
+//! order is limited.
 
 use mlgw_common::limits::{ORDER_SEGMENTS_MAX, ROUND_OBJECTS_MAX};
 use mlgw_common::{BodyId, SegmentId};
@@ -12,54 +13,54 @@ use mlgw_segments::hot::{Leaving, Order};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// What is known of a segment.
+/// Facts known about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentNow {
-    /// Whether it is in the hot tier.
+    /// True if the segment is in the hot tier.
     pub(super) is_hot: bool,
-    /// Whether it is written yet.
+    /// True if the segment is still being written.
     pub(super) is_open: bool,
-    /// Whether a rule pins something in it.
+    /// True if a rule pins an object in the segment.
     pub(super) is_kept: bool,
     /// Bytes of its records that something refers to.
     pub(super) live_bytes: u64,
 }
 
-/// What goes down, as far down.
+/// Objects to be spilled to one destination.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Going {
     bodies: HashSet<BodyId>,
-    /// Bytes of records that go, by segment and rule.
+    /// Bytes of records to be spilled, by segment and rule.
     segments: BTreeMap<SegmentId, BTreeMap<Arc<str>, u64>>,
 }
 
-/// An order, and what it is about.
+/// An order and its segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ordered {
     pub(super) order: Order,
     pub(super) segments: Vec<SegmentId>,
-    /// Whether it makes segments that may be small, of so few bytes.
+    /// Bytes of the segments created, if they may be small.
     pub(super) loose_bytes: Option<u64>,
 }
 
 impl Going {
-    /// Whether nothing goes.
+    /// Returns true if nothing is to be spilled.
     pub(super) fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// Whether no more can be said to go.
+    /// Returns true if no more objects can be added.
     pub(super) fn is_full(&self) -> bool {
         self.bodies.len() >= ROUND_OBJECTS_MAX
     }
 
-    /// So many bytes of a body in a segment go.
+    /// Adds a number of bytes of a body in a segment.
     pub(super) fn add(&mut self, body: BodyId, segment: SegmentId, bytes: u64, rule: &Arc<str>) {
         self.bodies.insert(body);
         *self.segments.entry(segment).or_default().entry(Arc::clone(rule)).or_default() += bytes;
     }
 
-    /// The orders, one for each rule and way; of each at most as many segments as an order has.
+    /// Returns the orders, one for each rule and kind, each with at most [`ORDER_SEGMENTS_MAX`] segments.
     pub(super) fn orders(
         self,
         to_upstream: bool,
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn of_colder_segments_only_whole_ones_go_on_and_open_ones_are_loose() {
+    fn only_whole_cold_segments_move_on_and_open_ones_count_as_loose() {
         let all = going(&[(1, 1, 99, "r"), (2, 2, 100, "r"), (3, 3, 80, "r")]);
         let look = |segment: SegmentId| {
             let cold = SegmentNow { is_hot: false, ..HOT };

@@ -1,11 +1,11 @@
-//! What stands between rounds and is seen by others: checkpoints whose deletion waits, what was done so far,
-//! and what rules said of more than one object.
+//! State of the reconciler that outlives a pass and that other components read: pending deletions of
+//! checkpoints, counts of actions, and rule matches on more than one object.
 //!
-//! The former are in `DATA/deletions` ([`file`]), and in `DATA/spacings` how far the checkpoints of runs were
-//! from each other; both are written whole whenever they change. Always: a checkpoint is deleted only when it
-//! was noted there, durably, a grace before. When power fails while it is written, the one before it or the
-//! new one is there. A file that is damaged is passed over and said loudly: what was noted waits its whole
-//! grace again.
+//! Pending deletions are stored in `DATA/deletions` ([`file`]), the intervals between the checkpoints of runs
+//! in `DATA/spacings`. Both files are replaced as a whole at each change. A checkpoint is deleted only if it
+//! was recorded there, durably, for a whole grace period before. After a power loss during a write, the file
+//! has either the previous or the new content. A damaged file is ignored and logged as an error: the grace
+//! periods of its entries start again.
 
 mod file;
 
@@ -23,24 +23,24 @@ use std::sync::Arc;
 
 /// Name of the file of pending deletions.
 pub const FILE_NAME: &str = "deletions";
-/// Name of the file of the spacings of checkpoints.
+/// Name of the file of intervals between checkpoints.
 pub const SPACINGS_NAME: &str = "spacings";
 
-/// What came of something that a rule wanted.
+/// Outcome of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It was done.
+    /// The action was carried out.
     Done,
-    /// Not now: there is no room, or the flash budget is used up.
+    /// The action was postponed: there is no room, or the flash budget is exhausted.
     NoRoom,
-    /// It failed.
+    /// The action failed.
     Failed,
 }
 
 impl Outcome {
     const ALL: [Self; 3] = [Self::Done, Self::NoRoom, Self::Failed];
 
-    /// Its word.
+    /// Returns the name of the outcome.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Outcome {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Standing {
     dir: PathBuf,
     lineage: Lineage,
@@ -59,18 +59,18 @@ pub struct Standing {
     counts: Mutex<BTreeMap<(ActionKind, Outcome), u64>>,
     areas: Mutex<Arc<Areas>>,
     unheld: Mutex<Arc<Unheld>>,
-    /// By bucket and prefix of those whose deletion is due: why they stay.
+    /// Guards of checkpoints whose deletion is due, by bucket and prefix.
     stays: Mutex<BTreeMap<(u64, String), String>>,
-    /// The same of those that wait: why they will, by what the last round knew.
+    /// Guards of the other pending checkpoints, as known to the last pass.
     held: Mutex<BTreeMap<(u64, String), Vec<MustStay>>>,
     spacings: Mutex<Spacings>,
 }
 
 impl Standing {
-    /// What stands in the data directory of a server. Blocks.
+    /// Opens the state in the data directory of a server. Blocks.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// I/O errors.
     pub fn open(data_dir: &Path, lineage: Lineage) -> io::Result<Self> {
         let lost = "deletions of checkpoints that waited are passed over; they wait anew";
         let notes = found(&data_dir.join(FILE_NAME), |bytes| file::read(&lineage, bytes), lost)?;
@@ -91,16 +91,16 @@ impl Standing {
         })
     }
 
-    /// The checkpoints whose deletion waits.
+    /// Returns the pending deletions.
     #[must_use]
     pub fn notes(&self) -> Vec<Note> {
         self.doomed.lock().notes().cloned().collect()
     }
 
-    /// Notes durably what is superfluous now, and says what is to be deleted. Blocks.
+    /// Records the expired checkpoints durably, and returns those whose deletion is due. Blocks.
     ///
     /// # Errors
-    /// Those of the disk; then nothing is deleted.
+    /// I/O errors; then nothing is deleted.
     pub fn note(&self, now_ms: i64, superfluous: &[Superfluous]) -> io::Result<Vec<Note>> {
         let mut held = self.doomed.lock();
         let mut doomed = held.clone();
@@ -112,19 +112,20 @@ impl Standing {
         }
         let name = |of: &Superfluous| (of.bucket, of.prefix.clone());
         let names: BTreeSet<_> = superfluous.iter().map(name).collect();
-        // Also of those for which there is no room now: they come last as long as they stay.
+        // Entries of checkpoints without a place are kept as well, so that these come last as long as they
+        // stay.
         self.stays.lock().retain(|name, _| names.contains(name));
         let held = superfluous.iter().filter(|of| !of.stays.is_empty());
         *self.held.lock() = held.map(|of| (name(of), of.stays.clone())).collect();
         Ok(due)
     }
 
-    /// How far the checkpoints of runs were from each other.
+    /// Returns the intervals between the checkpoints of runs.
     pub fn spacings(&self) -> Spacings {
         self.spacings.lock().clone()
     }
 
-    /// Remembers that durably. Blocks.
+    /// Records the intervals durably. Blocks.
     pub(super) fn keep_spacings(&self, spacings: Spacings) -> io::Result<()> {
         let mut held = self.spacings.lock();
         if *held != spacings {
@@ -135,42 +136,42 @@ impl Standing {
         Ok(())
     }
 
-    /// What rules said of datasets, checkpoints and prefixes in the last round.
+    /// Returns the rule matches on datasets, checkpoints and prefixes of the last pass.
     #[must_use]
     pub fn areas(&self) -> Arc<Areas> {
         Arc::clone(&self.areas.lock())
     }
 
-    /// A round has found this.
+    /// Replaces the rule matches on areas.
     pub(super) fn set_areas(&self, areas: Arc<Areas>) {
         *self.areas.lock() = areas;
     }
 
-    /// Pins that do not hold since the last round.
+    /// Returns the pins that are inactive since the last pass.
     #[must_use]
     pub fn unheld(&self) -> Arc<Unheld> {
         Arc::clone(&self.unheld.lock())
     }
 
-    /// A round has found this.
+    /// Replaces the inactive pins.
     pub(super) fn set_unheld(&self, unheld: Unheld) {
         *self.unheld.lock() = Arc::new(unheld);
     }
 
-    /// Why a checkpoint stays whose deletion is due, or will stay.
+    /// Returns the guard that keeps a checkpoint with a pending or due deletion.
     #[must_use]
     pub fn stays(&self, bucket: u64, prefix: &str) -> Option<String> {
         let due = self.stays.lock().get(&(bucket, prefix.to_owned())).cloned();
         self.held(bucket, prefix).or(due)
     }
 
-    /// Why a checkpoint will not be deleted by the rule that has it wait.
+    /// Returns the guards that will prevent a pending deletion.
     pub(super) fn held(&self, bucket: u64, prefix: &str) -> Option<String> {
         self.held.lock().get(&(bucket, prefix.to_owned())).map(|doubts| MustStay::all(doubts))
     }
 
-    /// A deletion that is due was not done, for this reason; none: it was, or its time was not come. Says
-    /// whether that is news.
+    /// Sets the guard that prevented a due deletion; `None` if it was carried out or not due. Returns true if
+    /// the guard has changed.
     pub(super) fn set_stays(&self, note: &Note, why: Option<&str>) -> bool {
         let (mut stays, name) = (self.stays.lock(), (note.bucket, note.prefix.clone()));
         let before = match why {
@@ -180,12 +181,12 @@ impl Standing {
         before.as_deref() != why
     }
 
-    /// Counts what came of what rules wanted.
+    /// Adds to the count of an outcome.
     pub fn count(&self, action: ActionKind, outcome: Outcome, count: u64) {
         *self.counts.lock().entry((action, outcome)).or_default() += count;
     }
 
-    /// What was done so far, by action and outcome, all of them.
+    /// Returns the counts since the start, for every combination of action and outcome.
     #[must_use]
     pub fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
         let counts = self.counts.lock();
@@ -195,7 +196,8 @@ impl Standing {
     }
 }
 
-/// What a file says; nothing if it is not there, or says nothing: then it is told what is lost.
+/// Reads a file. Returns the default if the file is missing, or damaged, which is logged with the message
+/// `lost`.
 fn found<T: Default>(
     path: &Path,
     read: impl FnOnce(&[u8]) -> Result<T, BadLine>,
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_waits_on_after_a_start_and_a_damaged_file_begins_anew() {
+    fn pending_deletions_survive_a_restart_and_a_damaged_file_starts_again() {
         let room = tempfile::tempdir().unwrap();
         let open = || Standing::open(room.path(), Lineage::default()).unwrap();
         assert!(open().note(100, &[superfluous("a/"), superfluous("b/")]).unwrap().is_empty());
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn how_far_checkpoints_are_apart_is_known_after_a_start() {
+    fn intervals_between_checkpoints_survive_a_restart() {
         let room = tempfile::tempdir().unwrap();
         let open = || Standing::open(room.path(), Lineage::default()).unwrap();
         let spacings: Spacings = [((3, "run/step-#/".to_owned()), 100)].into_iter().collect();
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_everything_is_counted_from_nothing_on() {
+    fn counts_of_all_actions_and_outcomes_begin_at_zero() {
         let room = tempfile::tempdir().unwrap();
         let standing = Standing::open(room.path(), Lineage::default()).unwrap();
         assert_eq!(standing.counts().len(), 21);

@@ -1,5 +1,4 @@
-//! A walk over all objects: what rules say of each of them, found out a page at a time by a thread that may
-//! block.
+//! Scan over all objects: evaluates rules on each of them, a page at a time on a blocking thread.
 
 use super::Acting;
 use super::compressing::{Loose, is_loose};
@@ -25,20 +24,20 @@ use std::time::{Duration, Instant};
 
 /// Objects of one page.
 const PAGE: usize = 500;
-/// Files that the engine is told of at a time.
+/// Files passed to the engine at a time.
 const TOLD_AT_ONCE: usize = 64;
-/// After a page it rests so many times as long as that took: it takes a tenth of a core at most.
+/// Pause after a page as a multiple of its duration: a scan takes at most a tenth of a core.
 const REST: u32 = 9;
-/// Blocks of an object that are asked for in access plans.
+/// Maximum number of blocks of an object that are looked up in access plans.
 const PLANNED_BLOCKS_MAX: u32 = 1024;
 
-/// Why a walk ended early.
+/// Reason why a scan ended early.
 pub(super) enum Ended {
     /// The server stops.
     Stopping,
-    /// Another policy runs than the one that was asked.
+    /// The evaluated policy is no longer the running one.
     Changed,
-    /// The catalogue cannot be read, or a thread came to grief.
+    /// The catalogue cannot be read, or a thread panicked.
     Failed(String),
 }
 
@@ -48,25 +47,25 @@ impl From<ReadError> for Ended {
     }
 }
 
-/// What holds for a whole walk.
+/// Context of a whole scan.
 pub(super) struct Walk {
     pub(super) acting: Arc<Acting>,
     pub(super) program: Arc<Program>,
     pub(super) scope: Scope,
     pub(super) now: Timestamp,
     pub(super) own: Checkpoints,
-    /// What was said of areas in the last round.
+    /// Rule matches on areas of the last pass.
     pub(super) before: Arc<Areas>,
-    /// Pins that do not hold.
+    /// Inactive pins.
     unheld: Unheld,
     system: SystemFacts,
-    /// What rules ask the engine.
+    /// Properties of access tracking that rules depend on.
     asked: Vec<Property>,
 }
 
 impl Acting {
-    /// Has `each` look at all objects, a page at a time and at rest in between, as long as `program` runs.
-    /// What it collects in goes along.
+    /// Calls `each` with all objects, page by page with pauses in between, while `program` is the running
+    /// one. The accumulator `sum` is passed along.
     async fn pages<T: Send + 'static>(
         self: &Arc<Self>,
         program: &Arc<Program>,
@@ -94,13 +93,14 @@ impl Acting {
         }
     }
 
-    /// Whether the policy that was asked still runs: what another one takes back is not begun.
+    /// Returns an error if the evaluated policy is no longer the running one, so that no action is started
+    /// that the running one would reverse.
     pub(super) fn goes_on(&self, program: &Arc<Program>) -> Result<(), Ended> {
         let runs = Arc::ptr_eq(&self.context.policies.running().program, program);
         runs.then_some(()).ok_or(Ended::Changed)
     }
 
-    /// Finds the checkpoints of our own buckets, and tells the engine of those that it has not heard of.
+    /// Finds the checkpoints of own buckets, and passes files to the engine that it has not observed.
     pub(super) async fn find_checkpoints(
         self: &Arc<Self>,
         program: &Arc<Program>,
@@ -130,8 +130,8 @@ impl Acting {
             })
             .await?;
         self.tell(&mut { unheard });
-        // What is seen early may be written while others are looked at: nothing is quiet that was not when
-        // that began.
+        // A checkpoint visited early may be written to while others are visited. Only those that were quiet
+        // at the start of the scan count as quiet.
         let mut own = finding.end(begun.as_millis());
         let spacings = self.context.standing.spacings();
         own.recall(&spacings);
@@ -140,7 +140,7 @@ impl Acting {
         self.context.keeper.ask(|decider, now_us| {
             put_right(&mut decider.checkpoints, &own, &ours, began_us);
             decider.checkpoints.recall(&spacings);
-            // Where nobody asks for anything, nobody else says what time it is.
+            // Without requests, nothing else advances the tracker's clock.
             decider.checkpoints.pass(now_us);
         });
         Ok(own)
@@ -154,7 +154,7 @@ impl Acting {
         });
     }
 
-    /// Finds what is to be done with all objects.
+    /// Scans all objects. Returns the actions to carry out.
     pub(super) async fn find(
         self: &Arc<Self>,
         program: Arc<Program>,
@@ -186,16 +186,16 @@ impl Acting {
     }
 }
 
-/// What rules say of one object, and what that does not tell.
+/// Rule matches on one object, and two facts used for them.
 struct Said {
     claims: Vec<Claim>,
     dataset: Option<String>,
-    /// How long it was not read.
+    /// Time since the last read.
     idle: Duration,
 }
 
 impl Walk {
-    /// Looks at one object.
+    /// Visits one object.
     fn look(&self, found: &mut Found, looked: Looked<'_>) -> Result<(), ReadError> {
         let (bucket, key) = (looked.bucket, looked.key.as_str());
         let is_own = bucket.binding.is_none();
@@ -219,7 +219,7 @@ impl Walk {
         }
     }
 
-    /// Whether the time of a pin that a rule says of an object is over.
+    /// Returns true if the time of a rule's pin on an object is over.
     pub(super) fn is_over(&self, bucket: u64, key: &str, by: &By) -> bool {
         self.unheld.is_over(bucket, key, &by.rule)
     }
@@ -231,7 +231,7 @@ impl Walk {
         Checkpoints::may_have(key)
     }
 
-    /// What the rules say of an object: what they say of more than that goes to the areas.
+    /// Evaluates the rules on an object. Matches on areas are added to `found`.
     fn ask(&self, found: &mut Found, looked: &Looked<'_>, known: &KnownObject) -> Said {
         let (bucket, key) = (looked.bucket.id, looked.key.as_str());
         let unread = Unread { bucket, key, size: known.size, number: 0 };
@@ -255,13 +255,13 @@ impl Walk {
         if let (Some(one), Some(dataset)) = (&of_own, &dataset) {
             found.retained.hear_dataset(one, dataset);
         }
-        // A pin that does not hold keeps nothing weaker from being done; that it is still said is remembered.
+        // An inactive pin does not override weaker actions; its rule match is still recorded.
         let (unheld, due): (Vec<_>, Vec<_>) =
             self.program.due(facts).partition(|due| is_unheld(&self.unheld, bucket, key, due));
         let resolved = resolve(due.into_iter());
         let mut claims = Vec::new();
         for (target, claim) in claims_of(&self.program, unheld.iter()) {
-            // That there is no room for it near does not make it to be deleted.
+            // A pin that merely lacks room still guards against deletion.
             if let Some(one) = of_own.as_ref().filter(|_| !self.is_over(bucket, key, &claim.by)) {
                 found.retained.hear(&self.program, (one, known), (target, &claim));
             }
@@ -277,8 +277,7 @@ impl Walk {
             if let Some(area) = Area::of(target, bucket, dataset.as_deref(), prefix) {
                 found.areas.add(area, claim.clone());
             }
-            // Of what is not known to belong to more it is said of the object; a prefix says whose it is
-            // itself.
+            // A match without a known area applies to the object itself. A prefix names its scope itself.
             if !matches!(target, Target::Prefix(_)) {
                 claims.push(claim);
             }
@@ -304,7 +303,7 @@ impl Walk {
         }
         let waits = has_loose && deeds.compress.is_some_and(|deed| self.note_loose(found, looked, deed));
         match deeds.tier {
-            // It goes when it is compressed.
+            // It is spilled after its compression.
             Some(Move::Down { .. }) if waits => {}
             Some(Move::Up(by)) => {
                 let below: Vec<_> = segments.keys().filter(|segment| tier(segment) != HOT).copied().collect();
@@ -331,7 +330,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Notes one that is to be compressed; not where that was tried, nor where there is no room for it now.
+    /// Adds an object to compress, unless that was tried before or the flash budget is exhausted. Returns
+    /// true if the object was added.
     fn note_loose(&self, found: &mut Found, looked: &Looked<'_>, deed: Compress) -> bool {
         let (bucket, body) = (looked.bucket.bucket_id(), looked.object.body());
         let is_free =
@@ -354,7 +354,8 @@ impl Walk {
             let keeper = &self.acting.context.keeper;
             let is_planned =
                 || keeper.ask(|decider, _| decider.kept_of(&unread, PLANNED_BLOCKS_MAX).planned > 0);
-            // Access plans go before rules, and so do people, who are asked when it is done.
+            // Access plans take precedence over rules. Pins by users do so, too, and are checked at the
+            // eviction.
             if !is_planned() {
                 found.evict(Evicted { bucket, key: looked.key.clone(), bytes, rule: by.rule });
             }
@@ -362,6 +363,6 @@ impl Walk {
     }
 }
 
-/// Tiers' numbers.
+/// Numbers of the tiers.
 pub(super) const HOT: u32 = 0;
 const COLD: u32 = 1;

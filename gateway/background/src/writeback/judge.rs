@@ -1,57 +1,57 @@
-//! What a write meets at its origin, and what becomes of it: pure.
+//! Decides by the origin's present object if a write is sent. Pure.
 //!
-//! Always: what somebody else wrote after the write was acknowledged here is never overwritten. What was
-//! there before is, as it would have been by a write that went through.
+//! An object that another client wrote after the write was acknowledged here is never overwritten. An older
+//! object is overwritten, as it would have been by a direct write.
 
 use mlgw_cache::writeback::record::{Mark, Timelines};
 use mlgw_common::hex;
 use mlgw_formats::schema::ObjectVersion;
 use mlgw_remote::origin::md5_of;
 
-/// What becomes of a write.
+/// Verdict on a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The origin has it.
+    /// The origin has the write.
     Done,
-    /// It is sent, on the condition that there is no object.
+    /// The write is sent on the condition that there is no object.
     IfAbsent,
-    /// It is sent, on the condition that the object still has this ETag.
+    /// The write is sent on the condition that the object still has this ETag.
     IfMatch(String),
-    /// The object carries the mark of the write and not its bytes. It is sent again, on the condition that
-    /// the object still has this ETag; or the ETag is no MD5 although it looks like one.
+    /// The object carries the mark of the write and not its bytes, or its ETag looks like an MD5 and is none.
+    /// The write is sent again on the condition that the object still has this ETag.
     Damaged {
-        /// The ETag.
+        /// ETag of the object.
         etag: String,
-        /// What is wrong with the object.
+        /// Difference between the object and the write.
         why: String,
     },
-    /// Both were written within the same second: the origin's time is to be asked for more exactly.
+    /// Both were written within the same second: the origin's time is required at a higher precision.
     Unclear,
-    /// Somebody else has written since.
+    /// Another client has written since.
     Foreign,
 }
 
-/// A write, as far as that is compared with what an origin has.
+/// Properties of a write that are compared with the origin's object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent<'a> {
-    /// Its mark.
+    /// Mark of the write.
     pub(super) mark: &'a Mark,
-    /// Which marks are those of this server.
+    /// Timelines whose marks belong to this server.
     pub(super) timelines: &'a Timelines,
-    /// Whether it deletes.
+    /// True for a delete.
     pub(super) deletes: bool,
     /// Bytes of the object.
     pub(super) size: u64,
-    /// The ETag that its client was told: the MD5 of its bytes where it is 32 hexadecimal digits.
+    /// ETag returned to the client: the MD5 of the bytes if it has 32 hexadecimal digits.
     pub(super) etag: &'a str,
-    /// When its request came, as milliseconds since 1970.
+    /// Time of the client's request, in milliseconds since 1970.
     pub(super) began_ms: i64,
-    /// The ETag under which the origin's object was known here then.
+    /// ETag of the origin's object as known here at that time.
     pub(super) knew: Option<&'a str>,
 }
 
-/// Judges a write; `found` is what the origin has. `exact_ms` is when that was written, if it is known more
-/// exactly than to the second.
+/// Judges a write. `found` is the origin's object; `exact_ms` is its modification time, if known at a higher
+/// precision than seconds.
 #[must_use]
 pub(super) fn judge(sent: &Sent<'_>, found: Option<&ObjectVersion>, exact_ms: Option<i64>) -> Verdict {
     let Some(found) = found else {
@@ -59,35 +59,35 @@ pub(super) fn judge(sent: &Sent<'_>, found: Option<&ObjectVersion>, exact_ms: Op
     };
     let overwrite = || Verdict::IfMatch(found.etag.clone());
     match Mark::of(found) {
-        // By whichever incarnation: the record of the write was in the backup.
+        // The incarnation does not matter: the record of the write was in the backup.
         Some(theirs) if theirs.is_of_write(sent.mark) && theirs.has_etag_of(sent.mark) => {
             return sent.done(found);
         }
         Some(theirs) if theirs.is_of_bucket(sent.mark) && sent.timelines.made(&theirs) => return overwrite(),
         _ => {}
     }
-    // Its headers tell seconds.
+    // Last-Modified headers have a precision of seconds.
     let (found_secs, began_secs) = (found.modified_ms.div_euclid(1000), sent.began_ms.div_euclid(1000));
-    // What was there before the write was made, and still is, was written before it.
+    // An object that was known before the write and is unchanged was written before it.
     let is_known = sent.knew == Some(&found.etag);
     match exact_ms {
         None if found_secs < began_secs || (found_secs == began_secs && is_known) => overwrite(),
         None if found_secs == began_secs => Verdict::Unclear,
-        // One of a full second is of an origin that tells no more, nearly always: then it may have been
-        // later.
+        // A time at a full second is nearly always from an origin with a precision of seconds; the object may
+        // then have been written later.
         Some(exact_ms) if exact_ms < sent.began_ms && exact_ms.rem_euclid(1000) != 0 => overwrite(),
         _ => Verdict::Foreign,
     }
 }
 
 impl Sent<'_> {
-    /// The verdict on an object that carries the mark of this write.
+    /// Returns the verdict on an object that carries the mark of this write.
     fn done(&self, found: &ObjectVersion) -> Verdict {
         let damaged = |why| Verdict::Damaged { etag: found.etag.clone(), why };
         self.damage(found).map_or(Verdict::Done, damaged)
     }
 
-    /// What is wrong with an object that carries the mark of this write.
+    /// Returns the difference between the write and an object that carries its mark.
     fn damage(&self, found: &ObjectVersion) -> Option<String> {
         if found.size != self.size {
             return Some(format!("it shows {} bytes instead of {}", found.size, self.size));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_since_by_somebody_else_is_not_overwritten() {
+    fn a_later_write_of_another_client_is_not_overwritten() {
         let ours = mark(1, 5);
         let judged = |found: &ObjectVersion, exact| judge(&sent(&ours, false, None), Some(found), exact);
         let yes = Verdict::IfMatch("t".into());
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_known_before_the_write_was_written_before_it_whatever_times_tell() {
+    fn an_object_known_before_the_write_is_older_whatever_its_time() {
         let ours = mark(1, 5);
         let judged = |knew, found: &ObjectVersion| judge(&sent(&ours, false, knew), Some(found), None);
         let yes = Verdict::IfMatch("t".into());
@@ -191,15 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_none_nothing_is_overwritten() {
+    fn a_missing_object_is_created_and_nothing_is_overwritten() {
         let ours = mark(1, 5);
         assert_eq!(judge(&sent(&ours, false, None), None, None), Verdict::IfAbsent);
         assert_eq!(judge(&sent(&ours, true, None), None, None), Verdict::Done);
     }
 
     #[test]
-    fn what_another_incarnation_wrote_after_the_backup_is_somebody_elses() {
-        // The server was in incarnation 5 up to body 99, then restored; another one goes on in 5.
+    fn a_write_of_another_incarnation_after_the_backup_counts_as_foreign() {
+        // The server was in incarnation 5 up to body 99, then restored; another server continues in 5.
         let (before, restored) = (timelines(5, &[]), timelines(6, &[(5, 100)]));
         let yes = Verdict::IfMatch("t".into());
         // A write of the backup, and one that was made after the restore. Both began at 10.5 s.
@@ -222,7 +222,7 @@ mod tests {
                 }
             }
         }
-        // The write itself, whichever of the two servers sent it.
+        // The write itself, no matter which of the two servers sent it.
         let ours = mark_of(&restored, 1, 50);
         let sent = sent_by(&restored, &ours, false, None);
         let found = found(11_000, Some(mark_of(&before, 1, 50)));

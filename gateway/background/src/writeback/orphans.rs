@@ -1,11 +1,11 @@
-//! Uploads at an origin whose id this server never learned: a crash, or an answer that was lost, came
-//! between the upload's beginning and the note of its id.
+//! Orphaned uploads at an origin: this server never learned their ids, because a crash or a lost answer came
+//! between the start of the upload and the record of its id.
 //!
-//! Before an upload is begun the write's record notes that it is about to be, and which uploads of the key
-//! are there already ([`UploadBegins`]). Whatever of the key appeared since and has no part is that upload,
-//! and is aborted; one that has parts is somebody else's, because no part is sent before the id is noted.
-//! Always: the note is durable before the upload begins, and goes only with the note of the id or with the
-//! write.
+//! Before an upload starts, the write's record receives a note of the intent and of the uploads that exist
+//! for the key ([`UploadBegins`]). An upload of the key that appears afterwards and has no part is the
+//! orphan, and is aborted. An upload with parts belongs to another client, because no part is sent before the
+//! id is recorded. The note is durable before the upload starts, and is removed only with the record of the
+//! id or with the write.
 
 use super::Inner;
 use super::persist::Trouble;
@@ -15,12 +15,13 @@ use mlgw_cache::writeback::{Queue, Write};
 use mlgw_common::ObjectKey;
 use mlgw_remote::origin::{ListQuery, OriginError, UploadLine, UploadPage, UploadsQuery};
 
-/// Uploads of one key that are looked at. With more, nothing is noted and nothing is aborted.
+/// Maximum number of uploads of one key that are examined. If there are more, nothing is recorded and nothing
+/// is aborted.
 const LOOKED_AT_MAX: usize = 1000;
 
 impl Inner {
-    /// Notes that an upload is about to be begun for a write, after the end of one that was begun before
-    /// for it and is not known. An origin that does not list uploads is left with what a crash leaves.
+    /// Records that an upload for a write is about to start, after aborting earlier orphans of the write. At
+    /// an origin that does not list uploads, orphans of a crash remain.
     pub(super) async fn note_beginning(&self, queue: &Queue, write: &Write) -> Result<(), Trouble> {
         let Some(there) = uploads_of(queue.bound(), &write.facts.key).await? else { return Ok(()) };
         let before = write.upload_begins();
@@ -39,8 +40,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends the uploads that were begun for a write that is not sent any more and are not known. What
-    /// cannot be asked for now stays at the origin.
+    /// Aborts the orphaned uploads of a write that is no longer sent. Orphans that cannot be listed now
+    /// remain at the origin.
     pub(super) async fn end_orphans(&self, queue: &Queue, write: &Write) {
         let Some(before) = write.upload_begins() else { return };
         write.set_upload_begins(None);
@@ -76,7 +77,7 @@ async fn end_orphan(queue: &Queue, write: &Write, upload: &UploadLine) -> Result
     }
 }
 
-/// The uploads of a key at the origin; nothing where they cannot be listed, or are too many.
+/// Returns the uploads of a key at the origin; `None` if they cannot be listed or are too many.
 async fn uploads_of(bound: &BoundBucket, key: &ObjectKey) -> Result<Option<Vec<UploadLine>>, OriginError> {
     let keys = ListQuery { prefix: key.as_str().to_owned(), max_keys: LOOKED_AT_MAX, ..ListQuery::default() };
     let query = UploadsQuery { keys, id_marker: String::new() };
@@ -87,14 +88,14 @@ async fn uploads_of(bound: &BoundBucket, key: &ObjectKey) -> Result<Option<Vec<U
     }
 }
 
-/// The uploads of a key on a page that begins with them; nothing when the page ends before they do.
+/// Returns the uploads of a key on a page that begins with them; `None` if the page may end before they do.
 fn of_key(page: UploadPage, key: &ObjectKey) -> Option<Vec<UploadLine>> {
     let ends_before = page.next.as_ref().is_some_and(|(last, _)| last.as_str() <= key.as_str());
     let uploads = page.uploads.into_iter().filter(|upload| upload.key == key.as_str());
     (!ends_before).then(|| uploads.collect())
 }
 
-/// Which uploads of a key appeared since `before` was noted, and which did not.
+/// Splits uploads of a key into those that appeared since `before` was recorded, and the others.
 fn split(there: Vec<UploadLine>, before: Option<&UploadBegins>) -> (Vec<UploadLine>, Vec<UploadLine>) {
     there.into_iter().partition(|upload| before.is_some_and(|before| !before.others.contains(&upload.id)))
 }
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_appeared_since_the_note_is_ours() {
+    fn only_uploads_that_appeared_since_the_note_are_orphans() {
         let there = || vec![upload("k", "1"), upload("k", "2"), upload("k", "3")];
         let before = UploadBegins::beside(vec!["2".into()], 7).unwrap();
         let (ours, others) = split(there(), Some(&before));
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_names_all_uploads_of_a_key_or_is_not_believed() {
+    fn a_page_that_may_miss_uploads_of_the_key_is_not_used() {
         let key = ObjectKey::new("k").unwrap();
         let page = |next: Option<&str>| UploadPage {
             uploads: vec![upload("k", "1"), upload("k/2", "2")],

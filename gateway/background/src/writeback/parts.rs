@@ -1,11 +1,11 @@
-//! Sends a write that came in several parts, with the boundaries that its client chose.
+//! Sends a multipart object, with the part boundaries that its client chose.
 //!
-//! They go in parallel, by an upload at the origin that is completed on the condition by which the write may
-//! be sent. The id of that upload is noted in the write's record before the first of them goes: after a
-//! failure, or a crash, only those are sent that are not there.
+//! Parts are sent in parallel, in an upload at the origin whose completion carries the precondition of the
+//! write. The id of the upload is recorded in the write's record before the first part is sent: after a
+//! failure or a crash, only missing parts are sent.
 //!
-//! Power failure between the upload's beginning and the note leaves an upload without parts at the origin;
-//! it is found and aborted ([`orphans`](super::orphans)).
+//! A power failure between the start of the upload and the record of its id leaves an upload without parts at
+//! the origin; it is found and aborted ([`orphans`](super::orphans)).
 
 use super::Inner;
 use super::persist::{Trouble, prove};
@@ -28,23 +28,23 @@ use mlgw_wire::values::header_value;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Parts of one write that go at once. Each holds at most two pieces of 1 MiB.
+/// Parts of one write sent in parallel. Each holds at most two pieces of 1 MiB.
 const SENT_AT_ONCE: usize = 4;
-/// Parts of a page of those that are there.
+/// Parts on a page of the origin's list of parts.
 const PAGE_PARTS: usize = 1000;
 
-/// A part, and where its bytes are in the object.
+/// A part, and the range of its bytes in the object.
 struct Piece {
     number: PartNumber,
     part: Part,
     range: Range<u64>,
 }
 
-/// What the document that completes an upload says of a part: its number, and its ETag there.
+/// Number of a part and its ETag at the origin, for the completion of the upload.
 type Sent = (PartNumber, String);
 
 impl Inner {
-    /// Sends a write that came in several parts; the origin has all of it when this returns.
+    /// Sends a multipart write; the origin has all of it when this returns.
     pub(super) async fn send_parts(
         &self,
         queue: &Queue,
@@ -76,7 +76,7 @@ impl Inner {
             sent.push(last?);
         }
         prove(version, &mut condition);
-        // It is of the bytes that are sent, which are a document here.
+        // A Content-MD5 covers the bytes of the request, which is an XML document here.
         condition.remove("content-md5");
         let parts = pieces.iter().zip(&sent);
         let parts =
@@ -102,7 +102,7 @@ impl Inner {
         Ok(pieces)
     }
 
-    /// The parts of an upload at the origin, by number; nothing when there is no such upload any more.
+    /// Returns the parts of an upload at the origin, by number; `None` if the upload no longer exists.
     async fn parts_there(
         &self,
         queue: &Queue,
@@ -124,7 +124,7 @@ impl Inner {
         }
     }
 
-    /// Begins an upload at the origin and notes that.
+    /// Starts an upload at the origin and records its id.
     async fn begin_upload(
         &self,
         queue: &Queue,
@@ -136,7 +136,7 @@ impl Inner {
         let mut headers = HeaderMap::new();
         describe(version, &mut headers);
         mark.put(&mut headers);
-        // Of the whole where it has one; else as its parts have it.
+        // Algorithm and type of the whole object's checksum, if all parts have checksums.
         let of_whole = version.checksums.first();
         if let Some(checksum) =
             of_whole.filter(|_| pieces.iter().all(|piece| !piece.part.checksums.is_empty()))
@@ -187,7 +187,8 @@ impl Inner {
         Ok((piece.number, etag.ok_or_else(|| OriginError::Nonsense("a part without an ETag".to_owned()))?))
     }
 
-    /// Ends the upload of a write that is not sent any more. One that cannot be ended is left to the origin.
+    /// Aborts the upload of a write that is no longer sent. If the abort fails, the upload remains at the
+    /// origin.
     pub(super) async fn give_up_upload(&self, queue: &Queue, write: &Write) {
         self.end_orphans(queue, write).await;
         let Some(id) = write.upload_there() else { return };
@@ -202,13 +203,13 @@ impl Inner {
     }
 }
 
-/// Whether a part that is there is the part that is here, byte by byte: its ETag is an MD5.
+/// Returns true if the origin's part is byte-identical to the local part, whose ETag must be an MD5.
 fn is_same(there: &PartLine, here: &Part) -> bool {
     let is_md5 = hex::decode::<16>(here.etag.as_bytes()).is_some();
     is_md5 && there.etag == here.etag && there.size == here.size
 }
 
-/// What a part of an upload that is completed says of its checksums.
+/// Returns the checksum elements of a part for the completion of its upload.
 fn elements(part: &Part) -> Vec<Pair> {
     let element = |checksum| {
         let name = checksums::element(checksum::algorithm(Checksum::algorithm(checksum)));

@@ -1,8 +1,9 @@
-//! Sends what is dirty to its origin, and forgets it here.
+//! Sends dirty writes to their origin, and removes their records.
 //!
-//! A write looks at what the origin has, is sent on the condition that this is still so, and then its record
-//! goes; whatever fails is tried again from the look on, for as long as it takes. Power failure between the
-//! two leaves a write that is there and a record of it: the next look finds the mark.
+//! Each attempt looks up the origin's object, sends the write on the condition that the object is unchanged,
+//! and then removes the record. After any failure the attempt is repeated from the lookup, without limit. A
+//! power failure between the two leaves a write at the origin together with its record: the next lookup finds
+//! its mark.
 
 use super::Inner;
 use super::doubt::is_sent_again;
@@ -31,19 +32,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The first wait after a failure; each further one is twice as long.
+/// Pause after the first failure; each further pause is twice as long.
 const WAIT: Duration = Duration::from_millis(200);
-/// The longest: all that are tried at once ask an origin that is away some six times a second.
+/// Longest pause: all concurrent retries together request an unavailable origin some six times a second.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What came of a try.
+/// Result of an attempt.
 enum Tried {
     Done,
-    /// Somebody else's object with this ETag is there.
+    /// The origin has another client's object, with this ETag.
     Foreign(String),
 }
 
-/// Why a try failed.
+/// Error of an attempt.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error(transparent)]
@@ -52,14 +53,15 @@ pub(super) enum Trouble {
     Here(String),
 }
 
-/// Begins to send what is dirty in a bucket.
+/// Starts sending the dirty writes of a bucket.
 pub(super) fn begin(inner: &Arc<Inner>, queue: &Arc<Queue>) {
     let (inner, queue) = (inner.clone(), queue.clone());
     let stop = inner.stop.clone();
     inner.tasks.clone().spawn(async move { stop.run_until_cancelled(drive(inner, queue)).await });
 }
 
-/// Sends one write after the other, those that may go at once at once, until the bucket is bound no more.
+/// Starts writes as the queue permits, independent ones in parallel, until the bucket's binding is removed or
+/// changed.
 async fn drive(inner: Arc<Inner>, queue: Arc<Queue>) {
     loop {
         let changed = queue.changed();
@@ -71,7 +73,7 @@ async fn drive(inner: Arc<Inner>, queue: Arc<Queue>) {
             changed.await;
             continue;
         };
-        // As many are begun as can be sent, and no more.
+        // A write is started only when a slot is free.
         let Ok(slot) = queue.way().slots.clone().acquire_owned().await else { return };
         let (inner, queue, stop) = (inner.clone(), queue.clone(), inner.stop.clone());
         inner.tasks.clone().spawn(async move {
@@ -86,7 +88,7 @@ async fn drive(inner: Arc<Inner>, queue: Arc<Queue>) {
 }
 
 impl Inner {
-    /// Goes on from what came of the first try until the write is through, or somebody has to decide.
+    /// Continues after the first attempt until the write is done or needs an operator's decision.
     async fn go_on(&self, queue: &Queue, write: &Write, mut tried: Result<Tried, Trouble>) {
         let mut failures = 0;
         loop {
@@ -111,7 +113,8 @@ impl Inner {
         }
     }
 
-    /// Looks, and sends the write if it may be sent, after so many failures.
+    /// Looks up the origin's object, and sends the write if permitted. `failures` is the number of failed
+    /// attempts before.
     async fn attempt(&self, queue: &Queue, write: &Write, failures: u32) -> Result<Tried, Trouble> {
         let (key, body) = (&write.facts.key, record_id(write));
         let mark = Mark::new(queue.bucket(), &self.timelines, body, &write.etag);
@@ -165,7 +168,7 @@ impl Inner {
         Ok(Tried::Done)
     }
 
-    /// Looks whether the origin shows a write that was sent in parts: the ETag of its answer proves nothing.
+    /// Looks up an object that was sent in parts, because the ETag of the completion's answer proves nothing.
     async fn confirm(&self, queue: &Queue, write: &Write, mark: &Mark) -> Result<Tried, Trouble> {
         let found = queue.bound().look(&write.facts.key).await?;
         let why = match judge(&sent(write, mark, &self.timelines), Some(&found), None) {
@@ -176,7 +179,7 @@ impl Inner {
         Err(OriginError::Unconfirmed(why).into())
     }
 
-    /// The bytes of `range` of a write.
+    /// Returns the bytes of a `range` of a write.
     pub(super) async fn content(
         &self,
         queue: &Queue,
@@ -204,7 +207,8 @@ impl Inner {
         Ok(Content::Whole(whole.freeze()))
     }
 
-    /// The origin has a write: what of its key met something foreign before it is settled, too.
+    /// Removes the records of a write that its origin has, and of earlier writes of the key that were set
+    /// aside.
     async fn settle(&self, queue: &Queue, write: &Write) {
         let obsolete = queue.foreign_before(write);
         for write in obsolete.iter().map(|write| &**write).chain([write]) {
@@ -220,7 +224,7 @@ impl Inner {
         self.say(queue, write, Outcome::Done, &"");
     }
 
-    /// Notes in the log of decisions what came of a write.
+    /// Records the result of a write in the decision log.
     fn say(&self, queue: &Queue, write: &Write, outcome: Outcome, error: &dyn std::fmt::Display) {
         let decided = Decided {
             kind: Kind::Persist,
@@ -234,8 +238,8 @@ impl Inner {
         self.decisions.record_because(&decided, error);
     }
 
-    /// Nobody overwrites what somebody else wrote: it is noted, so that it is known after a restart, and
-    /// waits for somebody to decide.
+    /// Sets a write aside that would overwrite another client's object. The conflict is recorded durably and
+    /// waits for an operator's decision.
     async fn set_aside(&self, queue: &Queue, write: &Write, etag: &str) {
         tracing::error!(
             bucket = queue.bucket().name, key = %write.facts.key, upstream = queue.bound().upstream(),
@@ -254,12 +258,12 @@ impl Inner {
     }
 }
 
-/// How long to wait after so many failures before.
+/// Returns the pause after this number of failures.
 fn wait(failures: u32) -> Duration {
     WAIT.saturating_mul(1 << failures.min(16)).min(WAIT_MAX)
 }
 
-/// What of a write is compared with what its origin has.
+/// Returns the properties of a write that are compared with the origin's object.
 fn sent<'a>(write: &'a Write, mark: &'a Mark, timelines: &'a Timelines) -> Sent<'a> {
     Sent {
         mark,
@@ -272,12 +276,12 @@ fn sent<'a>(write: &'a Write, mark: &'a Mark, timelines: &'a Timelines) -> Sent<
     }
 }
 
-/// The id that the write's record is named by.
+/// Returns the id in the name of the write's record.
 fn record_id(write: &Write) -> BodyId {
     BodyId(u64::from_str_radix(write.name.as_str(), 16).unwrap_or(0))
 }
 
-/// When the origin's object was written, as exactly as its listings say.
+/// Returns the modification time of the origin's object at the precision of its listings.
 async fn exact_ms(queue: &Queue, write: &Write) -> Result<i64, Trouble> {
     let key = write.facts.key.as_str();
     let query = ListQuery { prefix: key.to_owned(), max_keys: 1, ..ListQuery::default() };
@@ -291,7 +295,7 @@ async fn exact_ms(queue: &Queue, write: &Write) -> Result<i64, Trouble> {
         .ok_or(Trouble::Origin(OriginError::Changed))
 }
 
-/// What its bytes are to be proved by, as headers of its PUT.
+/// Adds the digests of an object's bytes to the headers of its PUT.
 pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
     let mut line = |name: &str, value: &str| {
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
@@ -301,7 +305,7 @@ pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
     for checksum in version.checksums.iter().filter(|checksum| checksum.kind() == ChecksumKind::FullObject) {
         line(checksum::algorithm(checksum.algorithm()).header(), &checksums::text(checksum, 0));
     }
-    // An ETag that is an MD5: with it the origin takes nothing else than what was acknowledged here.
+    // The ETag is an MD5: with it, the origin accepts no bytes other than those acknowledged here.
     if let Some(md5) = md5_of(version) {
         line("content-md5", &BASE64.encode(md5));
     }
@@ -328,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_told_the_md5_of_what_it_gets_where_it_is_known() {
+    fn the_origin_receives_the_md5_of_an_object_if_it_is_known() {
         let headers = described("5d41402abc4b2a76b9719d911017c592");
         assert_eq!(headers["content-md5"], "XUFAKrxLKna5cZ2REBfFkg==");
         assert_eq!(

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 const CRC64: &str = "x-amz-checksum-crc64nvme";
 
-/// The head of a body whose end is certain, as every aws-chunked body without a length has it.
+/// Returns the head with a well-defined end of the body, as every aws-chunked body without a length has it.
 fn chunked(mut head: Parts) -> Parts {
     head.headers.insert("transfer-encoding", HeaderValue::from_static("chunked"));
     head
@@ -42,7 +42,7 @@ async fn an_unsigned_body_with_its_trailer() {
 }
 
 #[tokio::test]
-async fn no_bytes_at_all_with_their_trailer() {
+async fn an_empty_body_with_a_trailer() {
     let headers = [("x-amz-decoded-content-length", "0"), ("x-amz-trailer", "x-amz-checksum-crc32")];
     let (bytes, _) = put_unsigned("0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n", &headers).await.unwrap();
     assert!(bytes.is_empty());
@@ -65,7 +65,7 @@ async fn the_length_is_counted_over_the_decoded_bytes() {
 }
 
 #[tokio::test]
-async fn trailers_are_those_that_were_promised() {
+async fn trailers_must_match_the_declared_ones() {
     for (promised, trailer, code, text) in [
         (Some(CRC64), "", Code::MalformedTrailerError, ""),
         (Some(CRC64), ":M3eFcAZSQlc=\r\n", Code::MalformedTrailerError, ""),
@@ -93,8 +93,8 @@ async fn trailers_are_those_that_were_promised() {
     }
 }
 
-/// A signed upload of these chunks as it is on the wire, and where each chunk's bytes are. With a
-/// trailer, the checksum is one.
+/// Returns the head and the wire form of a signed upload of these chunks, optionally with a checksum as
+/// trailer.
 fn signed_upload(chunks: &[&[u8]], trailer: bool) -> (http::request::Parts, Vec<u8>) {
     let body = chunks.concat();
     let length = body.len().to_string();
@@ -150,7 +150,7 @@ async fn a_chunk_with_a_wrong_signature_ends_the_body() {
 }
 
 #[tokio::test]
-async fn chunks_cannot_be_moved_dropped_or_repeated() {
+async fn chunks_cannot_be_reordered_dropped_or_repeated() {
     let (head, wire) = signed_upload(&[b"a", b"b", b"c"], false);
     let text = String::from_utf8(wire).unwrap();
     let lines: Vec<String> = text.split_inclusive("\r\n").map(str::to_owned).collect();
@@ -170,7 +170,7 @@ async fn chunks_cannot_be_moved_dropped_or_repeated() {
 }
 
 #[tokio::test]
-async fn signed_trailers_are_signed() {
+async fn trailers_of_a_signed_body_must_be_signed() {
     let (head, wire) = signed_upload(&[b"hello"], true);
     let text = String::from_utf8(wire).unwrap();
     let at = text.find("x-amz-trailer-signature").unwrap();
@@ -187,7 +187,7 @@ async fn signed_trailers_are_signed() {
 }
 
 #[tokio::test]
-async fn a_signed_chunk_of_any_size_is_passed_on_as_it_comes_and_never_held() {
+async fn a_large_signed_chunk_is_returned_in_pieces_and_not_buffered() {
     let chunk = vec![7; 3 << 20];
     let (head, wire) = signed_upload(&[&chunk], false);
     let payload = verify(&head).unwrap().payload;
@@ -218,7 +218,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 proptest! {
     #[test]
-    fn however_a_signed_body_is_cut_it_is_the_same_body(
+    fn a_signed_body_decodes_the_same_for_every_split(
         chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..60), 0..4),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
         trailer: bool,
@@ -233,12 +233,12 @@ proptest! {
     }
 
     #[test]
-    fn no_changed_byte_of_a_signed_body_gets_through(at: prop::sample::Index, to: u8, trailer: bool) {
+    fn every_changed_byte_of_a_signed_body_is_detected(at: prop::sample::Index, to: u8, trailer: bool) {
         let (head, wire) = signed_upload(&[b"hello", b"world"], trailer);
         let mut changed = wire.clone();
         let at = at.index(wire.len());
         changed[at] = to;
-        // Case of hexadecimal sizes and of names, and white space around trailers, mean nothing.
+        // Letter case of sizes and names, and white space around trailers, are not significant.
         if let Ok(bytes) = block_on(put_signed(&head, &[&changed])) {
             prop_assert_eq!(bytes, b"helloworld");
             let same = wire[at].eq_ignore_ascii_case(&to) || matches!(wire[at], b'\r' | b'\n') || to.is_ascii_whitespace();
@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn no_cut_off_body_gets_through(to: prop::sample::Index, trailer: bool) {
+    fn a_truncated_body_is_refused(to: prop::sample::Index, trailer: bool) {
         let (head, wire) = signed_upload(&[b"hello", b"world"], trailer);
         let cut = &wire[..to.index(wire.len())];
         prop_assert!(block_on(put_signed(&head, &[cut])).is_err());

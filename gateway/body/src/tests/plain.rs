@@ -14,7 +14,7 @@ use mlgw_formats::checksum::Algorithm;
 use mlgw_wire::error::{Code, S3Error};
 use sha2::{Digest, Sha256};
 
-/// The terms of an object whose MD5 nobody computes apart.
+/// Returns the terms of an object whose MD5 is never computed separately.
 fn object(also: Option<Algorithm>) -> Terms {
     Terms { md5_apart: false, ..Terms::object(also) }
 }
@@ -54,7 +54,7 @@ async fn lengths_are_exact() {
 }
 
 #[tokio::test]
-async fn a_body_whose_end_is_not_certain_is_refused_whatever_it_says_of_itself() {
+async fn a_body_without_a_well_defined_end_is_refused() {
     let chunked = [("x-amz-decoded-content-length", "0"), ("content-encoding", "aws-chunked")];
     for (version, headers, payload, refused) in [
         (Version::HTTP_11, &[][..], Payload::Unsigned, true),
@@ -66,7 +66,7 @@ async fn a_body_whose_end_is_not_certain_is_refused_whatever_it_says_of_itself()
     ] {
         let mut head = head(headers);
         head.version = version;
-        // As the HTTP library has it where there is neither a length nor chunks.
+        // Same body as the HTTP library creates without a length or chunks.
         let body = Full::new(Bytes::new());
         let made = Body::new(body, &head, payload, object(None)).map(drop).map_err(|error| error.code());
         assert_eq!(made.is_err(), refused, "{version:?} {headers:?}");
@@ -119,7 +119,7 @@ async fn a_wrong_hash_is_refused_before_the_end() {
 }
 
 #[tokio::test]
-async fn a_promised_trailer_needs_a_body_that_can_have_one() {
+async fn a_declared_trailer_requires_a_chunked_body() {
     let headers = [("content-length", "5"), ("x-amz-trailer", "x-amz-checksum-crc32")];
     let error = put("hello", &headers, Payload::Unsigned).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidRequest);
@@ -133,7 +133,7 @@ async fn checksums_of_the_object_are_not_those_of_the_request() {
 }
 
 #[tokio::test]
-async fn a_document_has_a_limit_whether_its_length_is_known_or_not() {
+async fn a_document_is_limited_with_and_without_a_declared_length() {
     let terms = Terms::document(10);
     for (pieces, headers, fits) in [
         (&[&b"12345"[..], b"67890"][..], &[][..], true),
@@ -160,7 +160,7 @@ async fn a_body_is_not_finished_before_its_end() {
 }
 
 #[tokio::test]
-async fn the_md5_of_a_long_or_small_body_is_for_who_stores_it_and_checked_all_the_same() {
+async fn the_separately_computed_md5_of_a_body_is_verified() {
     let (long, found) = (vec![7; CHUNK_BYTES_MAX as usize + 1], [3; 16]);
     let read = async |bytes: &[u8], md5: Option<[u8; 16]>, terms: Terms| {
         let md5 = md5.map(|md5| BASE64_STANDARD.encode(md5));

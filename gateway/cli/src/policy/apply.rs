@@ -1,4 +1,4 @@
-//! `mlgw policy apply | rollback | freeze | unfreeze`
+//! The commands `mlgw policy apply`, `rollback`, `freeze` and `unfreeze`.
 
 use super::text::read;
 use crate::client::Client;
@@ -12,16 +12,16 @@ use mlgw_policies::language::is_framework;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Files that are to run, or might.
+/// Files of a policy to apply or plan.
 #[derive(Debug, Args)]
 pub(crate) struct FilesArgs {
-    /// Policies in YAML or JSON, the strongest first, in the place of all that run; those stay if only plugins are given.
+    /// Policies in YAML or JSON, highest priority first. They replace all running ones. Default: keep them.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Plugins of frameworks, in the place of those that run; without any those stay.
+    /// Framework plugins. They replace the running ones. Default: keep them.
     #[arg(long, value_name = "FILE")]
     framework: Vec<PathBuf>,
-    /// Without the plugins that run.
+    /// Remove the running framework plugins.
     #[arg(long, conflicts_with = "framework")]
     without_frameworks: bool,
 }
@@ -36,7 +36,7 @@ pub struct ApplyArgs {
 
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
-    /// The version whose files are to run, 0 for what comes with the server; without it those that ran before.
+    /// Version whose files to run, or 0 for the built-in policy. Default: the previous version.
     #[arg(value_name = "VERSION")]
     version: Option<u64>,
     #[command(flatten)]
@@ -45,25 +45,25 @@ pub struct RollbackArgs {
 
 #[derive(Debug, Args)]
 pub struct FreezeArgs {
-    /// Only if this version runs: nobody changed it since it was looked at.
+    /// Require that this version runs, so that concurrent changes are not overwritten.
     #[arg(long, value_name = "VERSION")]
     if_version: Option<u64>,
-    /// What the history is to say about it.
+    /// Message for the history.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
     message: String,
 }
 
-/// Files as a request holds them; none of a kind leaves those that run.
+/// Files of a request. `None` keeps the running files of that kind.
 pub(super) struct Texts {
     pub(super) files: Option<Vec<PolicyText>>,
     pub(super) frameworks: Option<Vec<PolicyText>>,
 }
 
 impl FilesArgs {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
-    /// When there are none, one cannot be read, or is of the other kind.
+    /// When no file is given, or one cannot be read or is of the other kind.
     pub(super) fn read(&self) -> Result<Texts, CliError> {
         if self.files.is_empty() && self.framework.is_empty() && !self.without_frameworks {
             let message =
@@ -73,10 +73,10 @@ impl FilesArgs {
         self.read_any()
     }
 
-    /// The same, where there may be none.
+    /// Reads the files, if any.
     ///
     /// # Errors
-    /// When one cannot be read, or is of the other kind.
+    /// When a file cannot be read, or is of the other kind.
     pub(super) fn read_any(&self) -> Result<Texts, CliError> {
         let files = self.files.iter().map(|path| text(path, false)).collect::<Result<Vec<_>, _>>()?;
         let plugins = self.framework.iter().map(|path| text(path, true)).collect::<Result<Vec<_>, _>>()?;

@@ -1,4 +1,4 @@
-//! `mlgw policy decisions`
+//! The command `mlgw policy decisions`.
 
 use crate::client::Client;
 use crate::output::{Out, columns};
@@ -11,13 +11,13 @@ use mlgw_formats::decision_words::Kind;
 
 #[derive(Debug, Args)]
 pub struct DecisionsArgs {
-    /// At most so many.
+    /// Maximum number of decisions.
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: u32,
-    /// Only of this kind.
+    /// Show only this kind.
     #[arg(long, value_parser = PossibleValuesParser::new(Kind::ALL.iter().map(|kind| kind.name())))]
     kind: Option<String>,
-    /// Only about objects of this bucket; what is about whole segments is left out.
+    /// Show only objects of this bucket. Decisions on whole segments are omitted.
     #[arg(long)]
     bucket: Option<String>,
 }
@@ -58,7 +58,7 @@ fn row(decision: &DecisionInfo) -> Vec<String> {
     ]
 }
 
-/// The segment or the objects; several that are alike by the first of them.
+/// Formats the segment or the objects. Several equal decisions are shown by the first object and their count.
 fn what(decision: &DecisionInfo) -> String {
     let times = if decision.count == 1 { String::new() } else { format!(" x{}", decision.count) };
     match (decision.segment, &decision.bucket) {
@@ -76,7 +76,7 @@ mod tests {
     use mlgw_api::DecisionInfo;
 
     #[test]
-    fn a_row_says_what_and_why() {
+    fn a_row_has_the_object_and_the_reason() {
         let decision = DecisionInfo {
             time: "T".into(),
             kind: "keep".into(),

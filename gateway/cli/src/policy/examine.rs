@@ -1,4 +1,4 @@
-//! `mlgw policy test`
+//! The command `mlgw policy test`.
 
 use super::keys::Keys;
 use super::text::{BeneathArgs, program};
@@ -12,13 +12,13 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct TestArgs {
-    /// A policy, or a plugin of a framework; what comes with the server holds below it.
+    /// A policy or a framework plugin, tested above the built-in policy.
     file: PathBuf,
     #[command(flatten)]
     keys: KeysArgs,
     #[command(flatten)]
     beneath: BeneathArgs,
-    /// Show at most so many keys, and count all; without it a table shows 100 and a document all.
+    /// Maximum number of keys shown. All are counted. Default: 100 in a table, all in JSON.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
@@ -26,18 +26,18 @@ pub struct TestArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct KeysArgs {
-    /// A file with a key on each line, as `a/b.tar` or `s3://bucket/a/b.tar`; `-` for standard input.
+    /// File with a key on each line, as `a/b.tar` or `s3://bucket/a/b.tar`; `-` for standard input.
     #[arg(long, value_name = "LIST")]
     keys: Option<PathBuf>,
-    /// Files as they would be uploaded, with their sizes and first bytes.
+    /// Directory of files to test as uploads, with their sizes and first bytes.
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
-    /// The keys of a trace.
+    /// Trace whose keys are tested.
     #[arg(long, value_name = "F")]
     trace: Option<PathBuf>,
 }
 
-/// Keys that a table shows unless it is told otherwise.
+/// Default number of keys in a table.
 const SHOWN: usize = 100;
 
 pub(super) fn run(args: &TestArgs, out: Out) -> Result<(), CliError> {

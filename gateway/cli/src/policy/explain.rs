@@ -1,4 +1,4 @@
-//! `mlgw policy explain`
+//! The command `mlgw policy explain`.
 
 use crate::client::Client;
 use crate::object::Location;
@@ -57,7 +57,7 @@ fn show(told: &Explanation) -> String {
     format!("{head}\n{actions}{}", columns(&["RULE", "PRIORITY", "MATCHED", "SAW", "FROM"], &rules))
 }
 
-/// How much of it is compressed, and to what.
+/// Formats the encoding of an object, with its sizes before and after compression.
 fn stored(extents: &[ExtentInfo]) -> String {
     let packed: Vec<_> = extents.iter().filter(|extent| extent.encoding != "raw").collect();
     let size = |bytes: fn(&ExtentInfo) -> u64| ByteSize(packed.iter().map(|one| bytes(one)).sum()).human();
@@ -88,7 +88,7 @@ fn recommended(told: &Explanation) -> String {
     format!("{copy}, {ahead}, at most {}", ByteSize(best.prefetch_bytes).human())
 }
 
-/// What held of a rule that matched, and what did not of one that did not.
+/// Formats a tried rule: the conditions that held if it matched, or those that did not.
 fn tried(rule: &RuleTried) -> Vec<String> {
     let conditions = rule.conditions.iter().filter(|one| one.held == rule.matched);
     let says: Vec<_> = conditions.map(|one| one.says.clone()).collect();
@@ -107,7 +107,7 @@ mod tests {
     use mlgw_api::{ConditionSeen, RuleTried};
 
     #[test]
-    fn a_rule_says_what_held_or_what_did_not() {
+    fn a_rule_lists_the_conditions_that_held_or_those_that_did_not() {
         let seen = |held, says: &str| ConditionSeen { held, says: says.into() };
         let mut rule = RuleTried {
             rule: "r".into(),

@@ -1,4 +1,4 @@
-//! `mlgw policy show | history`
+//! The commands `mlgw policy show` and `mlgw policy history`.
 
 use crate::client::Client;
 use crate::output::{Out, columns};
@@ -14,7 +14,7 @@ pub(super) async fn show(effective: bool, global: &Global, out: Out) -> Result<(
     out.document(&client.get::<PolicyInfo>("/v1/policy").await?, texts)
 }
 
-/// A file as it was applied; several each under their name.
+/// Returns the text of a file as it was applied, or of several files, each under its name.
 fn texts(policy: &PolicyInfo) -> String {
     let all: Vec<&PolicyText> = policy.files.iter().chain(&policy.frameworks).collect();
     match all[..] {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_where_a_roll_back_went() {
+    fn a_row_has_the_target_version_of_a_rollback() {
         let version = PolicyVersionInfo {
             version: 3,
             time: "T".into(),

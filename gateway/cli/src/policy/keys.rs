@@ -1,4 +1,4 @@
-//! Keys to try a policy on: a list, the files below a directory, or those of a trace.
+//! Sources of keys for testing a policy: a list, the files below a directory, or a trace.
 
 use super::text::unreadable;
 use crate::CliError;
@@ -11,22 +11,23 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Where keys come from.
+/// Source of keys.
 #[derive(Debug)]
 pub(super) enum Keys<'a> {
-    /// A file with a key on each line, or standard input for `-`. One such as `s3://bucket/key` names its bucket, too.
+    /// A file with a key on each line, or standard input for `-`. A line `s3://bucket/key` includes its
+    /// bucket.
     List(&'a Path),
-    /// The files below a directory; their keys begin below it.
+    /// The files below a directory. Their keys are paths relative to it.
     Files(&'a Path),
     /// A trace, each key once.
     Trace(&'a Path),
 }
 
 impl Keys<'_> {
-    /// Tells `take` of each of them.
+    /// Passes each key to `take`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the source cannot be read.
     pub(super) fn each(&self, take: &mut dyn FnMut(KnownOfKey<'_>)) -> Result<(), CliError> {
         match self {
             Self::List(path) if *path == Path::new("-") => {
@@ -62,7 +63,7 @@ fn each_line(lines: impl BufRead, take: &mut dyn FnMut(KnownOfKey<'_>)) -> io::R
     Ok(())
 }
 
-/// Links are not followed, so that no directory is walked twice.
+/// Passes the files below a directory to `take`. Links are not followed, so no directory is visited twice.
 fn each_file(root: &Path, take: &mut dyn FnMut(KnownOfKey<'_>)) -> Result<(), CliError> {
     let mut waiting: Vec<PathBuf> = vec![root.to_owned()];
     while let Some(directory) = waiting.pop() {

@@ -1,4 +1,4 @@
-//! `mlgw policy outcomes`
+//! The command `mlgw policy outcomes`.
 
 use crate::client::Client;
 use crate::output::{Out, columns};

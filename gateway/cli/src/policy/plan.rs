@@ -1,4 +1,4 @@
-//! `mlgw policy plan`: what would be otherwise, asked for until all objects were looked at.
+//! The command `mlgw policy plan`: the effect of a policy, requested in pages until all objects were visited.
 
 use super::apply::{FilesArgs, Texts};
 use crate::client::Client;
@@ -20,7 +20,7 @@ pub struct PlanArgs {
 }
 
 pub(super) async fn run(args: PlanArgs, global: &Global, out: Out) -> Result<(), CliError> {
-    // Without files it is the running policy's own: what waits to be deleted.
+    // Without files the plan is that of the running policy: pending deletions.
     let Texts { files, frameworks } = args.files.read_any()?;
     let mut request = PlanRequest { files, frameworks, plan: None, limit: None };
     let client = Client::new(discover::target(global)?)?;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_tells_what_by_which_rule_and_of_which_objects() {
+    fn a_plan_shows_actions_with_their_rules_and_objects() {
         let mut plan = page("a", 5);
         let deletion = |stays: Option<&str>| DeletionInfo {
             objects: "s3://b/run/1/".into(),

@@ -1,4 +1,4 @@
-//! Lines over a share, as SVG: no background, and colours that can be read on white and on black.
+//! Line plots of ratios, as SVG: no background, and colours that are readable on white and on black.
 
 use std::fmt::Write as _;
 
@@ -6,22 +6,22 @@ use std::fmt::Write as _;
 #[derive(Debug)]
 pub(super) struct Plot {
     pub(super) title: String,
-    /// What the horizontal axis says.
+    /// Label of the horizontal axis.
     pub(super) x: &'static str,
-    /// What the vertical axis says.
+    /// Label of the vertical axis.
     pub(super) y: &'static str,
     pub(super) lines: Vec<Line>,
 }
 
-/// A line of it.
+/// A line of the plot.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) name: &'static str,
-    /// From left to right.
+    /// Points from left to right.
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Colour and dashes of each line, in order: of middle lightness, and apart also for those who see fewer colours.
+/// Colour and dashes of each line, in order: of middle lightness, and distinct also for colour-blind readers.
 const STYLES: [(&str, &str); 6] = [
     ("#e0457b", "none"),
     ("#3d8bd4", "none"),
@@ -30,7 +30,7 @@ const STYLES: [(&str, &str); 6] = [
     ("#9a6fd0", "10 3 2 3"),
     ("#808080", "4 3"),
 ];
-/// Of axes and words: as far from white as from black.
+/// Colour of axes and text, with equal contrast to white and to black.
 const GREY: &str = "#808080";
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 440.0;
@@ -41,7 +41,7 @@ const BOTTOM: f64 = 56.0;
 const TICKS: u32 = 5;
 
 impl Plot {
-    /// The plot as a document.
+    /// Returns the plot as an SVG document.
     pub(super) fn svg(&self) -> String {
         let most = self.lines.iter().flat_map(|line| &line.points).map(|(x, _)| *x).fold(0.0, f64::max);
         let right = (most * f64::from(TICKS)).ceil().max(1.0) / f64::from(TICKS);
@@ -68,7 +68,7 @@ impl Plot {
     }
 }
 
-/// Writing to a String cannot fail.
+/// Appends an element. Writing to a `String` cannot fail.
 fn put(svg: &mut String, element: std::fmt::Arguments<'_>) {
     let _ = writeln!(svg, "{element}");
 }
@@ -84,7 +84,7 @@ fn escaped(words: &str) -> String {
     words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Where a point of the plot is in the document.
+/// Returns the document coordinates of a point of the plot.
 fn place((x, y): (f64, f64), right: f64) -> (f64, f64) {
     let across = LEFT + x / right * (WIDTH - LEFT - RIGHT);
     (across, HEIGHT - BOTTOM - y.clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM))
@@ -108,7 +108,7 @@ fn axes(svg: &mut String, right: f64) {
     }
 }
 
-/// A line, its points, and its place in the legend.
+/// Draws a line, its points, and its entry in the legend.
 fn draw(svg: &mut String, number: usize, line: &Line, right: f64) {
     let (colour, dashes) = STYLES[number % STYLES.len()];
     let points: Vec<_> = line.points.iter().map(|point| place(*point, right)).collect();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_makes_a_plot_of_axes() {
+    fn a_plot_without_lines_has_axes_only() {
         let svg = Plot { title: String::new(), x: "x", y: "y", lines: Vec::new() }.svg();
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }

@@ -1,4 +1,4 @@
-//! `mlgw policy simulate`
+//! The command `mlgw policy simulate`.
 
 use super::plot::{Line, Plot};
 use super::text::{self, BeneathArgs};
@@ -18,57 +18,57 @@ use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// A policy, whose rules are heeded; without one those that come with a server are, for a trace.
+    /// Policy whose rules apply. Default for a trace: the built-in rules.
     file: Option<PathBuf>,
-    /// Recorded accesses, of `mlgw trace import`.
+    /// Recorded accesses, from `mlgw trace import`.
     #[arg(long, value_name = "F", conflicts_with = "profile")]
     trace: Option<PathBuf>,
     #[command(flatten)]
     generated: Generated,
     #[command(flatten)]
     beneath: BeneathArgs,
-    /// Sizes of the cache: shares of the workload's bytes, or bytes such as 10GiB.
+    /// Sizes of the cache: fractions of the workload's bytes, or bytes such as 10GiB.
     #[arg(long, value_delimiter = ',', default_value = DEFAULT_CACHES, value_name = "C,…")]
     cache: Vec<CacheSize>,
     /// Bytes of a block.
     #[arg(long, value_parser = block_bytes, default_value = "8MiB", value_name = "SIZE")]
     block: u32,
-    /// Only these: mlgw, lru, s3-fifo, sieve, never-evict, optimum.
+    /// Simulate only these policies: mlgw, lru, s3-fifo, sieve, never-evict, optimum.
     #[arg(long, value_delimiter = ',', value_parser = racer, value_name = "NAMES")]
     policy: Vec<Racer>,
-    /// Count from this epoch of each job on, the first being 1.
+    /// First counted epoch of each job, starting at 1.
     #[arg(
         long, default_value_t = 1, value_name = "N", conflicts_with = "trace",
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     from_epoch: u32,
-    /// Jobs tell the engine beforehand what they will read.
+    /// Jobs submit access plans to the engine in advance.
     #[arg(long, conflicts_with = "trace")]
     plans: bool,
-    /// Draw byte hit ratios into this file, as SVG.
+    /// Draw byte hit ratios into this SVG file.
     #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     plot: Option<PathBuf>,
 }
 
-/// What a workload is generated with. What is not given is as the profile has it.
+/// Parameters of a generated workload. Omitted ones have the defaults of the profile.
 #[derive(Debug, Args)]
 struct Generated {
-    /// What is generated: resnet50, unet3d, cosmoflow, retinanet, mix, k-workloads, epochs, zipf.
+    /// Generated workload: resnet50, unet3d, cosmoflow, retinanet, mix, k-workloads, epochs, zipf.
     #[arg(long, value_name = "P")]
     profile: Option<Profile>,
-    /// Jobs on the dataset; in mix, trainers of the hyperparameter search.
+    /// Jobs on the dataset. In mix: trainers of the hyperparameter search.
     #[arg(long, value_name = "N", conflicts_with = "trace")]
     workloads: Option<u16>,
-    /// Another seed gives other orders, moments and sizes.
+    /// Seed of orders, times and sizes.
     #[arg(long, value_name = "S", default_value_t = 1, conflicts_with = "trace")]
     seed: u64,
-    /// Epochs of each job; in zipf, requests for each object.
+    /// Epochs of each job. In zipf: requests for each object.
     #[arg(long, value_name = "E", conflicts_with = "trace")]
     epochs: Option<u32>,
     /// Order of each job's epochs.
     #[arg(long, value_enum, value_name = "O", conflicts_with = "trace")]
     order: Option<OrderArg>,
-    /// Objects of the dataset; in mix, of a training set.
+    /// Objects of the dataset. In mix: of a training set.
     #[arg(long, value_name = "N", conflicts_with = "trace")]
     objects: Option<u32>,
 }
@@ -76,11 +76,11 @@ struct Generated {
 /// The order of each job's epochs, as a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OrderArg {
-    /// That of the keys.
+    /// In the order of the keys.
     Sequential,
-    /// Another random one each time.
+    /// In a new random order each epoch.
     Shuffled,
-    /// Shards in a random order, their objects in that of the keys.
+    /// Shards in random order, the objects of each in the order of the keys.
     ShardShuffled,
 }
 
@@ -110,21 +110,22 @@ impl SimulateArgs {
         }
     }
 
-    /// What a person or a server wrote down is decided as a server decides, the rest by the engine alone.
+    /// Returns true if rules apply: for a policy, a trace, a framework plugin or an environment. Other
+    /// runs use the engine alone.
     fn has_rules(&self) -> bool {
         let BeneathArgs { framework, environment } = &self.beneath;
         self.file.is_some() || self.trace.is_some() || !framework.is_empty() || environment.is_some()
     }
 }
 
-/// A file that a picture may be drawn into.
+/// Parses the path of an SVG file.
 fn svg(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let is_svg = path.extension().is_some_and(|of| of.eq_ignore_ascii_case("svg"));
     if is_svg { Ok(path) } else { Err("an SVG is drawn: the name has to end in .svg".to_owned()) }
 }
 
-/// Blocks that requests may ask for in all: numbers of blocks are of 32 bits.
+/// Maximum number of blocks requested in total: block numbers have 32 bits.
 const BLOCKS_MAX: usize = i32::MAX as usize;
 
 pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {

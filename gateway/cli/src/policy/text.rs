@@ -1,4 +1,4 @@
-//! Policy files as commands read them, compiled above what comes with the server.
+//! Reads policy files of the command line and compiles them above the built-in policy.
 
 use crate::CliError;
 use clap::Args;
@@ -10,13 +10,13 @@ use mlgw_policies::language::{
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What holds beneath a policy that is tried.
+/// Layers below a tested policy.
 #[derive(Debug, Default, Args)]
 pub(super) struct BeneathArgs {
-    /// Plugins of frameworks that are to hold beside those that come with a server.
+    /// Framework plugins in addition to the built-in ones.
     #[arg(long, value_name = "FILE")]
     pub(super) framework: Vec<PathBuf>,
-    /// Where the server is to run: development, staging or production.
+    /// Environment of the server: development, staging or production.
     #[arg(long, value_parser = environment, value_name = "NAME")]
     pub(super) environment: Option<Environment>,
 }
@@ -26,24 +26,24 @@ fn environment(word: &str) -> Result<Environment, String> {
     Environment::of(word).ok_or_else(|| format!("there are {}", words()))
 }
 
-/// The text of a file.
+/// Reads the text of a file.
 ///
 /// # Errors
-/// A usage error when there is none; a failure when it cannot be read.
+/// A usage error when the file does not exist; a failure when it cannot be read.
 pub(crate) fn read(path: &Path) -> Result<String, CliError> {
     std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))
 }
 
-/// The texts of files, under the names that they were given by.
+/// Reads the texts of files, named by their given paths.
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`read`].
 pub(super) fn texts(paths: &[PathBuf]) -> Result<Vec<Text>, CliError> {
     let text = |path: &PathBuf| Ok(Text { name: path.display().to_string(), text: read(path)? });
     paths.iter().map(text).collect()
 }
 
-/// Why a file is not read.
+/// Returns the error of a file that cannot be read.
 pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
     let path = path.display();
     match error.kind() {
@@ -53,10 +53,10 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
     }
 }
 
-/// The program of files that have to be right: a policy or a plugin, if one is given, above what is beneath it.
+/// Compiles files that must be valid: a policy or a plugin, if given, above the layers of `beneath`.
 ///
 /// # Errors
-/// When they are not, or cannot be read.
+/// When the files are invalid, or cannot be read.
 pub(super) fn program(path: Option<&PathBuf>, beneath: &BeneathArgs) -> Result<Program, CliError> {
     let file = texts(path.map(std::slice::from_ref).unwrap_or_default())?;
     let (mut frameworks, custom): (Vec<_>, Vec<_>) =

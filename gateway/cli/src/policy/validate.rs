@@ -1,4 +1,4 @@
-//! `mlgw policy validate`
+//! The command `mlgw policy validate`.
 
 use super::text::texts;
 use crate::CliError;
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct ValidateArgs {
-    /// Policies, or plugins of frameworks, in YAML or JSON.
+    /// Policies or framework plugins, in YAML or JSON.
     #[arg(required_unless_present = "framework", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Plugins of frameworks whose templates the policies may use; they are validated, too.
+    /// Framework plugins with templates that the policies may use. They are validated, too.
     #[arg(long, value_name = "FILE")]
     framework: Vec<PathBuf>,
 }
@@ -51,7 +51,7 @@ fn lines(validated: &[Validated]) -> String {
     text
 }
 
-/// `1 rule`, `2 rules`.
+/// Formats a count with its noun: `1 rule`, `2 rules`.
 pub(super) fn some(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_file_is_counted() {
+    fn a_valid_file_is_counted() {
         let text = "
 version: 1
 settings: {evaluation: all}
@@ -81,7 +81,7 @@ rules:
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn an_error_is_reported_with_its_place() {
         let found = validate("my.yaml", "version: 1\nsettings: {evalution: all}\n");
         let text = lines(&[found]);
         assert!(text.starts_with("my.yaml:2:12: settings.evalution: "), "{text}");
@@ -89,7 +89,7 @@ rules:
     }
 
     #[test]
-    fn plugins_are_told_from_policies() {
+    fn plugins_are_distinguished_from_policies() {
         let found = validate("mine.yaml", "version: 1\nframework: mine\ndetekt: {}\n");
         assert_eq!((found.kind, found.valid), ("framework", false));
     }

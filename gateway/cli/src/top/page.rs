@@ -1,7 +1,7 @@
-//! What `mlgw top` shows: a page of rows that fits a width and a height, or one line.
+//! Output of `mlgw top`: a page of rows that fits a width and a height, or one line.
 //!
-//! Pure: the same two statuses make the same page. Figures are those between the two looks; at the
-//! first one they are those of the last minute.
+//! Pure: the same two statuses make the same page. Figures cover the time between two refreshes. Those of the
+//! first one cover the last minute.
 
 use super::super::CliError;
 use super::super::figures::{age, byte_rate, findings, operations, rate, tiers, time};
@@ -12,7 +12,7 @@ use mlgw_api::{Health, JobInfo, OperationStatus, Status};
 use mlgw_common::ByteSize;
 use mlgw_common::histogram::{BUCKETS, Durations};
 
-/// How a row looks.
+/// Style of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Plain,
@@ -28,7 +28,7 @@ pub(super) struct Row {
     pub(super) look: Look,
 }
 
-/// What was done between two looks.
+/// Load between two refreshes.
 struct Load {
     seconds: f64,
     operations: Vec<OperationStatus>,
@@ -58,7 +58,7 @@ impl Load {
         }
     }
 
-    /// All operations together.
+    /// Returns the sum over all operations.
     fn total(&self) -> OperationStatus {
         let sum = |of: fn(&OperationStatus) -> u64| self.operations.iter().map(of).sum();
         let mut all = Durations::default();
@@ -98,7 +98,7 @@ fn of_durations(
     }
 }
 
-/// What was done of an operation on top of what `before` says.
+/// Returns the difference of an operation to its counters in `before`.
 fn since(done: &OperationStatus, before: &Status) -> OperationStatus {
     let Some(then) = before.s3.operations.iter().find(|then| then.operation == done.operation) else {
         return done.clone();
@@ -112,7 +112,7 @@ fn since(done: &OperationStatus, before: &Status) -> OperationStatus {
     of_durations(&done.operation, durations(done).since(&durations(then)), counts, bytes)
 }
 
-/// The page of a server.
+/// Returns the page of a server.
 pub(super) fn page(look: &TwoStatuses, width: usize, height: usize) -> Vec<Row> {
     let (now, load) = (&look.now, Load::of(look));
     let total = load.total();
@@ -144,7 +144,7 @@ pub(super) fn page(look: &TwoStatuses, width: usize, height: usize) -> Vec<Row> 
     fit(rows, width, height)
 }
 
-/// Jobs at work or waiting, a line each; nothing without any.
+/// Formats running and queued jobs, one per line. Empty if there are none.
 fn jobs(jobs: &[JobInfo]) -> String {
     if jobs.is_empty() {
         return String::new();
@@ -175,7 +175,7 @@ const fn of_health(health: Health) -> Look {
     }
 }
 
-/// A table, and an empty row after it; nothing of an empty one.
+/// Appends a table and an empty row. An empty table is omitted.
 fn push_table(rows: &mut Vec<Row>, table: &str) {
     if table.is_empty() {
         return;
@@ -186,14 +186,14 @@ fn push_table(rows: &mut Vec<Row>, table: &str) {
     rows.push(row(String::new(), Look::Plain));
 }
 
-/// What is shown while there is no answer.
+/// Returns the page that is shown while the server does not answer.
 pub(super) fn unreachable(error: &CliError, width: usize, height: usize) -> Vec<Row> {
     let rows =
         vec![row("No answer; asking again.".to_owned(), Look::Critical), row(error.to_string(), Look::Plain)];
     fit(rows, width, height)
 }
 
-/// One line for a file or a pipe.
+/// Formats one line for a file or a pipe.
 pub(super) fn line(look: &TwoStatuses) -> String {
     let (now, load) = (&look.now, Load::of(look));
     let total = load.total();
@@ -219,7 +219,7 @@ fn row(text: String, look: Look) -> Row {
     Row { text, look }
 }
 
-/// Cuts what does not fit; the last row says how to leave, where there is room for it.
+/// Cuts rows and columns that do not fit. The last row shows the key to quit, if there is room for it.
 fn fit(mut rows: Vec<Row>, width: usize, height: usize) -> Vec<Row> {
     rows.truncate(height.saturating_sub(1).max(1));
     if rows.len() < height {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_between_two_looks() {
+    fn figures_cover_the_time_between_two_refreshes() {
         let text = text(&look(), 120, 40);
         assert!(text.contains("requests 1010/s  failed 0  refused 0  p50 75 us  p99 "), "{text}");
         assert!(text.contains("cpu 25 %"), "{text}");
@@ -265,14 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_look_shows_the_last_minute() {
+    fn the_first_refresh_shows_the_last_minute() {
         let first = TwoStatuses { now: healthy(), before: None, jobs: Vec::new() };
         assert!(text(&first, 120, 40).contains("requests 1000/s"));
         assert!(line(&first).starts_with("ready ok requests/s=1000 failed=0 "), "{}", line(&first));
     }
 
     #[test]
-    fn a_page_fits_whatever_the_size() {
+    fn a_page_fits_every_size() {
         for (width, height) in [(1, 1), (10, 2), (40, 5), (80, 24), (200, 60)] {
             let rows = page(&look(), width, height);
             assert!(rows.len() <= height && !rows.is_empty(), "{width} x {height}: {}", rows.len());
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_shown_while_they_are_at_work() {
+    fn jobs_are_shown_while_they_run() {
         let idle = text(&look(), 120, 40);
         assert!(!idle.contains("JOBS"), "{idle}");
         let mut look = look();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_stands_out() {
+    fn findings_are_highlighted() {
         let mut look = look();
         look.now.health = Health::Critical;
         look.now.findings =

@@ -1,7 +1,7 @@
-//! The terminal: a screen of its own while it is shown, keys, changes of size.
+//! The terminal: an alternate screen, keys, and changes of size.
 //!
-//! Whatever ends the program, the terminal is as it was before: the screen is left when this is
-//! dropped, and signals are events like `q`.
+//! The terminal is restored at every end of the program: the screen is left when this value is dropped, and
+//! signals are events like `q`.
 
 use super::super::CliError;
 use super::page::{Look, Row};
@@ -18,20 +18,20 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Size of a terminal that does not tell its own.
+/// Size assumed for a terminal that does not report its own.
 const SIZE_UNKNOWN: (u16, u16) = (80, 24);
-/// What Ctrl-C and Ctrl-D send where the terminal does not make signals of them.
+/// Bytes of Ctrl-C and Ctrl-D in raw mode, where the terminal does not convert them to signals.
 const CONTROL_C: u8 = 3;
 const CONTROL_D: u8 = 4;
 
-/// Why there is something to do.
+/// Event for the main loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The reader has seen enough.
+    /// The reader quits.
     Quit,
-    /// The terminal has another size.
+    /// The size of the terminal changed.
     Resized,
-    /// It is time to look again.
+    /// The next refresh is due.
     Due,
 }
 
@@ -59,7 +59,7 @@ impl Terminal {
         };
         enable_raw_mode().map_err(failed)?;
         execute!(io::stdout(), EnterAlternateScreen, Hide).map_err(failed)?;
-        // Reading keys blocks; the thread ends with the process.
+        // Reading keys blocks, so a thread does it. The thread ends with the process.
         std::thread::spawn(move || {
             let mut keys = io::stdin().lock();
             let mut key = [0];
@@ -68,7 +68,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Shows what `page` makes of a width and a height.
+    /// Draws the rows that `page` returns for a width and a height.
     pub(super) fn draw(&mut self, page: impl FnOnce(usize, usize) -> Vec<Row>) -> Result<(), CliError> {
         let (width, height) = size().unwrap_or(SIZE_UNKNOWN);
         let mut out = io::stdout().lock();
@@ -98,18 +98,18 @@ impl Terminal {
         show().map_err(failed)
     }
 
-    /// Waits until the reader has seen enough.
+    /// Waits until the reader quits.
     pub(super) async fn quit(&mut self) {
         let never = Duration::from_secs(24 * 3600);
         while self.event(Instant::now() + never).await != Event::Quit {}
     }
 
-    /// Waits for something to do, until `due` at the latest.
+    /// Waits for an event, until `due` at the latest.
     pub(super) async fn event(&mut self, due: Instant) -> Event {
         loop {
             tokio::select! {
                 key = self.keys.recv() => match key {
-                    // Without keys there is no way to quit but a signal: it ends.
+                    // Without keys the command could only be ended by a signal, so it ends.
                     None | Some(b'q' | b'Q' | CONTROL_C | CONTROL_D) => return Event::Quit,
                     Some(_) => {}
                 },
@@ -124,7 +124,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // There is nobody left to tell of a failure.
+        // A failure cannot be reported any more.
         let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
         let _ = disable_raw_mode();
     }

@@ -1,4 +1,4 @@
-//! Traces that a server records: begun, ended, listed and brought here.
+//! Traces that a server records: started, stopped, listed and exported.
 
 use super::beside;
 use crate::client::Client;
@@ -18,23 +18,23 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub struct StartArgs {
-    /// Its name; the time of day when absent.
+    /// Name of the trace. Default: the time of day.
     name: Option<String>,
-    /// Bytes that it may take; then its oldest files go.
+    /// Maximum size in bytes. Beyond it the oldest files are removed.
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = <ByteSize as std::str::FromStr>::from_str)]
     max_bytes: ByteSize,
 }
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Its name.
+    /// Name of the trace.
     name: String,
-    /// The file.
+    /// Destination file.
     #[arg(value_name = "OUT")]
     to: PathBuf,
 }
 
-/// What was brought here.
+/// Result of an export.
 #[derive(Debug, Serialize)]
 struct Exported {
     file: String,
@@ -63,10 +63,10 @@ pub(super) async fn stop(global: &Global, out: Out) -> Result<(), CliError> {
     let behind = if trace.fell_behind == Some(true) { " It ended early: the disk is too slow." } else { "" };
     let accesses = trace.accesses.unwrap_or(0);
     let size = ByteSize(trace.bytes).human();
-    // What a rehearsal is held against is told now or never.
+    // The hash for comparison with a rehearsal is available only now.
     let decided = trace.decisions_hash.as_ref().zip(trace.capacity_bytes);
     let decided = decided.map_or_else(String::new, |(hash, room)| {
-        // As `--cache` takes it: to the byte, and with a unit.
+        // In the form that `--cache` accepts: in bytes, with a unit.
         format!(
             " What was decided on them has the hash {hash}, as a rehearsal of it has with `--cache {room}B`."
         )
@@ -111,7 +111,7 @@ pub(super) async fn export(args: ExportArgs, global: &Global, out: Out) -> Resul
     out.done(&Exported { file, bytes, accesses }, &told)
 }
 
-/// Writes all files of a trace as one. Returns its accesses and bytes.
+/// Writes all files of a trace into one. Returns the numbers of accesses and bytes.
 async fn bring(
     client: &Client,
     path: &str,
@@ -135,7 +135,7 @@ async fn bring(
         let damaged = |error| CliError::Failed(format!("file {number} of the trace {}: {error}", trace.name));
         while let Some(access) = reader.read().map_err(damaged)? {
             accesses += 1;
-            // The times of all files count from one moment.
+            // The times of all files count from the same moment.
             let writer = writer.get_or_insert_with(|| TraceWriter::new(0, &mut ready));
             let _ = writer.write(&access, &mut ready);
         }

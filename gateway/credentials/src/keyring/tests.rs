@@ -1,4 +1,4 @@
-//! The keyring over a real catalogue.
+//! Tests of the keyring over a real catalogue.
 
 use super::{ChangeKeyError, Keyring, RootCredentials};
 use crate::Sealer;
@@ -25,7 +25,7 @@ fn given(access_key: &str, secret: &str) -> Option<RootCredentials> {
 }
 
 #[tokio::test]
-async fn the_root_is_made_once_kept_over_restarts_and_replaced_when_given() {
+async fn the_root_is_generated_once_kept_over_restarts_and_replaced_by_the_environment() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = catalogue(dir.path()).await;
     let made = open(dir.path(), &catalogue, None).await;
@@ -72,7 +72,7 @@ async fn a_key_is_created_found_changed_and_deleted() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_key_is_refused() {
+async fn invalid_keys_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = catalogue(dir.path()).await;
     let keyring = open(dir.path(), &catalogue, given("admin", "password")).await;

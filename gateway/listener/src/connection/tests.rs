@@ -1,10 +1,10 @@
-//! What begins a request, and how much of it may wait at rest.
+//! Tests of the classification of the first bytes of a request.
 
 use super::{Beginning, PREFACE, RESTING_HEAD_BYTES_MAX};
 use proptest::prelude::*;
 
 #[test]
-fn a_place_is_taken_for_whole_heads_and_for_what_is_none() {
+fn whole_heads_and_invalid_bytes_make_a_connection_active() {
     let long = vec![b'x'; RESTING_HEAD_BYTES_MAX];
     let long_head = [&long[..RESTING_HEAD_BYTES_MAX - 2], b"\n\n"].concat();
     for (bytes, expected) in [
@@ -28,10 +28,10 @@ fn a_place_is_taken_for_whole_heads_and_for_what_is_none() {
 }
 
 proptest! {
-    /// Whatever comes and in whichever pieces, it is decided by when the connection may keep no more of
-    /// it.
+    /// Any [`RESTING_HEAD_BYTES_MAX`] bytes, in any pieces, are classified, because the connection may not
+    /// buffer more.
     #[test]
-    fn a_connection_at_rest_never_waits_with_a_full_list(bytes: Vec<u8>) {
+    fn an_idle_connection_never_waits_with_a_full_buffer(bytes: Vec<u8>) {
         let full = bytes.iter().copied().cycle().take(RESTING_HEAD_BYTES_MAX).collect::<Vec<_>>();
         if full.len() == RESTING_HEAD_BYTES_MAX {
             prop_assert_ne!(Beginning::of(&full), Beginning::Short);

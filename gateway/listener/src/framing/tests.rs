@@ -1,10 +1,10 @@
-//! What is certain passes unchanged, however it is cut; anything else does not.
+//! Tests that unambiguous requests pass unchanged when cut at any point, and that ambiguous ones do not.
 
 use super::{Framed, Framing, Place, Uncertain};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// What comes of bytes in these pieces.
+/// Returns the result of scanning bytes in these pieces.
 fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Place, Uncertain> {
     let mut framing = Framing::new();
     for piece in pieces {
@@ -23,7 +23,7 @@ const CERTAIN: &[&str] = &[
 ];
 
 #[test]
-fn what_is_certain_passes_at_any_cut_and_one_behind_the_other() {
+fn unambiguous_requests_pass_at_any_cut_and_in_sequence() {
     let all: String = CERTAIN.concat();
     for wire in CERTAIN.iter().copied().chain([&*all]) {
         let bytes = wire.as_bytes();
@@ -35,7 +35,7 @@ fn what_is_certain_passes_at_any_cut_and_one_behind_the_other() {
 }
 
 #[test]
-fn what_is_not_certain_is_refused_at_any_cut() {
+fn ambiguous_requests_are_refused_at_any_cut() {
     use Uncertain::{BareLineFeed, Chunk, Coding, Length};
     let long = format!("GET /b HTTP/1.1\r\nx-a: {}\n\r\n", "v".repeat(1000));
     for (wire, why) in [
@@ -72,7 +72,7 @@ fn what_is_not_certain_is_refused_at_any_cut() {
 }
 
 #[tokio::test]
-async fn what_comes_before_is_read_and_then_nothing_more() {
+async fn bytes_before_an_ambiguous_line_are_read_and_none_after_it() {
     let good = "GET /b HTTP/1.1\r\nHost: a\r\n\r\n";
     let (mut client, server) = tokio::io::duplex(1000);
     client.write_all(format!("{good}GET /c HTTP/1.1\r\nHost: a\nX: b\r\n\r\n").as_bytes()).await.unwrap();
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn however_requests_are_cut_they_end_at_the_same_place(
+    fn requests_cut_at_any_point_end_at_the_same_position(
         bodies in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..60)), 1..5),
         size in 1usize..80,
     ) {

@@ -1,4 +1,4 @@
-//! Many connections that occupy a listener, and how others are admitted all the same.
+//! Tests of a listener that many connections occupy, and of admitting others.
 
 use super::{LONG, Memory, PATIENT, Running, read_until, send, start, start_as, start_with};
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,11 +8,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const OK: &str = "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nok";
-/// What a client sends to hold a connection without ever completing a request.
+/// Bytes of clients that occupy a connection without ever completing a request.
 const SILENT: [&str; 5] =
     ["", "\r\n", "GET / HT", "GET / HTTP/1.1\r\nhost: h\r\nx: y\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"];
 
-/// A request that is refused and whose body never comes.
+/// A request that is refused and whose body never arrives.
 const HALF: &str = "PUT /refuse HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\n";
 
 async fn crowd(server: &Running, count: usize, texts: &[&str]) -> Vec<TcpStream> {
@@ -25,7 +25,7 @@ async fn crowd(server: &Running, count: usize, texts: &[&str]) -> Vec<TcpStream>
     crowd
 }
 
-/// What a new connection is answered to a request.
+/// Returns the answer to a request on a new connection.
 async fn ask(server: &Running) -> String {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     send(&mut stream, OK).await;
@@ -33,7 +33,7 @@ async fn ask(server: &Running) -> String {
 }
 
 #[tokio::test]
-async fn connections_without_a_request_never_keep_one_with_a_request_out() {
+async fn connections_without_a_request_never_block_one_with_a_request() {
     let server = start_as(10, PATIENT, Memory::new(0, 100, None), true, 0).await;
     for texts in [&SILENT[..], &[HALF]] {
         let _crowd = crowd(&server, 40, texts).await;
@@ -45,7 +45,7 @@ async fn connections_without_a_request_never_keep_one_with_a_request_out() {
 }
 
 #[tokio::test]
-async fn where_probes_are_answered_an_idle_connection_makes_room_too() {
+async fn an_idle_connection_makes_room_where_probes_are_answered() {
     let server = start_as(2, PATIENT, Memory::new(0, 100, None), true, 0).await;
     let mut idle = Vec::new();
     for _ in 0..2 {
@@ -53,7 +53,7 @@ async fn where_probes_are_answered_an_idle_connection_makes_room_too() {
         send(&mut stream, OK).await;
         assert!(read_until(&mut stream, "\r\n\r\nok").await.starts_with("HTTP/1.1 200"));
         idle.push(stream);
-        // Times of rest are compared in milliseconds.
+        // Idle times are compared in milliseconds.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(ask(&server).await.starts_with("HTTP/1.1 200"));
@@ -65,11 +65,11 @@ async fn where_probes_are_answered_an_idle_connection_makes_room_too() {
 }
 
 #[tokio::test]
-async fn a_connection_at_work_is_never_closed_for_another_and_a_spare_place_says_what_it_is() {
+async fn a_busy_connection_is_never_closed_for_another_and_a_reserved_slot_is_reported() {
     let server = start_as(1, PATIENT, Memory::new(0, 100, None), true, 1).await;
     let mut busy = TcpStream::connect(server.address).await.unwrap();
     send(&mut busy, "GET /wait HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    // Its place is taken once its request is under way; until then another connection may displace it.
+    // A connection is safe once its request is in flight. Before that another one may displace it.
     while server.begun.load(Relaxed) == 0 {
         tokio::task::yield_now().await;
     }
@@ -82,8 +82,8 @@ async fn a_connection_at_work_is_never_closed_for_another_and_a_spare_place_says
 }
 
 #[tokio::test]
-async fn half_heads_take_no_place_from_whole_ones() {
-    // One place to work.
+async fn incomplete_heads_take_no_slot_from_complete_ones() {
+    // There is one active slot.
     let server = start_with(100, PATIENT, Memory::new(0, 1, None)).await;
     let _crowd = crowd(&server, 40, &SILENT).await;
     let answer = ask(&server).await;
@@ -91,7 +91,7 @@ async fn half_heads_take_no_place_from_whole_ones() {
 }
 
 #[tokio::test]
-async fn the_next_half_head_of_a_connection_gives_its_place_back_to_those_who_wait() {
+async fn an_incomplete_next_head_of_a_connection_returns_its_slot_to_those_that_wait() {
     let server = start_with(100, PATIENT, Memory::new(0, 1, None)).await;
     let mut half = TcpStream::connect(server.address).await.unwrap();
     send(&mut half, OK).await;

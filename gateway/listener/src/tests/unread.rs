@@ -1,7 +1,7 @@
-//! Requests that are refused while their bodies are under way, over HTTP/1.1 and HTTP/2.
+//! Tests of requests that are refused while their bodies are in flight, over HTTP/1.1 and HTTP/2.
 //!
-//! One rule for HTTP/1.1: an answer either closes the connection and says so, or the next request on it is
-//! answered. Which of the two depends on when bytes come, so tests that are not about that accept both.
+//! One rule holds for HTTP/1.1: an answer either announces the close of its connection, or the next request
+//! on the connection is answered. The choice depends on when bytes arrive, so most tests accept both.
 
 use super::{LONG, PATIENT, REFUSED, http2, read_until, send, start};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-/// When the body of a refused request comes.
+/// Arrival of the body of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comes {
     AtOnce,
@@ -28,7 +28,7 @@ enum Comes {
     Never,
 }
 
-/// How a body is framed.
+/// Framing of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     Said,
@@ -64,7 +64,8 @@ async fn write_as(stream: &mut TcpStream, body: &[u8], comes: Comes) {
     }
 }
 
-/// Sends a request that is refused, then what follows from its answer. Says whether the connection was kept.
+/// Sends a request that is refused, then a second one if the answer permits it. Returns true if the
+/// connection was kept.
 async fn refused_then_reused(address: SocketAddr, bytes: usize, length: Length, comes: Comes) -> bool {
     let what = format!("{bytes} bytes, {length:?}, {comes:?}");
     let (header, body) = framed(bytes, length);
@@ -89,7 +90,7 @@ async fn refused_then_reused(address: SocketAddr, bytes: usize, length: Length, 
 }
 
 #[tokio::test]
-async fn a_connection_is_kept_or_its_end_is_announced() {
+async fn a_connection_is_kept_or_its_close_is_announced() {
     let server = start(1000, PATIENT).await;
     let mut cases = Vec::new();
     for bytes in [1, 400, 20_000, 200_000, 300_000, 3_000_000] {
@@ -110,7 +111,7 @@ async fn a_connection_is_kept_or_its_end_is_announced() {
 }
 
 #[tokio::test]
-async fn a_small_body_that_is_there_keeps_its_connection() {
+async fn a_small_body_that_has_arrived_keeps_its_connection() {
     let server = start(10, PATIENT).await;
     for length in [Length::Said, Length::Chunked] {
         for bytes in [1, 1000] {
@@ -127,7 +128,7 @@ async fn a_small_body_that_is_there_keeps_its_connection() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_for_continue_is_not_asked_for_its_body_and_the_connection_closes() {
+async fn a_client_that_waits_for_continue_sends_no_body_and_the_connection_closes() {
     let server = start(10, PATIENT).await;
     for sends in [false, true] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -142,7 +143,7 @@ async fn a_client_that_waits_for_continue_is_not_asked_for_its_body_and_the_conn
 }
 
 #[tokio::test]
-async fn a_client_that_reads_only_when_it_has_sent_all_reads_its_answer() {
+async fn a_client_that_reads_only_after_sending_everything_reads_its_answer() {
     let server = start(10, PATIENT).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let body = vec![0; 40 << 20];
@@ -154,7 +155,7 @@ async fn a_client_that_reads_only_when_it_has_sent_all_reads_its_answer() {
 }
 
 #[tokio::test]
-async fn a_head_that_cannot_be_read_is_answered_also_while_more_of_it_comes() {
+async fn a_malformed_head_is_answered_while_more_of_it_arrives() {
     let server = start(10, PATIENT).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let endless = format!("GET / HTTP/1.1\r\nhost: h\r\nx: {}", "y".repeat(8 << 20));
@@ -165,7 +166,7 @@ async fn a_head_that_cannot_be_read_is_answered_also_while_more_of_it_comes() {
 }
 
 #[tokio::test]
-async fn an_empty_answer_says_that_it_is_empty_in_every_version() {
+async fn an_empty_answer_carries_its_length_in_every_version() {
     let server = start(10, PATIENT).await;
     let (mut sender, _connection) = http2(server.address).await;
     let request = http::Request::put("http://h/").body(pieces(0, Comes::AtOnce).boxed()).unwrap();
@@ -176,7 +177,7 @@ async fn an_empty_answer_says_that_it_is_empty_in_every_version() {
     assert!(read_until(&mut stream, "\r\n\r\n").await.contains("content-length: 0\r\n"));
 }
 
-/// Pieces that an HTTP/2 client sends, the first at once.
+/// Returns the pieces that an HTTP/2 client sends, the first immediately.
 fn pieces(
     bytes: usize,
     comes: Comes,
@@ -193,7 +194,7 @@ fn pieces(
 }
 
 #[tokio::test]
-async fn a_refusal_on_http2_reaches_its_client_and_the_connection_goes_on() {
+async fn a_refusal_on_http2_reaches_its_client_and_the_connection_stays_open() {
     let server = start(10, PATIENT).await;
     let (sender, _connection) = http2(server.address).await;
     let mut cases = Vec::new();
@@ -218,7 +219,7 @@ async fn a_refusal_on_http2_reaches_its_client_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn no_answer_without_a_body_has_one_in_any_version() {
+async fn answers_without_a_body_have_none_in_any_version() {
     let server = start(10, PATIENT).await;
     for (method, path, status, length) in
         [("HEAD", "/refuse", 403, Some("2")), ("HEAD", "/bare", 304, None), ("GET", "/bare", 304, None)]

@@ -1,4 +1,4 @@
-//! What becomes of an unread rest, for every way in which a body can come.
+//! Tests of the treatment of an unread remainder, for all ways in which a body can arrive.
 
 use super::{Framing, Memory, Next, Plan, Rest, RestSlot, UNREAD_BODY_BYTES_MAX, plan, settle};
 use crate::pace::{BodyFault, Incoming, Pace};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 const PIECE: usize = 1000;
 
 #[test]
-fn only_a_small_rest_that_is_sure_to_come_is_waited_for() {
+fn only_a_small_remainder_that_is_certain_to_arrive_is_awaited() {
     let small = Some(UNREAD_BODY_BYTES_MAX);
     // (expects, asked, failed, left, short)
     for (case, expected) in [
@@ -33,11 +33,11 @@ fn only_a_small_rest_that_is_sure_to_come_is_waited_for() {
     }
 }
 
-/// A body whose handler reads `read` of its `sent` pieces and then answers.
+/// A body of `sent` pieces. Its handler reads `read` of them and then answers.
 struct Case {
     sent: usize,
     read: usize,
-    /// Whether the body has its end behind these pieces, or nothing more comes.
+    /// True if the body ends after these pieces. If false, no more bytes arrive.
     ends: bool,
 }
 
@@ -45,7 +45,7 @@ fn memory() -> Memory {
     Memory::new(1 << 30, 100, None)
 }
 
-/// Whether the answer says that the connection closes; none where it comes only after a wait.
+/// Returns true if the answer closes the connection, or `None` if it is sent only after a wait.
 async fn answer_of(case: Case, version: Version) -> Option<bool> {
     let (sender, mut pieces) = mpsc::channel::<Result<Frame<Bytes>, BodyFault>>(case.sent.max(1));
     for _ in 0..case.sent {
@@ -64,7 +64,7 @@ async fn answer_of(case: Case, version: Version) -> Option<bool> {
     let answer = match settle(&slot.unwrap(), framing, (&Seat::new(), &memory()), Response::new(())) {
         Next::Send(answer) => answer,
         Next::Wait(mut finishing) => {
-            // Without the runtime's own turns, so that what is there is read at once.
+            // Unconstrained by the budget of the runtime, so that available pieces are read immediately.
             let polled = tokio::task::unconstrained(async {
                 tokio::select! {
                     biased;
@@ -79,7 +79,7 @@ async fn answer_of(case: Case, version: Version) -> Option<bool> {
 }
 
 #[tokio::test]
-async fn a_rest_that_has_come_is_read_and_one_that_is_too_long_closes() {
+async fn a_remainder_that_has_arrived_is_read_and_one_that_is_too_long_closes() {
     let too_many = usize::try_from(UNREAD_BODY_BYTES_MAX).unwrap() / PIECE + 2;
     for (sent, read, ends, expected) in [
         (1, 0, true, Some(false)),
@@ -97,7 +97,7 @@ async fn a_rest_that_has_come_is_read_and_one_that_is_too_long_closes() {
 }
 
 #[tokio::test]
-async fn nothing_on_http_2_speaks_of_connections() {
+async fn answers_on_http_2_have_no_connection_header() {
     let too_many = usize::try_from(UNREAD_BODY_BYTES_MAX).unwrap() / PIECE + 2;
     for sent in [1, too_many] {
         assert_eq!(answer_of(Case { sent, read: 0, ends: true }, Version::HTTP_2).await, Some(false));
@@ -105,7 +105,7 @@ async fn nothing_on_http_2_speaks_of_connections() {
 }
 
 #[tokio::test]
-async fn a_body_that_failed_or_is_still_kept_by_somebody_closes() {
+async fn a_body_that_failed_or_is_still_referenced_closes_the_connection() {
     let closes = |next: Next<_, ()>| match next {
         Next::Send(answer) => answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close"),
         Next::Wait(_) => false,

@@ -1,4 +1,4 @@
-//! What clients do not notice: a segment that is fenced between the bytes and their name.
+//! Tests of commits to fenced segments, of reads of replaced bodies, and of quotas.
 
 use crate::ingest::{Destination, Durable, Ingest};
 use crate::memory::Memory;
@@ -18,7 +18,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The objects of an empty store, with a bucket.
+/// Returns the objects of an empty store, with a bucket.
 pub(crate) async fn open(dir: &Path) -> (Arc<Objects>, Arc<Bucket>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let options = CatalogueOptions::new(dir.join("catalogue"), clock.clone());
@@ -36,12 +36,12 @@ pub(crate) async fn open(dir: &Path) -> (Arc<Objects>, Arc<Bucket>) {
     (Arc::new(Objects::new(catalogue, tiers, true)), bucket)
 }
 
-/// Bytes that are nowhere the same.
+/// Returns `length` bytes without repetition.
 pub(crate) fn bytes_of(length: usize) -> Bytes {
     (0..length).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// Stores a body and fences every segment that it lies in.
+/// Stores a body and fences every segment that contains its bytes.
 async fn stored_and_fenced(
     objects: &Arc<Objects>,
     bucket: &Bucket,
@@ -66,7 +66,7 @@ async fn stored_and_fenced(
 async fn a_put_into_a_segment_that_was_fenced_meanwhile_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let (objects, bucket) = open(dir.path()).await;
-    // In the record itself, and on pages.
+    // The extents of the first are in its record, those of the second on pages.
     for (name, length) in [("small", 5_000), ("large", 7 << 20)] {
         let (key, data) = (ObjectKey::new(name).unwrap(), bytes_of(length));
         let (body, durable) = stored_and_fenced(&objects, &bucket, &key, None, &data).await;
@@ -85,7 +85,7 @@ async fn a_put_into_a_segment_that_was_fenced_meanwhile_succeeds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_reads_a_long_body_that_is_replaced_gets_all_of_it_or_nothing() {
+async fn a_reader_of_a_long_body_that_is_replaced_gets_all_of_it_or_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (objects, bucket) = open(dir.path()).await;
     let (key, data) = (ObjectKey::new("large").unwrap(), bytes_of(7 << 20));
@@ -100,7 +100,7 @@ async fn who_reads_a_long_body_that_is_replaced_gets_all_of_it_or_nothing() {
     let mut read = in_time.next().await.unwrap().unwrap().to_vec();
     let delete = ObjectChange::Delete(DeleteObject { conditions: Conditions::default() });
     objects.propose_object(&bucket, &key, Timestamp(0), delete).await.unwrap();
-    // It may be freed in part by now, whatever is found of it.
+    // Some of the body may already be freed. A new reader must not return any of it.
     assert!(matches!(reader().next().await, Err(ReadError::Missing(0))), "it comes too late");
     while let Some(piece) = in_time.next().await.unwrap() {
         read.extend_from_slice(&piece);
@@ -135,7 +135,7 @@ async fn a_part_in_a_segment_that_was_fenced_meanwhile_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_quota_refuses_names_no_bytes_and_is_refused_before_it_comes_where_that_can_be() {
+async fn a_refused_write_leaves_no_reference_and_is_refused_before_its_body_if_its_length_is_known() {
     let dir = tempfile::tempdir().unwrap();
     let (objects, bucket) = open(dir.path()).await;
     let limit = Quota { bytes: Some(6000), objects: None };

@@ -14,8 +14,8 @@ pub(super) struct Packing {
 
 impl Packing {
     /// Returns the chunk to store, and the memory that it takes beside the original until it is stored. The
-    /// chunk stays as it came if compression misses the ratio: that of the rule for the first chunk, any gain
-    /// for others.
+    /// chunk is returned uncompressed if compression misses the ratio. The first chunk must reach the ratio
+    /// of the rule. For other chunks any gain is enough.
     pub(super) async fn pack(self, mut chunk: Chunk) -> (Chunk, Option<MemoryGrant>) {
         let Compression { level, min_ratio } = self.compression;
         let how = How::of(level, min_ratio, chunk.offset == 0);

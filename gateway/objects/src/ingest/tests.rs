@@ -1,4 +1,4 @@
-//! Where bodies go, how their buffers grow, and that their MD5 is right however they are cut.
+//! Tests of the placement of bodies, the growth of buffers, and the MD5 of bodies cut in any way.
 
 use super::{BLOCK_BYTES, Destination, Ingest, placement, wishes};
 use crate::commit::tests::{bytes_of, open};
@@ -13,7 +13,7 @@ use std::net::Ipv4Addr;
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn a_buffer_grows_to_what_comes_at_once_and_doubles_where_that_is_not_known() {
+fn a_buffer_grows_to_the_expected_size_or_doubles_if_the_size_is_unknown() {
     let first = |granted: u64, left: Option<u64>| wishes(granted * BLOCK_BYTES, left)[0];
     assert_eq!(first(1, Some(5 * MIB)), 15, "to a whole chunk");
     assert_eq!(first(1, Some(BLOCK_BYTES + 1)), 2, "to the end of the body");
@@ -33,7 +33,7 @@ fn large_bodies_and_late_parts_get_segments_of_their_own() {
 }
 
 #[tokio::test]
-async fn the_md5_is_that_of_the_body_whatever_memory_there_is() {
+async fn the_md5_is_that_of_the_body_with_plenty_of_memory_and_with_little() {
     let dir = tempfile::tempdir().unwrap();
     let (objects, bucket) = open(dir.path()).await;
     let memory = Memory::new(0, 100, None);

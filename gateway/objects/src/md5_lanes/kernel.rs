@@ -2,7 +2,7 @@
 //!
 //! Every step of MD5 depends on the one before, so a single stream leaves most of a processor idle. The
 //! function is written once, over vectors of any number of lanes, and compiled for each instruction set.
-//! [`Level`] selects the one of this processor. Pure.
+//! [`Level`] selects the instruction set of this processor. Pure.
 
 use fearless_simd::{Level, Simd, SimdInt, dispatch, u32x4, u32x8};
 use std::array::from_fn;
@@ -97,13 +97,13 @@ pub(super) fn compress_4(level: Level, states: &mut [[u32; 4]; 4], lanes: [&[Blo
     dispatch!(level, simd => compress_with::<_, u32x4<_>, 4>(simd, states, lanes));
 }
 
-/// As [`compress_4`], of eight lanes.
+/// Compresses the blocks of eight lanes, like [`compress_4`].
 pub(super) fn compress_8(level: Level, states: &mut [[u32; 4]; 8], lanes: [&[Block]; 8]) {
     dispatch!(level, simd => compress_with::<_, u32x8<_>, 8>(simd, states, lanes));
 }
 
-/// Compiled for each instruction set because it is inlined into the call. Everything that it calls must be
-/// inlined, too.
+/// Compresses the blocks of `L` lanes. It is compiled for each instruction set because it is inlined into the
+/// call. All functions that it calls must be inlined, too.
 #[inline(always)]
 fn compress_with<S, V, const L: usize>(simd: S, states: &mut [[u32; 4]; L], lanes: [&[Block]; L])
 where
@@ -134,7 +134,7 @@ fn compress_block<S: Simd, V: SimdInt<S, Element = u32>>(state: &mut [V; 4], blo
     state.iter_mut().zip(before).for_each(|(word, before)| *word += before);
 }
 
-/// Runs sixteen steps, each with a word of the block and the function of the round.
+/// Runs sixteen steps, each with a word of the block and the mixing function of the round.
 #[inline(always)]
 fn round<const ROUND: usize, S: Simd, V: SimdInt<S, Element = u32>>(
     state: &mut [V; 4],
@@ -143,7 +143,7 @@ fn round<const ROUND: usize, S: Simd, V: SimdInt<S, Element = u32>>(
 ) {
     let [mut a, mut b, mut c, mut d] = *state;
     for step in 0..16 {
-        // `b` is the result of the step before. Everything that does not depend on it is added first.
+        // `b` is the result of the step before. All terms that do not depend on it are added first.
         let sum = (a + SINES[ROUND][step] + block(step)) + mix(b, c, d);
         let bits = ROTATIONS[ROUND][step % 4];
         let next = ((sum << bits) | (sum >> (32 - bits))) + b;

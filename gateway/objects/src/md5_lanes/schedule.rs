@@ -1,11 +1,11 @@
 //! Decides which chunks are hashed together and when. It has no bytes, threads or clock.
 //!
 //! The more streams a batch has, the less each of them costs, so a batch waits until every open stream has a
-//! chunk. It begins at once when a caller waits for its result, when it is full, and when the waiting chunks
-//! are large. A stream that had no chunk when a batch began is not waited for until it brings one. A batch
-//! takes the oldest chunk of each stream, so the chunks of a stream are hashed in order. Streams whose
-//! callers wait go first, then those with the oldest chunks. All of it is in memory, so a power failure
-//! changes nothing.
+//! chunk. It begins immediately when a caller waits for its result, when it is full, and when the queued
+//! chunks are large in total. A batch does not wait for a stream that had no chunk when the previous batch
+//! began, until that stream gets a chunk. A batch takes the oldest chunk of each stream, so the chunks of a
+//! stream are hashed in order. Streams with waiting callers go first, then those with the oldest chunks. All
+//! state is in memory, so a power failure changes nothing.
 
 use mlgw_common::limits::{LOCKSTEP_LANES_MAX, UNHASHED_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,14 +17,14 @@ pub(super) struct StreamId(u64);
 /// A stream that has a chunk to hash. The order is the one in which batches take them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ReadyStream {
-    /// No caller waits for its next chunk.
+    /// True if no caller waits for its next chunk.
     is_relaxed: bool,
     /// The number of its next chunk among all chunks.
     came: u64,
     id: StreamId,
 }
 
-/// All open streams with their waiting chunks (`C`).
+/// All open streams with their queued chunks (`C`).
 pub(super) struct Schedule<C> {
     streams: BTreeMap<StreamId, Stream<C>>,
     /// Streams with a chunk that a batch may take.
@@ -33,7 +33,7 @@ pub(super) struct Schedule<C> {
     awaited: BTreeSet<StreamId>,
     /// Streams in running batches.
     running: usize,
-    /// Bytes of all waiting chunks.
+    /// Bytes of all queued chunks.
     bytes: usize,
     opened: u64,
     pushed: u64,
@@ -55,7 +55,7 @@ struct Queued<C> {
 }
 
 impl<C> Stream<C> {
-    /// Returns its place in the order if it has a chunk that a batch may take.
+    /// Returns its entry in the order if it has a chunk that a batch may take.
     fn place(&self, id: StreamId) -> Option<ReadyStream> {
         let next = self.queue.front().filter(|_| !self.running)?;
         Some(ReadyStream { is_relaxed: self.expedited <= self.taken, came: next.came, id })
@@ -84,7 +84,7 @@ impl<C> Schedule<C> {
         id
     }
 
-    /// Closes a stream and returns its waiting chunks.
+    /// Closes a stream and returns its queued chunks.
     pub(super) fn close(&mut self, id: StreamId) -> Vec<C> {
         let Some(stream) = self.streams.remove(&id) else { return Vec::new() };
         self.awaited.remove(&id);
@@ -138,7 +138,7 @@ impl<C> Schedule<C> {
         batch
     }
 
-    /// Returns the bytes of all waiting chunks.
+    /// Returns the bytes of all queued chunks.
     #[cfg(test)]
     pub(super) fn waiting_bytes(&self) -> usize {
         self.bytes

@@ -1,10 +1,10 @@
 //! MD5s of small bodies, computed by their callers.
 //!
 //! A small body is complete when it arrives, and its MD5 is needed only after its append, which takes longer
-//! than hashing. So the body is submitted here. The caller that submits the last body of a batch, or needs a
-//! digest that is not there yet, computes all that are pending. No thread is woken and no caller waits: a
-//! digest that another caller is computing is computed twice. Nothing is stored, so a power failure changes
-//! nothing.
+//! than hashing. The body is therefore submitted as pending. The caller that submits the last body of a
+//! batch, or needs a digest that is not computed yet, computes all pending bodies. No thread is woken and no
+//! caller waits: a digest that another caller is computing is computed twice. All state is in memory, so a
+//! power failure changes nothing.
 
 use super::Md5Hasher;
 use super::state::{Md5State, update_all};
@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use std::mem::take;
 use std::sync::{Arc, OnceLock};
 
-/// The number of lanes.
+/// Bodies of a batch: the number of lanes.
 const BATCH: usize = 8;
 
-/// Bodies that are pending, fewer than a batch.
+/// Pending bodies, fewer than [`BATCH`].
 pub(super) type PendingBodies = Mutex<Vec<Arc<Small>>>;
 
 pub(super) struct Small {
@@ -32,7 +32,7 @@ pub struct PendingMd5 {
 }
 
 impl Md5Hasher {
-    /// Submits a whole body. It is hashed with others, at the latest when its digest is requested.
+    /// Submits a whole body. It is hashed together with others, at the latest when its digest is requested.
     #[must_use]
     pub fn submit(&self, bytes: Bytes) -> PendingMd5 {
         let small = Arc::new(Small { bytes, md5: OnceLock::new() });
@@ -55,7 +55,7 @@ impl Md5Hasher {
 }
 
 impl PendingMd5 {
-    /// Returns the MD5.
+    /// Returns the MD5. Computes it, together with all pending bodies, if it is not computed yet.
     #[must_use]
     pub fn digest(self) -> [u8; 16] {
         if self.small.md5.get().is_none() {
@@ -83,7 +83,7 @@ impl Drop for PendingMd5 {
 
 #[cfg(test)]
 mod tests {
-    //! Small bodies get their own digests, whoever computes them.
+    //! Tests that small bodies get their own digests, regardless of which caller computes them.
 
     use super::{Md5Hasher, PendingMd5};
     use bytes::Bytes;
@@ -98,14 +98,14 @@ mod tests {
         Md5::digest(bytes).into()
     }
 
-    /// The number of pending bodies, and of these that are hashed.
+    /// Returns the number of pending bodies, and the number of those of `left` that are hashed.
     fn counts(hasher: &Md5Hasher, left: &[PendingMd5]) -> (usize, usize) {
         let hashed = left.iter().filter(|left| left.small.md5.get().is_some());
         (hasher.0.pending.lock().len(), hashed.count())
     }
 
     #[tokio::test]
-    async fn the_eighth_has_all_of_them_hashed_and_so_has_who_asks_first() {
+    async fn the_eighth_body_and_the_first_digest_hash_all_pending_bodies() {
         let hasher = Md5Hasher::new(Handle::current());
         let bodies: Vec<Bytes> = (0..11).map(|length| body(length * 100)).collect();
         let mut left: Vec<PendingMd5> = bodies[..7].iter().map(|body| hasher.submit(body.clone())).collect();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_takes_his_body_away() {
+    async fn a_dropped_body_is_no_longer_pending() {
         let hasher = Md5Hasher::new(Handle::current());
         let (one, other) = (hasher.submit(body(10)), hasher.submit(body(20)));
         drop(one);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_somebody_else_has_taken_is_computed_all_the_same() {
+    async fn a_body_that_another_caller_has_taken_is_computed_as_well() {
         let hasher = Md5Hasher::new(Handle::current());
         let left = hasher.submit(body(33));
         hasher.0.pending.lock().clear();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_threads_get_each_their_own() {
+    async fn many_threads_get_the_digests_of_their_own_bodies() {
         let hasher = Md5Hasher::new(Handle::current());
         std::thread::scope(|scope| {
             for thread in 0..4 {

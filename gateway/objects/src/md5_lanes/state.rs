@@ -1,7 +1,7 @@
 //! The state of an MD5, and its update for one stream or several at once.
 //!
 //! Always: the digest does not depend on how the bytes are cut into pieces or which streams are updated
-//! together. The state has all bytes but an incomplete block, which waits for the bytes after it. Pure.
+//! together. An incomplete block is buffered until the bytes after it arrive. Pure.
 
 use super::kernel::{Block, INITIAL, compress_4, compress_8};
 use fearless_simd::Level;
@@ -45,8 +45,8 @@ impl Md5State {
         (self.bytes % 64) as usize
     }
 
-    /// Takes what is not a whole block at either end of `bytes`, and returns the blocks between. The caller
-    /// compresses them next.
+    /// Consumes the bytes at both ends of `bytes` that are not a whole block, and returns the whole blocks
+    /// between. The caller compresses the returned blocks next.
     fn take_ends<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [Block] {
         let rest = self.rest_bytes();
         self.bytes += bytes.len() as u64;
@@ -64,7 +64,7 @@ impl Md5State {
     }
 }
 
-/// Takes the next bytes of each stream, side by side as long as several have some.
+/// Adds the next bytes of each stream. Streams are compressed side by side while several have blocks left.
 pub(super) fn update_all<'a>(level: Level, streams: impl Iterator<Item = (&'a mut Md5State, &'a [u8])>) {
     let lanes = streams.map(|(running, bytes)| {
         let blocks = running.take_ends(bytes);
@@ -89,7 +89,7 @@ struct Lane<'a> {
 }
 
 /// Compresses as many blocks of the first `L` lanes as each of them has. If there are fewer lanes, the last
-/// one is computed several times, which costs nothing.
+/// one is computed several times at no extra cost.
 fn in_lockstep<const L: usize>(lanes: &mut [Lane<'_>], compress: impl Fn(&mut [[u32; 4]; L], [&[Block]; L])) {
     let used = lanes.len().min(L);
     let lanes = &mut lanes[..used];

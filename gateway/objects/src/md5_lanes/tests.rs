@@ -1,4 +1,4 @@
-//! Digests are those of a library that hashes one stream at a time; the schedule keeps its word.
+//! Tests against a library that hashes one stream at a time, and of the schedule against a model.
 
 mod digests;
 mod model;

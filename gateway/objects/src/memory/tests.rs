@@ -1,4 +1,4 @@
-//! Who gets how much, and who has to wait for whom.
+//! Tests of the limits of clients and connections, and of the order in which requests wait.
 
 use super::{Memory, blocks_of};
 use crate::Shortage;
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// 64 MiB: 768 blocks for bodies, 512 places for connections.
+/// 64 MiB: 768 blocks for bodies, 512 slots for connections.
 const BYTES: u64 = 64 << 20;
 const BLOCKS: usize = 768;
 const PLACES: usize = 512;
@@ -22,7 +22,7 @@ fn half_each() -> Memory {
 }
 
 #[test]
-fn one_client_holds_its_part_and_leaves_the_rest_to_others() {
+fn one_client_reserves_its_part_and_leaves_the_rest_to_others() {
     let memory = half_each();
     let greedy: Vec<_> = (0..20).map(|_| memory.account(address(1))).collect();
     let held: Vec<_> = greedy.iter().filter_map(|connection| connection.try_reserve(64)).collect();
@@ -34,7 +34,7 @@ fn one_client_holds_its_part_and_leaves_the_rest_to_others() {
 }
 
 #[test]
-fn one_connection_holds_a_smaller_part_of_what_its_client_may() {
+fn one_connection_reserves_less_than_the_limit_of_its_client() {
     let memory = Memory::new(1 << 30, 50, None);
     let connection = memory.account(address(1));
     let held: Vec<_> = std::iter::from_fn(|| connection.try_reserve(16)).collect();
@@ -47,7 +47,7 @@ fn one_connection_holds_a_smaller_part_of_what_its_client_may() {
 }
 
 #[tokio::test]
-async fn bodies_never_take_the_places_of_connections() {
+async fn bodies_never_take_the_slots_of_connections() {
     let memory = Memory::new(BYTES, 100, None);
     let bodies: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_reserve(1)).collect();
     assert_eq!(bodies.len(), BLOCKS);
@@ -56,7 +56,7 @@ async fn bodies_never_take_the_places_of_connections() {
 }
 
 #[tokio::test]
-async fn who_finds_nothing_waits_and_is_then_told_to_slow_down() {
+async fn a_request_without_memory_waits_and_then_fails_with_a_shortage() {
     let memory = Memory::waiting_for(Duration::ZERO, BYTES, 100, None);
     let holders: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_reserve(1)).collect();
     let refused = memory.account(address(2)).reserve(1).await.err();
@@ -72,7 +72,7 @@ async fn who_finds_nothing_waits_and_is_then_told_to_slow_down() {
 }
 
 #[tokio::test]
-async fn once_half_of_it_is_taken_more_get_less_each() {
+async fn when_half_of_the_blocks_is_taken_requests_get_fewer() {
     let memory = Memory::new(BYTES, 100, None);
     let connections: Vec<_> = (0..200).map(|_| memory.account(address(1))).collect();
     let mut held = Vec::new();
@@ -85,7 +85,7 @@ async fn once_half_of_it_is_taken_more_get_less_each() {
 }
 
 #[tokio::test]
-async fn connections_that_wait_to_work_are_seen() {
+async fn the_memory_is_short_while_connections_wait_for_a_slot() {
     let memory = Memory::new(BYTES, 100, None);
     let mut awake = Vec::new();
     for _ in 0..PLACES {
@@ -102,7 +102,7 @@ async fn connections_that_wait_to_work_are_seen() {
 }
 
 #[test]
-fn memory_is_held_until_the_last_slice_of_the_bytes_is_gone() {
+fn memory_is_reserved_until_the_last_slice_of_the_bytes_is_dropped() {
     let memory = Memory::new(BYTES, 100, None);
     let account = memory.account(address(1));
     let mut bytes = Arc::new(account.try_reserve(96).unwrap()).attached_to(Bytes::from(vec![7; 100]));
@@ -115,7 +115,7 @@ fn memory_is_held_until_the_last_slice_of_the_bytes_is_gone() {
 }
 
 #[test]
-fn small_answers_are_paid_for_by_their_connection_and_large_ones_refused_without_memory() {
+fn small_answers_need_no_memory_and_large_ones_are_refused_without_it() {
     let memory = Memory::new(BYTES, 100, None);
     let account = memory.account(address(1));
     let _all = std::iter::from_fn(|| account.try_reserve(1)).collect::<Vec<_>>();
@@ -125,7 +125,7 @@ fn small_answers_are_paid_for_by_their_connection_and_large_ones_refused_without
 }
 
 #[test]
-fn even_the_least_memory_takes_the_largest_document() {
+fn the_smallest_memory_fits_the_largest_document() {
     for percent in [1, 50, 100] {
         let account = Memory::new(0, percent, None).account(address(1));
         assert!(account.try_reserve(HELD_BLOCKS_MAX).is_some(), "{percent} %");
@@ -135,7 +135,7 @@ fn even_the_least_memory_takes_the_largest_document() {
 }
 
 #[test]
-fn clients_that_have_gone_are_forgotten() {
+fn clients_without_connections_are_removed() {
     let memory = half_each();
     let accounts: Vec<_> = (1..=9).map(|last| memory.account(address(last))).collect();
     assert_eq!(memory.0.clients.lock().len(), 9);
@@ -144,9 +144,9 @@ fn clients_that_have_gone_are_forgotten() {
 }
 
 #[tokio::test]
-async fn half_sent_forms_of_one_address_leave_most_of_its_places_to_its_signed_requests() {
+async fn incomplete_forms_of_one_address_leave_most_of_its_slots_to_its_signed_requests() {
     let memory = half_each();
-    // What an address holds is known while it has connections.
+    // The reservations of an address are kept while it has connections.
     let (mut forms, mut refused, mut connections) = (Vec::new(), 0, Vec::new());
     for _ in 0..PLACES {
         connections.push(memory.account(address(1)));
@@ -172,7 +172,7 @@ async fn half_sent_forms_of_one_address_leave_most_of_its_places_to_its_signed_r
 }
 
 #[test]
-fn all_addresses_together_have_no_more_half_sent_requests_than_a_quarter_of_the_places() {
+fn incomplete_requests_of_all_addresses_take_at_most_a_quarter_of_the_slots() {
     let memory = half_each();
     let turns = (1..=9).flat_map(|last| {
         let memory = memory.clone();

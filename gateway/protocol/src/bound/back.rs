@@ -1,9 +1,9 @@
-//! PutObject, DeleteObject and DeleteObjects of buckets that are written back, and reads of what their
-//! origins have not.
+//! PutObject, DeleteObject and DeleteObjects of buckets in write-back mode, and reads of objects that their
+//! origins do not have yet.
 //!
-//! Always: a success means that the write is durable here, and seen by whoever asks then. What a condition
-//! decides, or what has no record of its own here, goes through to the origin, after everything that was
-//! acknowledged before.
+//! Invariant: a success means that the write is durable here and visible to every later request.
+//! Conditional writes, and writes that have no record here, go through to the origin after all writes that
+//! were acknowledged before.
 
 use super::Fronted;
 use super::write::{CONDITIONS, delete_one, many};
@@ -34,23 +34,23 @@ use mlgw_wire::target::check_version;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long what goes through waits for what goes before it. Clients give up after a minute.
+/// Time that a request which goes through waits for the writes before it. Clients give up after a minute.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a record is looked for that has just gone, and how long to wait between: until it is forgotten
-/// in memory, too.
+/// Number of looks for a record that the catalogue no longer has while the queue still lists its write, and
+/// the delay between looks. The queue forgets the write shortly after.
 const LOOKS: usize = 1000;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Whether a PutObject is taken here; otherwise it goes through.
+/// True if a PutObject is queued here; otherwise it goes through.
 pub(super) fn takes(gateway: &Gateway, request: &Request<'_>) -> bool {
     let length = ["x-amz-decoded-content-length", header::CONTENT_LENGTH.as_str()]
         .iter()
         .find_map(|name| request.head.headers.get(*name)?.to_str().ok()?.trim().parse().ok());
-    // An empty body may come without a length.
+    // An empty body may be sent without a length.
     !is_conditional(request) && gateway.writeback.fits(length.unwrap_or(0))
 }
 
-/// Whether only the origin can say if a write is to be done.
+/// True if a request has conditions, which only the origin can evaluate.
 pub(super) fn is_conditional(request: &Request<'_>) -> bool {
     let of_delete = ["x-amz-if-match-size", "x-amz-if-match-last-modified-time"];
     CONDITIONS.iter().chain(&of_delete).any(|name| request.head.headers.contains_key(*name))
@@ -59,7 +59,7 @@ pub(super) fn is_conditional(request: &Request<'_>) -> bool {
 /// PutObject.
 ///
 /// # Errors
-/// Those of S3; `SlowDown` when too much is dirty for too long.
+/// Those of S3; `SlowDown` if too many bytes stay dirty for too long.
 pub(super) async fn put_object(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
@@ -74,7 +74,8 @@ pub(super) async fn put_object(
     let bytes = body.0.decoded_length().ok_or_else(|| S3Error::new(Code::MissingContentLength))?;
     let id = gateway.objects.catalogue.body_id().await?;
     check_with_mark(&description, fronted, id)?;
-    // What is not at its origin yet counts for the bucket and for who wrote it, as any object.
+    // A write that is not at its origin yet counts toward the quotas of its bucket and writer, as any
+    // object.
     gateway.objects.check_quota(&fronted.bucket, &name_of(id), request.principal.payer(), Some(bytes))?;
     let place = place(gateway, bytes).await?;
     let name = name_of(id);
@@ -88,7 +89,7 @@ pub(super) async fn put_object(
     Ok(answer)
 }
 
-/// Checks that the metadata has room for the mark that it gets at the origin.
+/// Checks that the metadata leaves room for the mark that is added at the origin.
 pub(super) fn check_with_mark(
     description: &Description,
     fronted: &Fronted,
@@ -96,17 +97,17 @@ pub(super) fn check_with_mark(
 ) -> Result<(), S3Error> {
     let none = Timelines::default();
     let timelines = fronted.queue.as_deref().map_or(&none, Queue::timelines);
-    // Of the longest ETag there is.
+    // With an ETag of the maximum length.
     let mark = Mark::new(&fronted.bucket, timelines, id, &"0".repeat(34));
     let with_mark: Vec<Pair> =
         description.metadata.iter().cloned().chain([Pair::new(MARK, mark.text())]).collect();
     check_metadata(&with_mark)
 }
 
-/// A place for a write of so many bytes.
+/// Reserves a share of the dirty budget for a write of `bytes` bytes.
 ///
 /// # Errors
-/// `SlowDown` when there is none for too long.
+/// `SlowDown` if none becomes free for too long.
 pub(super) async fn place(gateway: &Gateway, bytes: u64) -> Result<Place, S3Error> {
     gateway.writeback.place(bytes).await.ok_or_else(|| {
         gateway.objects.metrics.throttle(Shortage::Dirty);
@@ -114,10 +115,10 @@ pub(super) async fn place(gateway: &Gateway, bytes: u64) -> Result<Place, S3Erro
     })
 }
 
-/// The name of a write's record, what it is a write of, and its share of what may be dirty.
+/// Name of a write's record, facts about the write, and its share of the dirty budget.
 pub(super) type New = (ObjectKey, Facts, Place);
 
-/// Makes a write of one body, or of none, durable and known.
+/// Makes a write of at most one body durable and adds it to the queue.
 async fn put(
     gateway: &Arc<Gateway>,
     fronted: &Fronted,
@@ -128,11 +129,11 @@ async fn put(
 ) -> Result<(), S3Error> {
     let (gateway, bucket, name) = (gateway.clone(), fronted.bucket.clone(), new.0.clone());
     new.1.put(&mut object.headers);
-    // To delete there takes a record here for a while, which no quota may refuse.
+    // A delete takes a record here for a while, which no quota may refuse.
     let is_exempt = new.1.deleted;
     let durable = async move {
         let known = object.clone();
-        // What holds the bytes until they are named.
+        // Keeps the bytes allocated until the record names them.
         let (extents, _stored) = match stored {
             Some(mut stored) => (std::mem::take(&mut stored.extents), Some(stored)),
             None => (Vec::new(), None),
@@ -144,9 +145,9 @@ async fn put(
     commit(fronted, queue, new, None, durable).await.map(drop)
 }
 
-/// Makes a write durable and known. Both is done although its client goes away: a record that nobody knows
-/// would be found by the next start only, and come after what was written meanwhile. `turn` is the key's, if
-/// it was taken before.
+/// Makes a write durable and adds it to the queue. Both complete even if the client disconnects: a durable
+/// record that is not in the queue would be found only at the next start, and be ordered after writes made
+/// meanwhile. `turn` is the turn of the key, if the caller holds it already.
 pub(super) async fn commit(
     fronted: &Fronted,
     queue: &Arc<Queue>,
@@ -171,7 +172,7 @@ pub(super) async fn commit(
 /// DeleteObject.
 ///
 /// # Errors
-/// Those of S3; `SlowDown` when too much is dirty for too long.
+/// Those of S3; `SlowDown` if too many bytes stay dirty for too long.
 pub(super) async fn delete_object(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
@@ -204,10 +205,10 @@ async fn delete(
     put(gateway, fronted, queue, (name_of(id), facts, place), object, None).await
 }
 
-/// DeleteObjects. Those keys that have conditions are deleted at the origin.
+/// DeleteObjects. Keys with conditions are deleted at the origin.
 ///
 /// # Errors
-/// Those of S3; what goes wrong with one key is in the answer's document.
+/// Those of S3; the error of a single key is in the answer's document.
 pub(super) async fn delete_objects(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
@@ -217,7 +218,7 @@ pub(super) async fn delete_objects(
 ) -> S3Result {
     let after = queue.acked();
     let document = delete::read_document(request, upload).await?;
-    // Not lazily: the futures of a closure that borrows are not Send for the compiler.
+    // Collected eagerly: the compiler does not find the futures of a borrowing closure to be `Send`.
     let deletes: Vec<_> = document
         .objects
         .iter()
@@ -244,10 +245,10 @@ async fn delete_doomed(
     delete_one(request, fronted, doomed).await
 }
 
-/// Waits for the turn to look at the conditions of a write of a key.
+/// Waits for the turn to evaluate the conditions of a write of a key.
 ///
 /// # Errors
-/// `OperationAborted` when that takes too long.
+/// `OperationAborted` if that takes too long.
 pub(super) async fn turn_of_conditions(queue: &Queue, key: &ObjectKey) -> Result<Turn, S3Error> {
     let turn = tokio::time::timeout(PATIENCE, queue.turn_of_conditions(key)).await;
     turn.map_err(|_| {
@@ -256,13 +257,13 @@ pub(super) async fn turn_of_conditions(queue: &Queue, key: &ObjectKey) -> Result
     })
 }
 
-/// Waits until what goes through may go: the origin has everything that was acknowledged before. Nothing is
-/// waited for where an answer shows nothing of the namespace and changes nothing of it. Returns what is to be
-/// held until that is done.
+/// Waits until a request may go through: the origin has all writes that were acknowledged before. Requests
+/// that neither show nor change the namespace do not wait. Returns the turn that the caller holds until its
+/// request is done.
 ///
 /// # Errors
-/// `ServiceUnavailable` when that takes too long; `OperationAborted` while somebody has to decide about the
-/// key.
+/// `ServiceUnavailable` if that takes too long; `OperationAborted` while the key has a conflict that an
+/// operator has to resolve.
 pub(super) async fn through(
     request: &Request<'_>,
     operation: Operation,
@@ -304,7 +305,7 @@ fn too_long(fronted: &Fronted) -> S3Error {
     S3Error::new(Code::ServiceUnavailable).message(why)
 }
 
-/// GetObject of what the origin has not; nothing when it has what there is.
+/// GetObject of an object that the origin does not have yet; `None` if the origin is up to date.
 ///
 /// # Errors
 /// Those of S3.
@@ -316,7 +317,7 @@ pub(super) async fn get_object(
     for _ in 0..LOOK_AGAIN_MAX {
         let Some(found) = find(gateway, request, fronted).await? else { return Ok(None) };
         match answer_get(gateway, request, &found).await {
-            // The origin has it now, or it was written anew.
+            // The origin has it now, or it was written again.
             Err(GetError::Read(ReadError::Missing(_))) => {}
             done => return Ok(Some(from_here(done?))),
         }
@@ -324,7 +325,7 @@ pub(super) async fn get_object(
     Err(S3Error::new(Code::SlowDown))
 }
 
-/// HeadObject of what the origin has not; nothing when it has what there is.
+/// HeadObject of an object that the origin does not have yet; `None` if the origin is up to date.
 ///
 /// # Errors
 /// Those of S3.
@@ -347,10 +348,10 @@ async fn find(gateway: &Gateway, request: &Request<'_>, fronted: &Fronted) -> Re
     find_key(gateway, request.key()?, fronted).await
 }
 
-/// The object of a key that the origin has not; nothing when it has what there is.
+/// Returns the object of a key if the origin does not have it yet; `None` if the origin is up to date.
 ///
 /// # Errors
-/// `NoSuchKey` of one that is deleted.
+/// `NoSuchKey` if the key is deleted.
 pub(super) async fn find_key(
     gateway: &Gateway,
     key: &ObjectKey,

@@ -1,13 +1,14 @@
-//! Uploads in parts to buckets that are written back: their parts are here, as those of uploads to our own
-//! buckets are, and a completed one is a write like any other, sent with the boundaries that its client
-//! chose.
+//! Multipart uploads to buckets in write-back mode. Their parts are stored here, like those of uploads to
+//! local buckets. A completed upload is a write like any other, sent to the origin with the part boundaries
+//! that its client chose.
 //!
-//! The record of an upload has the name that the write will have; its key is among its headers. An upload
-//! that is not known here was begun at the origin, before the bucket was written back, and goes on there.
+//! The record of an upload has the name that the write will have; the object's key is among its headers. An
+//! upload that is unknown here was created at the origin before the bucket was in write-back mode, and
+//! continues there.
 //!
-//! Always: what a condition of a complete decided is still so when it is acknowledged, among everything that
-//! is written through this node. Power failure leaves an upload with its parts, or a write that is
-//! acknowledged or may be sent again.
+//! Invariant: the conditions of a complete still hold when it is acknowledged, with respect to all writes
+//! through this node. A power failure leaves an upload with its parts, or a write that is acknowledged or
+//! can be repeated.
 
 use super::back::{self, check_with_mark, commit};
 use super::{Fronted, told};
@@ -50,10 +51,10 @@ pub(super) async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, fronte
     create_as(gateway, request, &named, description).await
 }
 
-/// The upload that a request names, if it is here; its record says that it is of the request's key.
+/// Returns the upload that a request names, if it is stored here and belongs to the request's key.
 ///
 /// # Errors
-/// When the catalogue cannot be read.
+/// Fails if the catalogue cannot be read.
 pub(super) fn find(
     gateway: &Gateway,
     request: &Request<'_>,
@@ -68,7 +69,7 @@ pub(super) fn find(
     Ok(found.map(|upload| (named, upload)))
 }
 
-/// What a request does with an upload that is here.
+/// Runs a request on an upload that is stored here.
 ///
 /// # Errors
 /// Those of S3.
@@ -122,14 +123,14 @@ async fn complete(
     .await
 }
 
-/// What is held from the moment in which the conditions of a write were looked at until it has its number.
+/// Turns held from the evaluation of a write's conditions until the write has its sequence number.
 struct Turns {
     of_key: Turn,
     _of_conditions: Option<Turn>,
 }
 
 impl Turns {
-    /// Waits for them; the conditions hold then.
+    /// Waits for the turns and checks that the conditions hold.
     async fn take(
         gateway: &Gateway,
         fronted: &Fronted,
@@ -154,7 +155,7 @@ impl Turns {
     }
 }
 
-/// The object of a key, as who asks now sees it.
+/// Returns the current object of a key, as a GET would see it.
 async fn now_there(
     gateway: &Gateway,
     fronted: &Fronted,
@@ -177,7 +178,8 @@ async fn now_there(
     }
 }
 
-/// The answer to a complete that was done before, whose upload is gone therefore; nothing if it was not.
+/// Returns the response to a complete that was done before and whose upload is therefore gone; `None` if
+/// there was none.
 ///
 /// # Errors
 /// Those of S3.
@@ -201,8 +203,8 @@ pub(super) async fn completed(
     Ok(object.map(|object| xml(result(&fronted.bucket, key, &object))))
 }
 
-/// ListMultipartUploads: those that are here. All of the bucket's are looked at for a page, of which that
-/// many are in memory.
+/// ListMultipartUploads: the uploads that are stored here. Each page scans all uploads of the bucket and
+/// keeps about one page of them in memory.
 ///
 /// # Errors
 /// Those of S3.
@@ -219,11 +221,11 @@ pub(super) fn list_uploads(gateway: &Gateway, request: &Request<'_>, fronted: &F
             continue;
         }
         upload.key = key.as_str().to_owned();
-        // One of a group stands for it.
+        // One upload represents its common prefix.
         let group = listing.keys.common_prefix(key.as_str());
         let place = group.map_or((upload.key.clone(), upload.body_id), |group| (group.to_owned(), 0));
         uploads.insert(place, upload);
-        // Those of the marker's own key may be on an earlier page.
+        // Uploads of the marker's own key may be on an earlier page, so they are not counted.
         let beyond = uploads.range((format!("{key_marker}\0"), 0)..).count();
         if beyond > listing.keys.max_keys + 1 {
             uploads.pop_last();

@@ -1,8 +1,8 @@
-//! CopyObject and UploadPartCopy to buckets that are written through.
+//! CopyObject and UploadPartCopy to buckets in write-through mode.
 //!
-//! Where the source is at the same upstream the origin copies by itself, and the conditions of both sides are
-//! its own to decide. What is here, not there yet, or at another upstream is read through this server, and
-//! sent as a PUT is; conditions on the source are decided here then.
+//! If the source is at the same upstream, the origin makes the copy and evaluates the conditions on both
+//! sides. A source that is stored here, not yet at the origin, or at another upstream is read through this
+//! server and sent like a PUT; conditions on such a source are evaluated here.
 
 use super::multipart::{upload_id, write_checksums};
 use super::shown::{IF_MATCH, keep_description, pass_conditions};
@@ -38,7 +38,7 @@ const OF_SOURCE: &[&str] = &[
     "x-amz-copy-source-if-modified-since",
     "x-amz-copy-source-if-unmodified-since",
 ];
-/// What is taken from the source, and what is computed.
+/// Headers that control which attributes are taken from the source, and which checksum is computed.
 const HOW: &[&str] = &["x-amz-metadata-directive", "x-amz-tagging-directive", "x-amz-checksum-algorithm"];
 
 /// CopyObject.
@@ -71,8 +71,8 @@ pub(super) async fn copy_object(
     .await
 }
 
-/// Has the origin copy an object. One that `keeps` its description does not keep its mark, and is of the
-/// version that was looked at for that.
+/// Has the origin copy an object. A copy that `keeps` its description drops the source's mark, so it names
+/// the version whose description was read.
 async fn copy_there(
     fronted: &Fronted,
     key: &ObjectKey,
@@ -88,7 +88,7 @@ async fn copy_there(
             keep_description(object, fronted, &mut headers);
         }
         match fronted.bound.copy(key, &from.bound, source, &headers).await {
-            // Somebody has written the source since.
+            // The source was written since.
             Err(OriginError::Changed) if keeps && !asks && tries < LOOK_AGAIN_MAX => {
                 let now = from.bound.look(source).await?;
                 if known.as_ref().is_none_or(|known| known.etag == now.etag) {
@@ -102,7 +102,7 @@ async fn copy_there(
     Err(OriginError::Changed)
 }
 
-/// Copies an object that is here, or at another upstream, through this server.
+/// Copies an object that is stored here, or at another upstream, through this server.
 async fn copy_object_from_elsewhere(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
@@ -156,7 +156,7 @@ pub(super) async fn upload_part_copy(
     .await
 }
 
-/// The bucket of the source of a copy, if what is copied is at the same upstream already.
+/// Returns the bucket of the source of a copy if the source is already at the same upstream.
 async fn beside(
     gateway: &Gateway,
     request: &Request<'_>,
@@ -173,7 +173,7 @@ async fn beside(
     Ok((!is_dirty).then_some(from))
 }
 
-/// What a copy becomes at the origin: an object, or a part of an upload.
+/// Target of a copy at the origin: an object, or a part of an upload.
 struct Destination {
     key: ObjectKey,
     part: Option<(String, u32)>,
@@ -191,7 +191,7 @@ async fn send_copy(
     let bytes = range.end - range.start;
     let (reader, held) = from.read(gateway, request.memory, range).await?;
     let pieces = stream::try_unfold((reader, held), |(mut reader, held)| async {
-        // The origin is left without the rest, and has nothing then.
+        // After a read error the origin does not receive the rest, and discards the write.
         let piece = reader.next().await.map_err(|error| OriginError::Nonsense(error.to_string()))?;
         Ok(piece.map(|piece| (piece, (reader, held))))
     });

@@ -1,8 +1,8 @@
-//! ListObjects and ListObjectsV2 of bound buckets: the origin's own pages, into which is merged what it has
-//! not yet.
+//! ListObjects and ListObjectsV2 of remote-backed buckets: the origin's own pages, merged with writes that
+//! it does not have yet.
 //!
-//! A page has a validator, the hash of its document: who has it, says so in `If-None-Match`, and is told when
-//! it is still the same.
+//! A page has an ETag, the hash of its document. A client that sends it in `If-None-Match` gets 304 if the
+//! page is unchanged.
 
 use super::onward::{LAST_CHARACTER, Onward};
 use super::{Fronted, merge, told};
@@ -28,7 +28,7 @@ pub(super) async fn list_objects(request: &Request<'_>, fronted: &Fronted) -> S3
     let listing = Listing::of(request, "max-keys")?;
     let marker = request.query.get("marker")?.unwrap_or_default();
     let mut start_after = marker.to_string();
-    // A marker that is a group stands for all of it.
+    // A marker that is a common prefix covers all keys of its group.
     if listing.keys.common_prefix(&marker).is_some_and(|group| group == marker) {
         start_after.push(LAST_CHARACTER);
     }
@@ -50,7 +50,7 @@ pub(super) async fn list_objects_v2(request: &Request<'_>, fronted: &Fronted) ->
     validated(request, write_v2(request, &fronted.bucket.name, &listing, &page, next.as_deref())?)
 }
 
-/// The answer with its validator, or that it is still the same; the origin was asked just now.
+/// Returns the response with its ETag, or 304. The page was just read from the origin, hence `Age: 0`.
 fn validated(request: &Request<'_>, document: String) -> S3Result {
     let etag = hex::text(&Algorithm::Sha256.of(document.as_bytes()));
     let known = request.header(header::IF_NONE_MATCH.as_str())?;
@@ -89,7 +89,8 @@ async fn page(
     Ok((Page { items, truncated: found.next.is_some() }, found.next))
 }
 
-/// A line as it is shown here. What is no key here, such as the prefix of the binding itself, is not shown.
+/// Returns an origin's line as shown here; `None` if its name is not a valid key, such as the binding's own
+/// prefix.
 pub(super) fn item(line: ListLine, fronted: &Fronted) -> Option<Item> {
     match line {
         ListLine::Group(group) => Some(Item::CommonPrefix(group)),

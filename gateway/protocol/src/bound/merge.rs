@@ -1,12 +1,11 @@
-//! Pages of buckets that are written back: what the origin has, with what was written here laid over it, in
-//! byte order.
+//! Pages of buckets in write-back mode: the origin's pages with dirty writes merged in, in byte order.
 //!
-//! What is dirty is looked at before the origin is asked: what became clean meanwhile is there then, and
-//! nothing is missed. Pages go on behind the last name that was shown, for a token of the origin knows
-//! nothing of names here.
+//! Dirty writes are read before the origin is listed: a write that becomes clean in between is in the
+//! origin's page, so none is missed. Pages continue after the last name that was shown, because a token of
+//! the origin knows nothing of names here.
 //!
-//! A page is full unless it is the last: where deletes remove lines from the origin's pages, further pages
-//! are requested.
+//! A page is full unless it is the last: if deletes remove lines from the origin's pages, further pages are
+//! requested.
 
 use super::list::item;
 use super::onward::LAST_CHARACTER;
@@ -22,10 +21,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Dirty keys that are laid over one page of the origin.
+/// Dirty keys that are merged into one page of the origin.
 const DIRTY_AT_ONCE: usize = 4 * PAGE_KEYS_MAX;
 
-/// The page behind `after`, and the name that the next one comes behind.
+/// Returns the page after `after`, and the name after which the next page begins.
 pub(super) async fn page(
     listing: &Listing<'_>,
     fronted: &Fronted,
@@ -34,7 +33,7 @@ pub(super) async fn page(
 ) -> Result<(Page, Option<String>), S3Error> {
     let mut lines: Vec<Item> = Vec::new();
     loop {
-        // A group stands for all of it.
+        // A common prefix covers all keys of its group.
         if listing.keys.common_prefix(&after).is_some_and(|group| group == after) {
             after.push(LAST_CHARACTER);
         }
@@ -56,14 +55,15 @@ pub(super) async fn page(
         }
         lines.extend(items.into_values());
         match until {
-            // Some of it is deleted here.
+            // Some lines of the page are deleted here.
             Some(until) if lines.len() < listing.keys.max_keys => after = until,
             until => return Ok(cut(lines, listing.keys.max_keys, until.is_some())),
         }
     }
 }
 
-/// A page of the first `max` lines, and the name that the next one comes behind where there are more.
+/// Returns a page of the first `max` lines, and the name after which the next page begins if there are
+/// more.
 fn cut(mut lines: Vec<Item>, max: usize, has_more: bool) -> (Page, Option<String>) {
     let truncated = has_more || lines.len() > max;
     lines.truncate(max);
@@ -71,12 +71,12 @@ fn cut(mut lines: Vec<Item>, max: usize, has_more: bool) -> (Page, Option<String
     (Page { items: lines, truncated }, next)
 }
 
-/// What is laid one over the other.
+/// Result of merging a page of the origin with dirty writes.
 struct Merged {
     items: BTreeMap<String, Item>,
-    /// Groups of the origin of which some is deleted here.
+    /// Common prefixes of the origin in which some keys are deleted here.
     groups: Vec<String>,
-    /// The name up to which everything is known; nothing when that is everything.
+    /// Last name up to which the merge is complete; `None` if there is nothing after it.
     until: Option<String>,
 }
 
@@ -119,7 +119,7 @@ fn merge(listing: &Listing<'_>, fronted: &Fronted, dirty: &[Arc<Write>], there: 
     Merged { items, groups, until }
 }
 
-/// Whether all that the origin has in a group is deleted here.
+/// True if all keys that the origin has in a group are deleted here.
 async fn is_emptied(fronted: &Fronted, queue: &Queue, group: &str) -> Result<bool, S3Error> {
     let dirty = queue.behind(Bound::Unbounded, group, usize::MAX);
     if dirty.iter().any(|write| !write.facts.deleted) {

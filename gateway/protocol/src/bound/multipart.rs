@@ -1,5 +1,5 @@
-//! Uploads in parts to buckets that are written through. Their ids are the origin's own, and nothing of them
-//! is kept here.
+//! Multipart uploads to buckets in write-through mode. Their ids are the origin's, and no state is kept
+//! here.
 
 use super::send::{To, send};
 use super::shown::pass_conditions;
@@ -40,7 +40,7 @@ pub(super) async fn create(request: &Request<'_>, fronted: &Fronted) -> S3Result
     Ok(response)
 }
 
-/// The id of the upload that a request names.
+/// Parses the id of the upload that a request names.
 pub(super) fn upload_id<'a>(request: &Request<'a>) -> Result<Cow<'a, str>, S3Error> {
     let id = request.query.get_filled("uploadId")?;
     id.ok_or_else(|| S3Error::new(Code::NoSuchUpload).field("UploadId", ""))
@@ -59,8 +59,8 @@ pub(super) async fn upload_part(request: &Request<'_>, fronted: &Fronted, upload
     Ok(response)
 }
 
-/// CompleteMultipartUpload. The client's document passes as it is: which parts there are only the origin
-/// knows.
+/// CompleteMultipartUpload. The client's document is passed on unchanged, because only the origin knows the
+/// parts.
 ///
 /// # Errors
 /// Those of S3.
@@ -70,7 +70,7 @@ pub(super) async fn complete(request: &Request<'_>, fronted: &Fronted, upload: U
     pass_conditions(request, CONDITIONS, fronted, &key, &mut headers).await;
     pass(request, &["x-amz-checksum-type", "x-amz-mp-object-size"], &mut headers);
     Algorithm::ALL.iter().for_each(|algorithm| pass(request, &[algorithm.header()], &mut headers));
-    // A checksum in the headers is that of the object, not of this document.
+    // A checksum in the headers covers the object, not this document.
     let terms = Terms { checksum_headers: false, ..document::TERMS };
     let document = document::read(request, upload, terms).await?;
     let fronted = fronted.clone();
@@ -88,7 +88,7 @@ pub(super) async fn complete(request: &Request<'_>, fronted: &Fronted, upload: U
     .await
 }
 
-/// Writes the origin's elements about checksums.
+/// Writes the checksum elements of the origin.
 pub(super) fn write_checksums(out: &mut Xml, checksums: &[Pair]) {
     for checksum in checksums {
         out.text(&checksum.name, &checksum.value);
@@ -133,7 +133,7 @@ fn write_parts(out: &mut Xml, page: &PartPage, max: usize) {
     if let Some(last) = page.next.or_else(|| page.parts.last().map(|part| part.number)) {
         out.value("NextPartNumberMarker", last);
     }
-    // A page of no parts has no last one behind which the next could begin.
+    // A page without parts has no last part at which the next page could begin.
     out.value("IsTruncated", max > 0 && page.next.is_some());
     for part in &page.parts {
         out.open("Part").value("PartNumber", part.number);
@@ -150,7 +150,7 @@ fn write_parts(out: &mut Xml, page: &PartPage, max: usize) {
 pub(super) async fn list_uploads(request: &Request<'_>, fronted: &Fronted) -> S3Result {
     let listing = Listing::of(request, "max-uploads")?;
     let key_marker = request.query.get("key-marker")?.unwrap_or_default();
-    // Without a key marker it says nothing.
+    // Ignored without a key marker.
     let id_marker =
         request.query.get("upload-id-marker")?.filter(|_| !key_marker.is_empty()).unwrap_or_default();
     let keys = ListQuery {

@@ -1,17 +1,17 @@
-//! Where a listing of a bound bucket goes on: what a continuation token says there. Pure.
+//! Continuation tokens of listings of remote-backed buckets. Pure.
 //!
-//! Always: what is told is understood again. A client may send anything; what is none of ours is the origin's
-//! own word, who judges it.
+//! Invariant: every token that is issued here parses again. Clients may send anything; a text that is not
+//! such a token is passed to the origin, which judges it.
 
 use mlgw_formats::schema::Binding;
 use mlgw_remote::origin::ListLine;
 use serde::{Deserialize, Serialize};
 
-/// What no key that belongs to a group comes behind.
+/// The largest character: a group's prefix followed by it sorts after every key of the group.
 pub(super) const LAST_CHARACTER: char = '\u{10FFFF}';
 
-/// Where a listing goes on: the origin's own word for it, and the name behind which it does where the bucket
-/// was bound elsewhere meanwhile.
+/// Position at which a listing continues: the origin's own token, and the last name, which is used if the
+/// bucket was bound elsewhere meanwhile.
 #[derive(Deserialize, Serialize)]
 pub(super) struct Onward {
     #[serde(rename = "u")]
@@ -35,11 +35,11 @@ impl Onward {
     }
 
     pub(super) fn text(&self) -> String {
-        // Of four strings: it cannot fail.
+        // Serialization of four strings cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// What an origin is asked with: behind which name, or with which token.
+    /// Returns the parameters of the origin's listing: the name after which it begins, or the token.
     pub(super) fn open(
         text: Option<String>,
         binding: &Binding,
@@ -51,7 +51,7 @@ impl Onward {
                 (String::new(), Some(onward.token))
             }
             Ok(onward) => (onward.behind, None),
-            // The bare word, as it was given before.
+            // A bare token of the origin, as earlier versions issued.
             Err(_) => (String::new(), Some(text)),
         }
     }
@@ -64,7 +64,7 @@ mod tests {
     use mlgw_remote::origin::ListLine;
 
     #[test]
-    fn a_listing_goes_on_by_the_origins_word_or_behind_the_last_name_where_that_is_another_one() {
+    fn a_listing_continues_by_the_origins_token_or_after_the_last_name_if_rebound() {
         let at = |upstream: &str| Binding { upstream: upstream.to_owned(), ..Binding::default() };
         let object = ListLine::Object("a \"ü".into(), Box::default());
         let group = ListLine::Group("b/".into());

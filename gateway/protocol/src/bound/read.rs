@@ -1,4 +1,4 @@
-//! GetObject and HeadObject of bound buckets.
+//! GetObject and HeadObject of remote-backed buckets.
 
 use super::write::pass;
 use super::{Fronted, told};
@@ -36,7 +36,7 @@ pub(super) async fn get_object(gateway: &Gateway, request: &Request<'_>, fronted
     answer(request, fronted, Some(gateway)).await
 }
 
-/// Answers, with a body if there is a gateway to read it; again when the object was replaced at the origin
+/// Answers with a body if a gateway to read it is given. Repeats if the object was replaced at the origin
 /// meanwhile.
 async fn answer(request: &Request<'_>, fronted: &Fronted, body: Option<&Gateway>) -> S3Result {
     let mut looks = 1;
@@ -93,7 +93,7 @@ async fn get_once(
     let key = request.key()?;
     let opened = match request.query.raw("partNumber") {
         None => fronted.bound.open(key, part_of(request)).await,
-        // Which bytes those are is still to be asked.
+        // The byte range of the part is not known yet.
         Some(_) => fronted.bound.head(key, false).await,
     };
     let opened = opened.map_err(|error| no_such_key(error, request))?;
@@ -123,7 +123,7 @@ async fn get_once(
     Ok(response)
 }
 
-/// A reader for who asks.
+/// Returns a reader with the caller's context for the policy engine.
 fn reader(
     gateway: &Gateway,
     request: &Request<'_>,
@@ -163,7 +163,7 @@ async fn head_once(request: &Request<'_>, fronted: &Fronted) -> Result<S3Respons
     Ok(response)
 }
 
-/// GetObjectAttributes: the origin's own document.
+/// GetObjectAttributes: returns the origin's own document.
 ///
 /// # Errors
 /// Those of S3.
@@ -187,7 +187,7 @@ fn no_such_key(error: OriginError, request: &Request<'_>) -> Failure {
     }
 }
 
-/// The part that `partNumber` asks for, of an object that has several.
+/// Returns the range of the part that `partNumber` names, if the object has several parts.
 async fn asked_part(
     request: &Request<'_>,
     fronted: &Fronted,
@@ -198,13 +198,13 @@ async fn asked_part(
     Ok(fronted.bound.part(request.key()?, opened, number).await?)
 }
 
-/// The head of an answer; the inner error is `304 Not Modified`.
+/// Returns the head of a response; the inner error is `304 Not Modified`.
 fn head_of(
     request: &Request<'_>,
     opened: &Opened,
     part: Option<Range<u64>>,
 ) -> Result<Result<Answer, S3Response>, S3Error> {
-    // Checksums of parts are the origin's to tell, by GetObjectAttributes.
+    // Only the origin knows the checksums of parts, by GetObjectAttributes.
     let asked_part = |_| Ok(part.clone().map(|range| (range, Vec::new())));
     let unmarked = unmarked(&opened.object);
     let object = unmarked.as_ref().unwrap_or(&opened.object);
@@ -219,8 +219,8 @@ fn head_of(
     Ok(Ok(answer))
 }
 
-/// What a request is about to read, before anything is known of the object. Checksums come with the whole
-/// only; without them the blocks of a large object are fetched in parallel.
+/// Returns the range that a request is about to read, before the object's size is known. Only a read of the
+/// whole returns checksums; without them the blocks of a large object are fetched in parallel.
 fn part_of(request: &Request<'_>) -> Part {
     let range = request.head.headers.get(header::RANGE).and_then(|range| range.to_str().ok());
     let wants_checksums = request.head.headers.contains_key("x-amz-checksum-mode");
@@ -240,7 +240,7 @@ fn part_of_range(range: &str) -> Option<Part> {
     }
 }
 
-/// Says how old what is known is, and where the bytes come from.
+/// Writes the headers for the age of the cached metadata and for the tier of the bytes.
 fn say_where_from(
     fronted: &Fronted,
     key: &ObjectKey,
@@ -270,7 +270,7 @@ fn say_age(opened: &Opened, headers: &mut HeaderMap) {
     headers.insert(header::AGE, HeaderValue::from(opened.age.as_secs()));
 }
 
-/// What is left of a body, piece by piece.
+/// Streams the rest of a body, piece by piece.
 fn pieces(
     reader: BoundReader,
     memory: Option<Arc<MemoryGrant>>,

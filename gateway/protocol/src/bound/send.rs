@@ -1,9 +1,9 @@
-//! The body of a request on its way to an origin.
+//! Sends the body of a request to an origin.
 //!
-//! Always: an origin has not all of a body before its length, signatures and checksums turned out right. Of a
-//! short body nothing is sent before that; of a long one its last piece is held back, and when something is
-//! wrong the connection is closed instead, so that the origin discards what it has. A short body is in memory
-//! and can be sent again; of a long one a few pieces are, at either side.
+//! Invariant: an origin never has all of a body before its length, signatures and checksums are verified.
+//! Of a short body nothing is sent before that. The last piece of a long body is held back; if verification
+//! fails the connection is closed instead, so that the origin discards the write. A short body is in memory
+//! and can be sent again; of a long body at most a few pieces are in memory, on either side.
 
 use super::write::pass;
 use super::{Fronted, told_of_write};
@@ -29,18 +29,18 @@ use mlgw_wire::values::header_value;
 use std::pin::pin;
 use tokio::sync::{mpsc, oneshot};
 
-/// MD5 only where the client sends one: the ETag is the origin's.
+/// MD5 is computed only if the client sends one: the ETag is the origin's.
 const TERMS: Terms = Terms { md5: false, md5_apart: false, ..Terms::object(None) };
-/// What of a long body is here: the piece that is held back, the one behind it, and what the connection to
-/// the origin buffers, which is at most 16 pieces and some 400 KiB.
+/// Memory of a long body: the piece that is held back, the piece after it, and the buffer of the connection
+/// to the origin, which is at most 16 pieces and about 400 KiB.
 const STREAM_BLOCKS: u32 = CONNECTION_BLOCKS + 2 + 7;
 
-/// What a body becomes.
+/// Target of a body.
 #[derive(Clone, Copy)]
 pub(super) enum To<'a> {
     /// An object.
     Object(&'a ObjectKey),
-    /// A part of the upload of this id.
+    /// A part of the upload with this id.
     Part(&'a ObjectKey, &'a str, u32),
 }
 
@@ -61,7 +61,7 @@ impl To<'_> {
 /// Sends the body of a request to the origin.
 ///
 /// # Errors
-/// Whatever is wrong with the body; `SlowDown` when memory is short; those of the origin.
+/// Errors of the body; `SlowDown` if memory is short; errors of the origin.
 pub(super) async fn send(
     request: &Request<'_>,
     fronted: &Fronted,
@@ -92,7 +92,7 @@ async fn send_whole(
     };
     let first = body.next().await?.unwrap_or_default();
     let whole = if first.len() as u64 == bytes {
-        // Asked once more, for only then everything is verified.
+        // The end is read as well: only then is everything verified.
         let end = body.next().await?;
         assert!(end.is_none(), "a body has no more bytes than its head says");
         first
@@ -143,7 +143,7 @@ async fn send_stream(
     let pumping = pin!(pump(body, pieces, told));
     let sent = match select(pumping, putting).await {
         Either::Left((Ok(()), putting)) => putting.await,
-        // The origin lacks the last piece, and now the connection to it is closed.
+        // The origin lacks the last piece, and the connection to it is closed now.
         Either::Left((Err(wrong), _)) => return Err(wrong),
         Either::Right((Ok(_), _)) => {
             Err(OriginError::Nonsense("it acknowledged what it had not all of".to_owned()))
@@ -153,7 +153,8 @@ async fn send_stream(
     sent.map_err(|error| told_of_write(error, fronted))
 }
 
-/// Hands the pieces of a body on, each when the next is there, and the last when everything is verified.
+/// Passes the pieces of a body on, each once the next one has arrived, and the last once everything is
+/// verified.
 async fn pump(
     mut body: Body<&mut Incoming>,
     pieces: mpsc::Sender<Result<Bytes, OriginError>>,
@@ -166,7 +167,7 @@ async fn pump(
         }
     }
     if let Some((_, value)) = declared(&body.finish()) {
-        // Nobody waits for it where it went ahead in a header.
+        // The receiver is dropped if the checksum was sent in a header.
         let _ = told.send(value);
     }
     if let Some(last) = held {
@@ -175,15 +176,15 @@ async fn pump(
     Ok(())
 }
 
-/// Hands a piece on. Where nobody takes it any more there is nothing to be done here: why is known at the
-/// other side.
+/// Passes a piece on. If the receiver is closed this future never completes: the sending side reports the
+/// cause.
 async fn hand_on(pieces: &mpsc::Sender<Result<Bytes, OriginError>>, piece: Bytes) {
     if pieces.send(Ok(piece)).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// The checksum that the client declared, as text.
+/// Returns the checksum that the client declared, as text.
 fn declared(digests: &Digests) -> Option<(Algorithm, String)> {
     let algorithm = digests.declared?;
     Some((algorithm, BASE64.encode(digests.checksum(algorithm)?)))

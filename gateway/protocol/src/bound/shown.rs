@@ -1,9 +1,9 @@
-//! What clients were shown of an object that carries a mark, and what its origin calls it.
+//! Translation between the ETags that clients are shown of marked objects and the origin's own ETags.
 //!
 //! An object that was written back, or moved here from another upstream, is shown with the ETag that its
-//! writer or its first readers were told. The origin may have another one. Always: a condition that names the
-//! ETag that was shown reaches the origin with its own, and a copy that keeps a description does not keep the
-//! mark, which speaks of the object that was copied.
+//! writer or first readers received. The origin may have another one. Invariants: a condition that names
+//! the shown ETag reaches the origin with the origin's ETag. A copy that keeps a description does not keep
+//! the mark, which belongs to the source.
 
 use super::Fronted;
 use super::write::pass;
@@ -18,10 +18,10 @@ use mlgw_wire::origin_headers::describe;
 use mlgw_wire::values::header_value;
 use std::borrow::Cow;
 
-/// The condition that the source of a copy is of this version.
+/// Header of the condition that the source of a copy is of this version.
 pub(super) const IF_MATCH: &str = "x-amz-copy-source-if-match";
 
-/// Passes headers of conditions on a key on, with the origin's ETags.
+/// Passes conditional headers of a key on, with the origin's ETags.
 pub(super) async fn pass_conditions(
     request: &Request<'_>,
     names: &[&'static str],
@@ -45,9 +45,9 @@ fn names_etags(name: &HeaderName, value: &str) -> bool {
     name.as_str().contains("match") && !name.as_str().contains("match-") && value.trim() != "*"
 }
 
-/// A list of ETags as the origin calls them.
+/// Translates a list of ETags to the origin's.
 pub(super) async fn at_origin<'t>(text: &'t str, fronted: &Fronted, key: &ObjectKey) -> Cow<'t, str> {
-    // What cannot be asked now is not known to have been shown otherwise.
+    // If the metadata cannot be read now, the ETags are assumed to be the origin's.
     let Ok(opened) = fronted.bound.head(key, false).await else { return Cow::Borrowed(text) };
     translated(text, &opened.object)
 }
@@ -62,8 +62,8 @@ fn translated<'t>(text: &'t str, object: &ObjectVersion) -> Cow<'t, str> {
     Cow::Owned(text.split(',').map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// Has a copy at the origin that is to keep the description of `object` keep all of it but the mark, and be
-/// of this version.
+/// Sets headers so that a copy at the origin keeps the description of `object` without the mark, and copies
+/// this version only.
 pub(super) fn keep_description(object: &ObjectVersion, to: &Fronted, headers: &mut HeaderMap) {
     let mark = to.queue.as_ref().map(|queue| Mark::of_through(&to.bucket, queue.timelines()));
     describe_kept(object, mark, headers);
@@ -71,15 +71,15 @@ pub(super) fn keep_description(object: &ObjectVersion, to: &Fronted, headers: &m
 
 fn describe_kept(object: &ObjectVersion, mark: Option<Mark>, headers: &mut HeaderMap) {
     let Some(mut shown) = unmarked(object) else { return };
-    // It would not be copied, and the request may give another.
+    // The origin would not copy it, and the request may set another.
     shown.headers.retain(|pair| pair.name != WEBSITE_REDIRECT);
     describe(&ObjectVersion { tags: Vec::new(), ..shown }, headers);
     if let Some(mark) = mark {
         mark.put(headers);
     }
     headers.insert("x-amz-metadata-directive", header_value("REPLACE"));
-    // What the client asks for is narrowed to this version, or does not hold of it, which the origin finds,
-    // too.
+    // The client's condition is narrowed to this version. If it excludes this version, it is left as it is,
+    // and the origin finds that it fails.
     let asked = headers.get(IF_MATCH).and_then(|asked| asked.to_str().ok());
     if asked.is_none_or(|asked| names(asked, &object.etag)) {
         headers.insert(IF_MATCH, header_value(&format!("\"{}\"", object.etag)));
@@ -95,7 +95,7 @@ mod tests {
     use mlgw_formats::schema::{Bucket, ObjectVersion, Pair};
 
     #[test]
-    fn an_etag_that_was_shown_becomes_the_origins() {
+    fn a_shown_etag_is_translated_to_the_origins() {
         let mark = Mark::new(&Bucket::default(), &Timelines::default(), BodyId(1), "aa-2").text();
         let metadata = vec![Pair::new(MARK, mark)];
         let marked = ObjectVersion { etag: "raw".into(), metadata, ..ObjectVersion::default() };
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_keeps_a_description_is_of_the_version_that_was_described() {
+    fn a_copy_that_keeps_a_description_requires_the_described_version() {
         let mark = Mark::new(&Bucket::default(), &Timelines::default(), BodyId(1), "aa-2").text();
         let metadata = vec![Pair::new(MARK, mark), Pair::new("by", "us")];
         let marked = ObjectVersion { etag: "raw".into(), metadata, ..ObjectVersion::default() };
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lists_of_etags_are_looked_at() {
+    fn only_lists_of_etags_are_translated() {
         let names = |name: &'static str, value| names_etags(&HeaderName::from_static(name), value);
         assert!(names("if-match", "\"a\"") && names("x-amz-copy-source-if-none-match", "a"));
         assert!(!names("if-none-match", " * ") && !names("x-amz-copy-source-if-modified-since", "a"));

@@ -1,4 +1,4 @@
-//! Objects of bound buckets as sources of copies to elsewhere.
+//! Objects of remote-backed buckets as sources of copies to other buckets.
 
 use super::{Fronted, back, of_name, told};
 use crate::Gateway;
@@ -20,21 +20,21 @@ use mlgw_wire::error::{Code, S3Error};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An object of an origin that is copied.
+/// Source object at an origin.
 pub struct FromBound {
     fronted: Fronted,
     key: ObjectKey,
     opened: Opened,
-    /// As clients see it.
+    /// The object as clients see it.
     object: ObjectVersion,
     caller: Caller,
 }
 
 impl FromBound {
-    /// The object of a key of this bucket, if the bucket is bound.
+    /// Finds the object of `key` if the bucket is remote-backed.
     ///
     /// # Errors
-    /// `NoSuchKey`; those of the origin.
+    /// `NoSuchKey`; errors of the origin.
     pub(crate) async fn find(
         gateway: &Gateway,
         request: &Request<'_>,
@@ -70,7 +70,7 @@ impl FromBound {
         &self.object
     }
 
-    /// Its tags; none where the origin has no such thing.
+    /// Returns the tags, or none if the origin has no tagging.
     pub(crate) async fn tags(&self) -> Result<Vec<Pair>, S3Error> {
         match self.fronted.bound.tags(&self.key).await {
             Err(OriginError::Refused { status: 501, .. }) => Ok(Vec::new()),
@@ -78,14 +78,15 @@ impl FromBound {
         }
     }
 
-    /// Reads some of it.
+    /// Returns a reader of a range, with its memory grant.
     pub(crate) async fn read(
         &self,
         memory: &Account,
         range: Range<u64>,
     ) -> Result<(BoundReader, Option<Arc<MemoryGrant>>), S3Error> {
         let bytes = range.end - range.start;
-        // First: what is being fetched for it waits for what it says.
+        // Before the reservation: a fetch in flight for this object takes the reader's retention request
+        // from here.
         let reader =
             self.fronted.bound.read(&self.key, &self.opened, range, Some(&Asking::plain(self.caller)));
         let held = if bytes <= SMALL_BODY_BYTES as u64 {

@@ -1,4 +1,4 @@
-//! Tags of objects of bound buckets. They are the origin's, and nothing of them is kept here.
+//! Tags of objects of remote-backed buckets. They are kept at the origin only.
 
 use super::{Fronted, told, told_of_write};
 use crate::request::Request;

@@ -1,8 +1,8 @@
-//! PutObject, DeleteObject and DeleteObjects of buckets that are written through, and what of a request
-//! passes to an origin.
+//! PutObject, DeleteObject and DeleteObjects of buckets in write-through mode, and the headers that are
+//! passed to an origin.
 //!
-//! Conditions pass as they are: only the origin knows what is there at the moment of the write. Always: 200
-//! means that the origin has it.
+//! Conditions are passed to the origin, because it alone knows the current object at the moment of the
+//! write. Invariant: 200 means that the origin has the write.
 
 use super::send::{To, send};
 use super::shown::{at_origin, pass_conditions};
@@ -25,10 +25,10 @@ use std::collections::BTreeMap;
 
 /// Conditions of a write.
 pub(super) const CONDITIONS: &[&str] = &["if-match", "if-none-match"];
-/// Those of a delete.
+/// Conditions of a delete.
 const OF_DELETE: &[&str] = &["if-match", "x-amz-if-match-size", "x-amz-if-match-last-modified-time"];
-/// Keys of one DeleteObjects that are deleted at once: an origin that takes 20 ms deletes a thousand in a
-/// second.
+/// Concurrent deletes of one DeleteObjects. At 20 ms a delete, an origin deletes a thousand keys in less
+/// than a second.
 const DELETES_AT_ONCE: usize = 32;
 
 /// PutObject.
@@ -59,11 +59,11 @@ pub(super) async fn delete_object(request: &Request<'_>, fronted: &Fronted) -> S
     Ok(response)
 }
 
-/// DeleteObjects, one by one: each key is checked and ordered by itself, and not every origin has the
-/// operation.
+/// DeleteObjects, as one delete per key: each key is checked and ordered separately, and some origins lack
+/// the operation.
 ///
 /// # Errors
-/// Those of S3; what goes wrong with one key is in the answer's document.
+/// Those of S3; the error of a single key is in the answer's document.
 pub(super) async fn delete_objects(
     gateway: &Gateway,
     request: &Request<'_>,
@@ -71,15 +71,15 @@ pub(super) async fn delete_objects(
     upload: Upload<'_>,
 ) -> S3Result {
     let document = delete::read_document(request, upload).await?;
-    // Not lazily: the futures of a closure that borrows are not Send for the compiler.
+    // Collected eagerly: the compiler does not find the futures of a borrowing closure to be `Send`.
     let deletes: Vec<_> =
         document.objects.iter().map(|doomed| delete_one(request, fronted, doomed)).collect();
     let results = many(&document, deletes).await;
     delete::answer(&document, gateway, request, results)
 }
 
-/// Deletes many keys at once, and what is said of one key in its order. Returns what came of each, in the
-/// document's order.
+/// Deletes many keys concurrently; deletes of the same key run in the document's order. Returns the results
+/// in the document's order.
 pub(super) async fn many(
     document: &DeleteDocument,
     deletes: Vec<impl Future<Output = Result<(), S3Error>>>,
@@ -125,8 +125,8 @@ pub(super) async fn delete_one(
     deleted.map(drop).map_err(|error| told_of_write(error, fronted))
 }
 
-/// What a request says that the object is like that it makes, as headers. Where others are written back it is
-/// marked as ours, as those are.
+/// Returns the request's description of its object, as headers. In write-back mode it carries the write
+/// mark, as the writes of the queue do.
 ///
 /// # Errors
 /// Those of [`object_headers::description`].
@@ -141,7 +141,7 @@ pub(super) fn described(request: &Request<'_>, fronted: &Fronted) -> Result<Head
     Ok(headers)
 }
 
-/// Passes headers on as they are.
+/// Copies the named headers unchanged.
 pub(super) fn pass(request: &Request<'_>, names: &[&'static str], to: &mut HeaderMap) {
     for name in names {
         for value in request.head.headers.get_all(*name) {

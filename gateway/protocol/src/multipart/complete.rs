@@ -1,8 +1,8 @@
 //! CompleteMultipartUpload.
 //!
-//! The parts that the client names are compared with those that are there; ETag and checksum of
-//! the whole come from theirs. No byte of the object is read or written. While the completed
-//! object is the current version, the same request gets the same answer.
+//! The parts that the client names are compared with the stored ones; the ETag and checksum of the whole
+//! are computed from theirs. No byte of the object is read or written. While the completed object is the
+//! current version, a repeated request gets the same answer.
 
 use crate::conditions;
 use crate::document;
@@ -48,29 +48,29 @@ pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upl
     .await
 }
 
-/// The document of a complete.
+/// Reads the document of a complete.
 ///
 /// # Errors
-/// `MalformedXML`, and those of reading it.
+/// `MalformedXML`, and errors of the body.
 pub(crate) async fn read_document(
     request: &Request<'_>,
     upload: Upload<'_>,
 ) -> Result<CompleteDocument, S3Error> {
-    // A checksum in the headers is that of the object, not of this document.
+    // A checksum in the headers covers the object, not this document.
     let terms = Terms { checksum_headers: false, ..document::TERMS };
     let document = document::read(request, upload, terms).await?;
     parse(&document)
 }
 
-/// The size that `x-amz-mp-object-size` says the object must have.
+/// Parses the object size that `x-amz-mp-object-size` states.
 fn stated_size(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
     let Some(text) = request.header("x-amz-mp-object-size")? else { return Ok(None) };
     let why = "x-amz-mp-object-size must be a whole number";
     text.trim().parse().map(Some).map_err(|_| S3Error::invalid_argument(why, "x-amz-mp-object-size", text))
 }
 
-/// The parts that the document names, as they are stored, in order. The document states the checksum of each
-/// where that of the whole is made of theirs.
+/// Returns the stored parts that the document names, in order. For a composite checksum the document must
+/// state the checksum of each part.
 fn named_parts(
     gateway: &Gateway,
     named: &UploadKey,
@@ -115,7 +115,7 @@ fn unstated(algorithm: Algorithm, part: PartNumber) -> S3Error {
     ))
 }
 
-/// Checks the lengths of the parts and of the whole.
+/// Checks the sizes of the parts and of the whole.
 fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<(), S3Error> {
     let (_last, others) = parts.split_last().unwrap_or((&parts[0], &[]));
     if let Some((number, part)) = others.iter().find(|(_, part)| part.size < PART_BYTES_MIN) {
@@ -136,10 +136,10 @@ fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<()
     Ok(())
 }
 
-/// Returns what the parts that the document names make together.
+/// Returns the object that the named parts form.
 ///
 /// # Errors
-/// What is wrong with the document, the parts or what the request states of the whole.
+/// Errors of the document, of the parts, or of the size and checksums that the request states.
 pub(crate) fn completion(
     gateway: &Gateway,
     request: &Request<'_>,
@@ -160,7 +160,7 @@ pub(crate) fn completion(
     Ok(Completion::new(&parts, whole))
 }
 
-/// Compares with the kind of checksum that the request states for the whole.
+/// Checks the checksum type that the request states for the whole.
 fn check_type(request: &Request<'_>, kind: ChecksumKind) -> Result<(), S3Error> {
     let expected = checksums::kind_name(kind);
     match request.header("x-amz-checksum-type")?.map(str::trim) {
@@ -175,8 +175,8 @@ fn check_type(request: &Request<'_>, kind: ChecksumKind) -> Result<(), S3Error> 
     }
 }
 
-/// Compares with the checksum of the whole that the request states. One by another algorithm than that of the
-/// upload is compared where the parts have it, too.
+/// Checks the checksums that the request states for the whole. A checksum by another algorithm than the
+/// upload's is compared if the parts have one by that algorithm.
 fn check_stated(
     request: &Request<'_>,
     of_whole: Option<&Checksum>,
@@ -193,7 +193,7 @@ fn check_stated(
             (Some(other), _) => other,
             (None, Some(whole)) if kept == Some(algorithm) => whole,
             (None, Some(_)) => return Err(checksums::mismatch(kept.unwrap_or(algorithm), Some(algorithm))),
-            // Parts that earlier versions stored without any: there is nothing to compare.
+            // Parts that earlier versions stored without a checksum: there is nothing to compare.
             (None, None) => continue,
         };
         if !is_stated(found, stated.trim(), parts.len()) {
@@ -205,11 +205,11 @@ fn check_stated(
 
 fn is_stated(checksum: &Checksum, stated: &str, part_count: usize) -> bool {
     let whole = checksums::text(checksum, u32::try_from(part_count).unwrap_or(u32::MAX));
-    // Some clients leave the number of parts out of a composite checksum.
+    // Some clients omit the number of parts from a composite checksum.
     stated == whole || Some(stated) == whole.rsplit_once('-').map(|(bare, _)| bare)
 }
 
-/// The answer's document: the object of this key is there.
+/// Returns the document of the response: the object exists.
 pub(crate) fn result(bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> String {
     let bucket = &bucket.name;
     let mut out = Xml::new("CompleteMultipartUploadResult");
@@ -230,7 +230,7 @@ mod tests {
     use mlgw_wire::xml::parse;
 
     #[test]
-    fn etags_come_in_every_quoting_and_children_in_every_order() {
+    fn etags_parse_in_every_quoting_and_children_in_every_order() {
         let text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
             <CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\n\
             <Part><PartNumber>1</PartNumber><ETag>\"aa\"</ETag></Part>\n\

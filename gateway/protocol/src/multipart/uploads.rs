@@ -1,4 +1,4 @@
-//! ListMultipartUploads: pages of uploads, by key and then in the order in which they were begun.
+//! ListMultipartUploads: pages of uploads, ordered by key and then by creation.
 //!
 //! Upload ids have no order, so a marker is decrypted and compared by its body id.
 
@@ -28,20 +28,20 @@ pub fn list_uploads(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     show_uploads(gateway, request, &bucket, &listing, &markers, &page)
 }
 
-/// Where a page of uploads begins.
+/// Position at which a page of uploads begins.
 pub(crate) struct Markers<'a> {
     pub(crate) key: Cow<'a, str>,
-    /// Without a key marker it says nothing.
+    /// Ignored without a key marker.
     id: Cow<'a, str>,
-    /// The upload of the key marker behind which the page begins; without one it begins behind the key.
+    /// Upload of the key marker after which the page begins. Without it the page begins after the key.
     body: Option<BodyId>,
 }
 
 impl<'a> Markers<'a> {
-    /// Those of a request.
+    /// Parses the markers of a request.
     ///
     /// # Errors
-    /// `InvalidArgument` for an id that was never given.
+    /// `InvalidArgument` for an id that was never issued.
     pub(crate) fn of(gateway: &Gateway, request: &Request<'a>) -> Result<Self, S3Error> {
         let key = request.query.get("key-marker")?.unwrap_or_default();
         let id = request.query.get("upload-id-marker")?.filter(|_| !key.is_empty()).unwrap_or_default();
@@ -54,10 +54,10 @@ impl<'a> Markers<'a> {
     }
 }
 
-/// The answer of ListMultipartUploads.
+/// Returns the response of ListMultipartUploads.
 ///
 /// # Errors
-/// `SlowDown` when there is no memory for it.
+/// `SlowDown` if there is no memory for the response.
 pub(crate) fn show_uploads(
     gateway: &Gateway,
     request: &Request<'_>,
@@ -92,13 +92,13 @@ pub(crate) fn show_uploads(
     long_xml(request.memory, out.finish("ListMultipartUploadsResult"))
 }
 
-/// One page of uploads, by key and then in the order in which they were begun.
+/// Page of uploads, ordered by key and then by creation.
 #[derive(Default)]
 pub(crate) struct UploadPage {
     uploads: Vec<Upload>,
     groups: Vec<String>,
     truncated: bool,
-    /// The last key, or group, and the upload that it is the key of.
+    /// Last key or common prefix of the page; for a key, with the body id of its upload.
     last: Option<(String, Option<u64>)>,
 }
 
@@ -111,7 +111,7 @@ impl UploadPage {
     ) -> Result<Self, S3Error> {
         let mut page = Self::default();
         let reader = gateway.objects.catalogue.reader();
-        // No upload has id 0, so this begins with the first upload of the key itself.
+        // No upload has id 0, so the scan begins with the first upload of the key itself.
         let scan_from = |from: &[u8]| reader.uploads(bucket.bucket_id(), Some((from, Some(BodyId(0)))));
         let mut scan = scan_from(markers.key.as_bytes().max(listing.keys.prefix.as_bytes()));
         while let Some((_, upload)) = scan.next().transpose()? {
@@ -132,7 +132,7 @@ impl UploadPage {
         Ok(page)
     }
 
-    /// The page of these uploads, which are in order and all begin with the listing's prefix.
+    /// Returns the page of these uploads, which are ordered and all begin with the listing's prefix.
     pub(crate) fn of(
         uploads: impl Iterator<Item = Upload>,
         listing: &Listing<'_>,
@@ -147,8 +147,8 @@ impl UploadPage {
         page
     }
 
-    /// Takes the next upload, unless an earlier page has it or this one has its group; false when the page is
-    /// full.
+    /// Adds the next upload, unless it is on an earlier page or its common prefix is on this one. Returns
+    /// false if the page is full.
     fn take(&mut self, upload: Upload, listing: &Listing<'_>, markers: &Markers<'_>) -> bool {
         let group = listing.keys.common_prefix(&upload.key).map(str::to_owned);
         let is_here = group.is_some() && self.groups.last() == group.as_ref();
@@ -178,7 +178,7 @@ impl UploadPage {
     }
 }
 
-/// Whether an upload was on an earlier page, which ended with the markers.
+/// True if an upload was on an earlier page, which ended at the markers.
 fn is_seen(upload: &Upload, group: Option<&str>, markers: &Markers<'_>) -> bool {
     if markers.key.is_empty() {
         return false;

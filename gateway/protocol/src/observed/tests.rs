@@ -1,4 +1,4 @@
-//! What a request leaves behind in the counters, and what that costs.
+//! Tests of the counters that a request updates, and of the cost of updating them.
 
 use super::end;
 use crate::response::{ResponseBody, S3Response, empty};
@@ -70,7 +70,7 @@ async fn a_stream_counts_at_its_last_byte() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_counts_as_499() {
+async fn a_client_that_disconnects_counts_as_499() {
     let metrics = Arc::new(Metrics::new(0));
     drop(metrics.begin());
     let mut response = empty(StatusCode::OK);
@@ -94,7 +94,7 @@ fn shortages_and_connections_are_counted() {
     assert!(text.contains("mlgw_throttled_total{reason=\"memory\"} 1"));
 }
 
-/// The quickest of many rounds, so that a busy machine does not fail it.
+/// Measures the fastest of many passes, so that load on the machine does not fail the test.
 #[test]
 #[ignore = "measures time; instructions of whole requests are counted in every run"]
 fn observing_a_request_costs_less_than_400_ns() {

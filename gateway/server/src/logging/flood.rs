@@ -1,9 +1,9 @@
-//! Bounds the log lines of one kind: an outsider must not be able to fill a disk with them.
+//! Bounds the rate of log lines of one kind, so that clients cannot fill a disk with them.
 //!
-//! A kind is a place in the source that writes a line, so every line is bounded, also one of a library and
-//! one that is added later. A kind may write [`BURST_LINES`] at once and one a second in the long run. Lines
-//! beyond that are counted, and once a minute one line per kind states how many were left out. Lines of
-//! `debug` and below are not bounded: they were requested to look for a fault.
+//! A kind is a location in the source that writes a line, so every line is bounded, also those of libraries.
+//! A kind may write [`BURST_LINES`] in a burst and one line a second on average. Lines beyond that are
+//! counted, and once a minute one line per kind states how many were left out. Lines of `debug` and below are
+//! not bounded, because they were enabled to look for a fault.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -14,13 +14,13 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one kind at once.
+/// Maximum number of lines of one kind in a burst.
 const BURST_LINES: u64 = 50;
-/// The time that a line uses up of its kind's budget: one line a second in the long run.
+/// Time of its kind's budget that a line uses: one line a second on average.
 const LINE_MS: u64 = 1000;
-/// How often the lines that were left out are counted in the log.
+/// Interval between reports of lines that were left out.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
-/// Kinds of lines with a configured bound of their own: the slow-request log.
+/// Kinds of lines with a separate configured bound: the slow-request log.
 const BOUNDED_ELSEWHERE: &[&str] = &["mlgw::metrics::slow_log"];
 
 /// Decides which lines are written. Clones share the counts.
@@ -30,11 +30,11 @@ pub(super) struct Flood(Arc<State>);
 #[derive(Debug)]
 struct State {
     started: Instant,
-    /// As many as the program has places that write lines.
+    /// An entry for each location of the program that has written a line.
     kinds: Mutex<HashMap<Identifier, Kind>>,
 }
 
-/// One kind of line.
+/// State of a kind of line.
 #[derive(Debug)]
 struct Kind {
     metadata: &'static Metadata<'static>,
@@ -42,15 +42,14 @@ struct Kind {
     left_out: u64,
 }
 
-/// How many lines of a kind may still come: the time up to which its lines have used what a second each
-/// allows.
+/// The budget of a kind: the time up to which its lines have used their allowance of one per second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Allowance {
     used_up_to_ms: u64,
 }
 
 impl Allowance {
-    /// Whether a line may be written at `now_ms`.
+    /// Returns true if a line may be written at `now_ms`, and charges it.
     fn admit(&mut self, now_ms: u64) -> bool {
         let used = self.used_up_to_ms.max(now_ms) + LINE_MS;
         let admitted = used <= now_ms + BURST_LINES * LINE_MS;
@@ -82,7 +81,7 @@ impl Flood {
         admitted
     }
 
-    /// The kinds that had lines left out since the last call, and how many.
+    /// Returns the kinds with lines left out since the last call, and the number of those lines.
     fn take_left_out(&self) -> Vec<(String, u64)> {
         let mut kinds = self.0.kinds.lock();
         let left_out = kinds.values_mut().filter(|kind| kind.left_out > 0);
@@ -90,7 +89,7 @@ impl Flood {
         counted.collect()
     }
 
-    /// Writes what was left out, again and again.
+    /// Periodically writes the number of lines left out. Never returns.
     pub(super) async fn report(self) {
         loop {
             tokio::time::sleep(REPORT_EVERY).await;
@@ -128,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_stretch_of_time_has_more_lines_than_a_burst_and_one_a_second(
+        fn no_interval_has_more_lines_than_a_burst_and_one_per_second(
             gaps in prop::collection::vec(prop_oneof![4 => 0_u64..20, 1 => 0_u64..200_000], 1..2000),
         ) {
             let (mut allowance, mut now, mut written) = (Allowance::default(), 0, Vec::new());
@@ -148,7 +147,7 @@ mod tests {
         }
 
         #[test]
-        fn a_line_that_comes_once_a_second_is_never_left_out(lines in 1_u64..500, start: u32) {
+        fn one_line_per_second_is_never_left_out(lines in 1_u64..500, start: u32) {
             let mut allowance = Allowance::default();
             prop_assert!((0..lines).all(|line| allowance.admit(u64::from(start) + line * 1000)));
         }
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_line_is_bounded_by_itself_and_what_is_missing_is_counted() {
+    fn each_kind_of_line_is_bounded_separately_and_missing_lines_are_counted() {
         let (written, flood) = (Written::default(), Flood::new());
         let out = written.clone();
         let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || out.clone());

@@ -12,28 +12,28 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// Every code, in the order of the table.
+            /// All codes, in the order of the table.
             pub const ALL: &[Code] = &[$(Code::$code,)*];
 
-            /// The code of this name.
+            /// Returns the code with this name.
             #[must_use]
             pub fn named(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|code| code.as_str() == name)
             }
 
-            /// The code as it stands in the XML.
+            /// Returns the code as written in the XML.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Code::$code => stringify!($code),)* }
             }
 
-            /// The status of an answer with this code.
+            /// Returns the status of a response with this code.
             #[must_use]
             pub const fn status(self) -> StatusCode {
                 match self { $(Code::$code => StatusCode::$status,)* }
             }
 
-            /// What a person reads unless the error says more.
+            /// Returns the default message of the code.
             #[must_use]
             pub const fn message(self) -> &'static str {
                 match self { $(Code::$code => $message,)* }
@@ -132,7 +132,7 @@ mod tests {
     use http::StatusCode;
 
     #[test]
-    fn every_code_is_an_error_a_person_can_read() {
+    fn every_code_has_a_message_and_an_error_status() {
         for code in Code::ALL {
             assert!(!code.message().is_empty(), "{}", code.as_str());
             let status = code.status();

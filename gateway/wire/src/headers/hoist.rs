@@ -1,12 +1,12 @@
-//! Headers that a presigned URL carries in its query.
+//! Headers in the query of a presigned URL.
 //!
-//! SDKs move `x-amz-*` headers into the query when they presign, where the signature covers them,
-//! and S3 takes them for the headers they were. After a presigned URL has been verified they are
-//! put back, so that the table and the operations see one kind of header only.
+//! SDKs move `x-amz-*` headers into the query of a presigned URL, where the signature covers them, and S3
+//! treats them as headers. After a presigned URL has been verified they are moved back to the headers, so
+//! that the table and the operations see one kind of header only.
 //!
-//! Checksums are the exception. An SDK presigns before there is a body and puts the checksum of no bytes into
-//! the URL. S3 ignores checksums there, and so does mlgw, except for a checksum of real bytes,
-//! which is compared with the body. It counts where the request itself has no checksum.
+//! Checksums are the exception. An SDK presigns before there is a body and puts the checksum of an empty body
+//! into the URL. S3 ignores checksums there, and so does mlgw, except for the checksum of a non-empty body.
+//! That one is compared with the body if the request itself has no checksum.
 
 use crate::error::{Code, S3Error};
 use crate::query::Query;
@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_formats::checksum::Algorithm;
 use percent_encoding::percent_decode_str;
 
-/// Parameters that are the signature's own, as SDKs write them.
+/// Parameters of the signature itself, as SDKs write them.
 const OF_SIGNATURES: &[&str] = &[
     "X-Amz-Algorithm",
     "X-Amz-Content-Sha256",
@@ -27,16 +27,16 @@ const OF_SIGNATURES: &[&str] = &[
     "X-Amz-SignedHeaders",
 ];
 
-/// Whether a parameter stands for a header.
+/// True if a parameter represents a header.
 fn is_header(name: &str) -> bool {
-    // Nearly all are written as they stand there.
+    // Exact matches are the common case, so they are tested first.
     !OF_SIGNATURES.contains(&name)
         && begins_with(name, "x-amz-")
         && !OF_SIGNATURES.iter().any(|own| name.eq_ignore_ascii_case(own))
         && !is_checksum(name)
 }
 
-/// The checksum of real bytes that a parameter states, as a header.
+/// Returns the checksum of a non-empty body in a parameter, as a header.
 fn stated(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
     let algorithm = Algorithm::from_header(name)?;
     let text: Vec<u8> = percent_decode_str(value).collect();
@@ -47,14 +47,14 @@ fn stated(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::from_static(algorithm.header()), HeaderValue::from_bytes(&text).ok()?))
 }
 
-/// Whether a request has a checksum outside its query.
+/// True if a request has a checksum outside its query.
 fn has_checksum(headers: &HeaderMap) -> bool {
     let mut names = headers.keys().map(HeaderName::as_str);
     headers.contains_key("x-amz-trailer") || names.any(|name| Algorithm::from_header(name).is_some())
 }
 
-/// Whether a parameter states the checksum of the body, or its algorithm. `x-amz-checksum-mode` does not
-/// concern the body; it requests the checksums of an object.
+/// True if a parameter is the checksum of the body, or its algorithm. `x-amz-checksum-mode` does not concern
+/// the body; it requests the checksums of an object.
 fn is_checksum(name: &str) -> bool {
     let is_value = begins_with(name, "x-amz-checksum-") && !name.eq_ignore_ascii_case("x-amz-checksum-mode");
     is_value || name.eq_ignore_ascii_case("x-amz-sdk-checksum-algorithm")
@@ -64,11 +64,11 @@ fn begins_with(name: &str, start: &str) -> bool {
     name.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start))
 }
 
-/// Puts the headers in the query of a presigned URL among the headers. A header that was also
-/// sent stays as it was sent. Other requests are left as they are. Says whether any was put there.
+/// Adds the headers in the query of a presigned URL to the headers. A header that was also sent keeps its
+/// sent value. Other requests are unchanged. Returns true if a header was added.
 ///
 /// # Errors
-/// `InvalidArgument` for a parameter that cannot be a header.
+/// `InvalidArgument` for a parameter that is not a valid header.
 pub fn hoist(headers: &mut HeaderMap, query: &Query<'_>) -> Result<bool, S3Error> {
     if !query.has("X-Amz-Signature") && !query.has("Signature") {
         return Ok(false);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_presigned_url_brings_its_headers() {
+    fn headers_of_a_presigned_url_are_added() {
         let headers = hoisted(
             "X-Amz-Signature=ab&X-Amz-Date=d&x-amz-expires=1&x-amz-meta-a=b%20c&X-Amz-Acl=public-read\
              &x-id=PutObject&X-Amz-Checksum-Mode=ENABLED",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn checksums_of_no_bytes_and_nonsense_are_ignored_in_whatever_form() {
+    fn checksums_of_empty_bodies_and_invalid_checksums_are_ignored() {
         for algorithm in mlgw_formats::checksum::Algorithm::ALL {
             use base64::Engine as _;
             let empty = base64::prelude::BASE64_STANDARD.encode(algorithm.of(b""));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_header_is_refused() {
+    fn an_invalid_header_value_is_refused() {
         let error = hoisted("Signature=ab&x-amz-meta-a=%0a%01b").unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument);
     }

@@ -5,44 +5,44 @@ use Elsewhere::{Means, Refused as RefusedElsewhere, RefusedOnWrites};
 use Operation as O;
 use Rule::{Honoured, HonouredValues, Owner, Refused, StorageClass, Token, True, TrueIf};
 
-/// One header.
+/// Treatment of one header, or of a family of headers with a common prefix.
 pub(super) struct Row {
-    /// Its name, lower-case; among the prefixes, what it begins with.
+    /// Name in lower case; for a family, the common prefix.
     pub(super) name: &'static str,
     pub(super) rule: Rule,
-    /// Why, for people.
+    /// Reason, for the documentation.
     pub(super) because: &'static str,
 }
 
-/// What becomes of a header.
+/// Treatment of a header.
 #[derive(Clone, Copy)]
 pub(super) enum Rule {
-    /// These operations do what it says.
+    /// These operations implement the header.
     Honoured(&'static [Operation], Elsewhere),
-    /// These operations do what it says, for these values.
+    /// These operations implement the header, for these values.
     HonouredValues(&'static [Operation], &'static [&'static str]),
-    /// It asks for what is so anyway.
+    /// The requested behaviour is always in effect.
     True,
-    /// It asks for what is so anyway, with these values; others are refused.
+    /// The requested behaviour is always in effect for these values; others are refused.
     TrueIf(&'static [&'static str]),
-    /// It must name the one storage class there is.
+    /// The value must be the only storage class.
     StorageClass,
-    /// It must name the one owner there is.
+    /// The value must be the only owner.
     Owner,
-    /// It carries temporary credentials, which are never valid here.
+    /// The header carries temporary credentials, which are never valid here.
     Token,
-    /// It asks for what mlgw does not do.
+    /// mlgw does not implement the requested feature.
     Refused,
 }
 
-/// What becomes of a header on operations that it has no meaning for.
+/// Treatment of a header on operations for which it has no meaning.
 #[derive(Clone, Copy)]
 pub(super) enum Elsewhere {
-    /// It means this much, at AWS as here.
+    /// The header has this effect, at AWS and here.
     Means(&'static str),
-    /// It is refused where something would change in spite of it.
+    /// Refused on writes, which would otherwise ignore the header.
     RefusedOnWrites,
-    /// It is refused.
+    /// Refused.
     Refused,
 }
 
@@ -66,7 +66,7 @@ const READS: &[Operation] = &[O::GetObject, O::HeadObject];
 const COPIES: &[Operation] = &[O::CopyObject, O::UploadPartCopy];
 const BODIES: &[Operation] = &[O::PutObject, O::UploadPart, O::PostObject];
 const ANY: &[Operation] = &[];
-/// Where a version gets its headers, metadata and tags.
+/// Operations that set the headers, metadata and tags of a version.
 const DESCRIBING: &[Operation] = &[O::PutObject, O::PostObject, O::CopyObject, O::CreateMultipartUpload];
 const CONDITIONAL: &[Operation] = &[
     O::GetObject,
@@ -162,7 +162,7 @@ pub(super) const ROWS: &[Row] = &[
     row("x-mlgw-workload", Honoured(ANY, Means("the workload's name")), "chooses the lane and the rules"),
 ];
 
-/// Families of headers, for names that have no row of their own.
+/// Families of headers, for names without a row of their own.
 #[rustfmt::skip]
 pub(super) const PREFIXES: &[Row] = &[
     row("amz-sdk-", True, "diagnostics of an SDK"),

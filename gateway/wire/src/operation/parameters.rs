@@ -1,9 +1,9 @@
-//! Checks that no query parameter is ignored by an operation that changes something.
+//! Check of query parameters: no operation that changes data ignores one.
 //!
 //! A request that names a sub-resource must never fall through to the plain operation: `DELETE ?acl` would
-//! delete the object. So on PUT, POST and DELETE every parameter is the operation's own, one that belongs to
-//! signing or to a client's bookkeeping, or the request is refused. On GET and HEAD unknown names are
-//! ignored, as AWS does, but names of sub-resources are refused there too.
+//! delete the object. On PUT, POST and DELETE every parameter must therefore be the operation's own, or
+//! belong to signing or to a client's bookkeeping; otherwise the request is refused. On GET and HEAD unknown
+//! names are ignored, as at AWS, but names of sub-resources are refused there too.
 
 use super::table::{self, SUBRESOURCES};
 use super::{Level, Operation, Support};
@@ -14,15 +14,15 @@ use http::Method;
 /// Parameters of SigV2's query signatures. Other requests may carry them without effect.
 const OF_SIGV2: &[&str] = &["AWSAccessKeyId", "Expires", "Signature"];
 
-/// Headers that choose another operation than the plain one: in a query they count only as part of a
-/// presigned URL, where they are headers by the time of this check.
+/// Headers that select another operation than the plain one. In a query they are effective only in a
+/// presigned URL, where they have been moved to the headers before this check.
 const CHOOSE_OPERATION: &[&str] = &["x-amz-copy-source", "x-amz-rename-source", "x-amz-write-offset-bytes"];
 
-/// Checks the query of a request of `method` at `level` for `operation`.
+/// Checks the query of a request with `method` at `level` for `operation`.
 ///
 /// # Errors
-/// `MethodNotAllowed` for a sub-resource that makes no operation here and where there is no operation at all;
-/// `InvalidArgument` for any other parameter that the operation does not take, comes twice or lacks.
+/// `MethodNotAllowed` for a sub-resource that selects no operation here, and if there is no operation at all;
+/// `InvalidArgument` for any other parameter that the operation does not accept, that is repeated or missing.
 pub fn check_query(
     method: &Method,
     level: Level,
@@ -32,14 +32,14 @@ pub fn check_query(
     if operation == Operation::Unknown {
         return Err(S3Error::new(Code::MethodNotAllowed).field("Method", method.as_str()));
     }
-    // An operation that is not offered is refused by its name, whatever else is in the query.
+    // An operation that is not offered is refused by name, whatever the query contains.
     if query.is_empty() || operation.support() == Support::None {
         return check_complete(operation, query);
     }
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let presigned = query.has("X-Amz-Signature") || query.has("Signature");
     for (at, (name, value)) in query.iter().enumerate() {
-        // What may stand in any query needs no further look on a read: no operation is chosen by it.
+        // Parameters that may be in any query need no further check on a read: they select no operation.
         if reads && passes(name) {
             continue;
         }
@@ -61,18 +61,18 @@ pub fn check_query(
     check_complete(operation, query)
 }
 
-/// Whether a parameter has a meaning for the operation.
+/// True if a parameter has a meaning for the operation.
 fn is_own(method: &Method, level: Level, operation: Operation, name: &str) -> bool {
     chosen_by(method, level, operation).any(|own| own == name) || also(operation).contains(&name)
 }
 
-/// The parameters by which an operation is chosen.
+/// Returns the parameters that select an operation.
 fn chosen_by(method: &Method, level: Level, operation: Operation) -> impl Iterator<Item = &'static str> {
     let rows = table::of(method.as_str(), level).map_or(&[][..], |table| table.rows);
     rows.iter().filter(move |row| row.1 == operation).filter_map(|row| row.0.parameter())
 }
 
-/// Further parameters of an operation that changes something. Reads need no list: they ignore unknown
+/// Returns further parameters of an operation that changes data. Reads need no list: they ignore unknown
 /// parameters.
 const fn also(operation: Operation) -> &'static [&'static str] {
     use Operation as O;
@@ -83,8 +83,8 @@ const fn also(operation: Operation) -> &'static [&'static str] {
     }
 }
 
-/// Whether a parameter may be in any query: headers of presigned URLs, signatures, the names that SDKs add
-/// (`x-id`), and overrides of an answer's headers.
+/// True if a parameter may be in any query: headers of presigned URLs, signatures, names that SDKs add
+/// (`x-id`), and overrides of response headers.
 fn passes(name: &str) -> bool {
     let begins = |with: &str| name.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
     begins("x-") || name.starts_with("response-") || OF_SIGV2.contains(&name)
@@ -96,7 +96,7 @@ fn chooses_operation(name: &str) -> bool {
         .any(|header| name.get(..header.len()).is_some_and(|n| n.eq_ignore_ascii_case(header)))
 }
 
-/// The answer to a sub-resource that is not one of the operation.
+/// Returns the error for a sub-resource that is not the operation's own.
 fn misplaced(method: &Method, level: Level, operation: Operation, name: &str) -> S3Error {
     match chosen_by(method, level, operation).next() {
         Some(other) => {
@@ -118,7 +118,7 @@ fn not_accepted(name: &str, value: &str) -> S3Error {
     S3Error::invalid_argument(why, name, value)
 }
 
-/// Refuses an operation that lacks a parameter it cannot be without.
+/// Refuses an operation without one of its required parameters.
 fn check_complete(operation: Operation, query: &Query<'_>) -> Result<(), S3Error> {
     if matches!(operation, Operation::UploadPart | Operation::UploadPartCopy) && !query.has("partNumber") {
         let why = "This operation does not accept uploadId without partNumber.";

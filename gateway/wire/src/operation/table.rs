@@ -1,4 +1,4 @@
-//! The tables by which a request's operation is chosen: one for each method at each level, first match wins.
+//! Tables that select a request's operation: one for each method at each level, first match wins.
 
 use super::{Level, Operation};
 use Level::{Bucket, Object, Service};
@@ -11,7 +11,7 @@ pub(super) struct Table {
     pub(super) level: Level,
     /// The operation of a request that no row matches.
     pub(super) plain: Operation,
-    /// Sub-resources, and headers that choose an operation.
+    /// Sub-resources and headers that select an operation, in order.
     pub(super) rows: &'static [(When, Operation)],
 }
 
@@ -29,7 +29,7 @@ pub(super) enum When {
 }
 
 impl When {
-    /// The query parameter that the row is about.
+    /// Returns the query parameter of the row's condition.
     pub(super) const fn parameter(self) -> Option<&'static str> {
         match self {
             Query(name) | QueryIs(name, _) | QueryAndCopySource(name) => Some(name),
@@ -38,13 +38,13 @@ impl When {
     }
 }
 
-/// The table for requests of `method` at `level`; none where S3 has no such request.
+/// Returns the table for requests with `method` at `level`, or `None` if S3 has no such request.
 pub(super) fn of(method: &str, level: Level) -> Option<&'static Table> {
     TABLES.iter().find(|table| table.level == level && table.method == method)
 }
 
-/// Names of sub-resources anywhere in S3, sorted. A request that names one where it makes no operation is
-/// refused: the plain operation would replace or delete what the client never meant.
+/// Sorted names of all sub-resources of S3. A request with one that selects no operation is refused, because
+/// the plain operation would replace or delete data unintentionally.
 pub(super) const SUBRESOURCES: &[&str] = &[
     "abac",
     "accelerate",
@@ -91,7 +91,7 @@ pub(super) const SUBRESOURCES: &[&str] = &[
     "website",
 ];
 
-/// Every table. Those of objects come first, GET first among them, because most requests are for them.
+/// All tables. Those of objects come first, GET first among them, because most requests use them.
 #[rustfmt::skip]
 pub(super) const TABLES: &[Table] = &[
     Table { method: "GET", level: Object, plain: O::GetObject, rows: &[

@@ -1,7 +1,7 @@
-//! Rules on keys, without anybody who reads them.
+//! Evaluates rules on keys alone, without accesses.
 //!
-//! What is known of a key alone decides some rules. The others stay open, and the answer says for want of
-//! what.
+//! Some rules can be decided from the facts about a key alone. The others stay open, and the answer lists
+//! the missing properties.
 
 use mlgw_api::{Examined, KeyExamined, RuleExamined, RuleMatched, RuleOpen};
 use mlgw_policies::language::{EffectiveRule, Judged, Judgement, KeyFacts, KnownOfKey, Program, Target};
@@ -21,7 +21,7 @@ pub fn begin(program: &Program) -> Examined {
     Examined { tried: 0, keys: Vec::new(), rules: program.rules().iter().map(rule).collect() }
 }
 
-/// Tries a key. Of the first `limit` of them the answer tells.
+/// Evaluates a key. The answer has details of the first `limit` keys.
 pub fn try_key(examined: &mut Examined, program: &Program, known: KnownOfKey<'_>, limit: usize) {
     let facts = KeyFacts::new(program, known);
     let judged = program.judge(&facts);
@@ -57,12 +57,13 @@ fn id(one: &Judged<'_>) -> String {
     one.rule.rule.id.to_string()
 }
 
-/// The properties that could not be judged.
+/// Properties that could not be evaluated.
 fn words<'j>(one: &'j Judged<'_>) -> impl Iterator<Item = String> + 'j {
     one.unknown.iter().map(|condition| condition.word())
 }
 
-/// `pin checkpoint_group (observe)`; what acts is not told from what is only said otherwise.
+/// Formats actions, e.g. `pin checkpoint_group (observe)`; an action with the stance `observe` differs from
+/// an acting one in that suffix only.
 fn actions(rule: &EffectiveRule) -> Vec<String> {
     let action = |action: &mlgw_policies::language::Action| {
         let target = match &action.target {
@@ -75,7 +76,8 @@ fn actions(rule: &EffectiveRule) -> Vec<String> {
     rule.actions().map(|(one, _)| action(one)).collect()
 }
 
-/// The key of a line of a list. One such as `s3://bucket/key` names its bucket, too; an empty line has none.
+/// Parses a line of a list of keys. A line such as `s3://bucket/key` has the bucket, too; an empty line has
+/// no key.
 #[must_use]
 pub fn key_of_line(line: &str) -> Option<KnownOfKey<'_>> {
     let key = line.trim_end_matches('\r');

@@ -1,5 +1,5 @@
-//! What is rehearsed on: a trace, or a generated workload. Both can be gone through again and again, and
-//! neither is in memory.
+//! Input of a rehearsal: a recorded trace or a generated workload. Both can be replayed repeatedly, and
+//! neither is held in memory.
 
 use super::{RehearsalError, unreadable};
 use mlgw_policies::Access;
@@ -10,22 +10,22 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// See the module.
+/// Source of accesses.
 #[derive(Clone, Debug)]
 pub enum Scenario {
     /// Recorded accesses.
     Trace {
-        /// What results call it.
+        /// Name in results.
         name: String,
-        /// Its files, in the order of time, each a trace by itself.
+        /// Files in order of time, each of them a complete trace.
         files: Vec<PathBuf>,
     },
-    /// What a profile generates.
+    /// Generated workload of a profile.
     Profile(Profile, Settings),
 }
 
 impl Scenario {
-    /// A trace of one file, which gives it its name.
+    /// Creates a trace scenario from one file, named after the file.
     #[must_use]
     pub fn of_file(path: &Path) -> Self {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -33,7 +33,7 @@ impl Scenario {
         Self::Trace { name, files: vec![path.to_owned()] }
     }
 
-    /// What results call it.
+    /// Name in results.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -42,13 +42,13 @@ impl Scenario {
         }
     }
 
-    /// Whether it was recorded.
+    /// True if the accesses were recorded.
     #[must_use]
     pub fn is_trace(&self) -> bool {
         matches!(self, Self::Trace { .. })
     }
 
-    /// The seed that it is generated with; 0 for a trace.
+    /// Seed of the generated workload; 0 for a trace.
     #[must_use]
     pub fn seed(&self) -> u64 {
         match self {
@@ -57,21 +57,22 @@ impl Scenario {
         }
     }
 
-    /// What each caller would tell beforehand of its reads; nothing of a trace.
+    /// Access plans of all callers of a generated workload; empty for a trace.
     ///
     /// # Errors
-    /// When the workload cannot be made, or somebody reads more than a plan may say.
+    /// If the workload cannot be generated, or a caller reads more than a plan may contain.
     pub fn told(&self) -> Result<Vec<Told>, RehearsalError> {
         let Self::Profile(profile, settings) = self else { return Ok(Vec::new()) };
         let made = workload(*profile, settings).map_err(|e| RehearsalError::Asked(e.to_string()))?;
         told(&made.scene, made.requests).map_err(|error| RehearsalError::Asked(format!("plans: {error}")))
     }
 
-    /// Tells `take` of every access, in order, and of which epoch it is, from 0. The bytes that shares of a
-    /// cache are shares of are answered, if they are known beforehand.
+    /// Calls `take` for every access in order, with its epoch, from 0. Returns the base of relative cache
+    /// sizes in bytes, if it is known in advance.
     ///
     /// # Errors
-    /// When the trace cannot be read or the workload not be made; those of `take`, which end it.
+    /// If the trace cannot be read or the workload cannot be generated. An error of `take` ends the replay
+    /// and is returned.
     pub fn each(
         &self,
         mut take: impl FnMut(&Access<'_>, u32) -> Result<(), RehearsalError>,
@@ -89,13 +90,14 @@ impl Scenario {
     }
 }
 
-/// Bytes of a trace that are read at once.
+/// Bytes of a trace that are read at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Tells `take` of every access of a trace's files. One that is torn at its end holds up to there.
+/// Calls `take` for every access of a trace's files. A file that is torn at its end is valid up to that
+/// point.
 ///
 /// # Errors
-/// When one is no trace, or damaged, or all of them have nothing; those of `take`.
+/// If a file is not a trace or is damaged, or if there are no accesses. Errors of `take` are returned.
 pub fn each_of_trace(
     files: &[PathBuf],
     mut take: impl FnMut(&Access<'_>) -> Result<(), RehearsalError>,
@@ -111,8 +113,8 @@ pub fn each_of_trace(
     }
 }
 
-/// The same for a file. Returns how many accesses it has: none of one that power failed upon before anything
-/// was written.
+/// Calls `take` for every access of one file. Returns the number of accesses, which is 0 for a file that is
+/// empty because of a power loss.
 fn each_of_file(
     path: &Path,
     take: &mut impl FnMut(&Access<'_>) -> Result<(), RehearsalError>,

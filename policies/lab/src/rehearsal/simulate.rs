@@ -1,8 +1,8 @@
-//! What caches would have got on a scenario: ours, those of others, and the best there can be.
+//! Simulates caches on a scenario: the mlgw engine, reference caches, and the offline optimum.
 //!
-//! Always: the same simulation gives the same rows. Requests are gone through once for each size of the cache
-//! and are not in memory; what is, is some 100 bytes for each block that they ask for, and some 30 more for a
-//! second engine; who runs it says how many of these there may be.
+//! The same simulation always gives the same rows. Requests are replayed once for each cache size and are
+//! not in memory. Memory use is about 100 bytes for each requested block, and about 30 more for a second
+//! engine; the caller sets the maximum number of blocks.
 
 use super::RehearsalError;
 use super::scenario::Scenario;
@@ -19,40 +19,40 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 use std::time::Duration;
 
-/// What is to be simulated.
+/// Parameters of a simulation.
 #[derive(Clone)]
 pub struct Simulation {
-    /// What is replayed.
+    /// Accesses to replay.
     pub scenario: Scenario,
-    /// The rules that are heeded; without any our engine decides alone.
+    /// Rules to apply; without a program the engine decides without rules.
     pub program: Option<Arc<Program>>,
     /// Sizes of the cache.
     pub caches: Vec<CacheSize>,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u32,
-    /// Who takes part.
+    /// Policies to compare.
     pub racers: Vec<Racer>,
-    /// What is counted begins with this epoch of each job, the first being 1.
+    /// First epoch of each job that is counted, from 1.
     pub from_epoch: u32,
-    /// Whether jobs tell beforehand what they will read.
+    /// True if jobs announce their reads in access plans.
     pub plans: bool,
-    /// Blocks that requests may ask for in all, fewer than 2^31.
+    /// Maximum number of blocks in all requests, less than 2^31.
     pub blocks_max: usize,
 }
 
-/// How far a simulation is.
+/// Progress of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// The cache that is tried, as a share; none while it is found out what there is, and at the end, when
-    /// all accesses are done for the last one and others are not.
+    /// Current cache size as a fraction of the workload; `None` while the input is scanned, and at the end,
+    /// when all accesses of the last cache are processed and the other thread is still running.
     pub share: Option<f64>,
-    /// Accesses that are done.
+    /// Number of processed accesses.
     pub done: u64,
-    /// Accesses that there are, once that is known.
+    /// Total number of accesses; 0 until it is known.
     pub of: u64,
 }
 
-/// Returns the order that a word of the admin API stands for.
+/// Returns the order for a word of the admin API.
 #[must_use]
 pub const fn parse_order(word: OrderWord) -> Order {
     match word {
@@ -62,49 +62,49 @@ pub const fn parse_order(word: OrderWord) -> Order {
     }
 }
 
-/// Who takes part, by name.
+/// Returns the policy with this name.
 ///
 /// # Errors
-/// Which names there are.
+/// The list of valid names.
 pub fn racer(name: &str) -> Result<Racer, String> {
     let names = || Racer::ALL.map(Racer::name).join(", ");
     Racer::of(name).ok_or_else(|| format!("there are {}", names()))
 }
 
-/// Those of `asked`, in their order; all when nobody is.
+/// The policies of `asked` in canonical order, or all policies if it is empty.
 #[must_use]
 pub fn racers(asked: &[Racer]) -> Vec<Racer> {
     Racer::ALL.into_iter().filter(|racer| asked.is_empty() || asked.contains(racer)).collect()
 }
 
-/// How often is asked whether to go on while only the other thread has something to do.
+/// Interval between checks of `watch` while only the other thread is running.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Hears how far a simulation is, and says whether it goes on.
+/// Receives the progress of a simulation, and stops it by returning an error.
 type Watch<'a> = &'a dyn Fn(Step) -> Result<(), RehearsalError>;
 
-/// What came of a racer with a cache.
+/// Result of a policy with one cache size.
 struct Run {
     score: Score,
-    /// What our engine decided.
+    /// Fingerprint of the decisions of the mlgw engine.
     decided: Option<Fingerprint>,
 }
 
-/// What is replayed, as it is found out before any cache is tried.
+/// Input of the replay, as scanned before the first cache is simulated.
 struct Known {
     course: Course,
     accesses: u64,
-    /// The bytes that shares of a cache are shares of.
+    /// Base of relative cache sizes, in bytes.
     whole_bytes: u64,
     told: Vec<Told>,
 }
 
 impl Simulation {
-    /// Runs it, on this thread and one more. `watch` is asked on this one, every few dozen accesses, whether
-    /// to go on.
+    /// Runs the simulation on this thread and one more. `watch` is called on this thread, every few dozen
+    /// accesses.
     ///
     /// # Errors
-    /// See [`RehearsalError`]; those of `watch`.
+    /// See [`RehearsalError`]; errors of `watch` are returned.
     pub fn run(&self, watch: Watch<'_>) -> Result<Vec<Simulated>, RehearsalError> {
         let known = self.look(watch)?;
         let caches: Vec<_> = self.caches.iter().map(|cache| cache.of(known.whole_bytes)).collect();
@@ -135,7 +135,8 @@ impl Simulation {
         epoch + 1 >= self.from_epoch
     }
 
-    /// Tells `take` of all accesses, some at a time, and of how many there were with these.
+    /// Passes all accesses to `take` in batches, with the number of accesses so far. Returns the base of
+    /// relative cache sizes if the scenario has it.
     fn each_batch(
         &self,
         mut take: impl FnMut(&Batch, u64) -> Result<(), RehearsalError>,
@@ -162,7 +163,8 @@ impl Simulation {
             let numbers = objects.numbers(batch);
             course.bring_near(&numbers);
             for ((access, counts), number) in batch.iter().zip(numbers) {
-                // Before it is added: the blocks of one object may be more than there are numbers.
+                // The check precedes the addition, because the blocks of one object may exceed the range of
+                // block numbers.
                 self.fits(access.size.div_ceil(u64::from(self.block_bytes)))?;
                 course.add(number, &access, counts);
                 self.fits(course.events().max(course.blocks()) as u64)?;
@@ -185,7 +187,7 @@ impl Simulation {
         )))
     }
 
-    /// Our engine behind the whole course.
+    /// Runs the mlgw engine on all accesses.
     fn ours(
         &self,
         known: &Known,
@@ -208,16 +210,16 @@ impl Simulation {
         Ok(Run { score: runner.score(), decided: Some(runner.fingerprint()) })
     }
 
-    /// What each racer reaches with each cache, in the order of both. Runs of our engine are begun one after
-    /// the other by whichever thread is free, the other one having been through all references first: that is
-    /// about as much as half of our runs.
+    /// Runs each policy with each cache size; the result is in the order of both. Each run of the mlgw
+    /// engine is started by the next free thread. The second thread runs all references first, which take
+    /// about as long as half of the engine's runs.
     fn race(
         &self,
         known: &Known,
         caches: &[(u64, f64)],
         watch: Watch<'_>,
     ) -> Result<Vec<Vec<(Racer, Run)>>, RehearsalError> {
-        // The first is this thread's, which asks whether to go on.
+        // The first run belongs to this thread, which calls `watch`.
         let (begun, is_over) = (AtomicUsize::new(1), AtomicBool::new(false));
         let asked = if self.racers.contains(&Racer::Mlgw) { caches } else { &[] };
         let ours = |first: usize, watch: Watch<'_>| {
@@ -285,20 +287,20 @@ mod tests {
     }
 
     #[test]
-    fn so_many_blocks_are_asked_for_and_no_more() {
+    fn blocks_are_limited() {
         assert_eq!(simulation(10).run(&|_| Ok(())).unwrap().len(), 1);
         let much = simulation(11).run(&|_| Ok(()));
         assert!(
             matches!(&much, Err(RehearsalError::Asked(why)) if why.starts_with("more than 20 blocks of")),
             "{much:?}"
         );
-        // One object alone.
+        // A single object exceeds the limit.
         let large = Simulation { block_bytes: 4096, ..simulation(1) }.run(&|_| Ok(()));
         assert!(matches!(large, Err(RehearsalError::Asked(_))), "{large:?}");
     }
 
     #[test]
-    fn rows_are_those_of_each_cache_by_itself_whichever_thread_runs_it() {
+    fn rows_do_not_depend_on_other_cache_sizes_and_threads() {
         let all = Simulation { racers: racers(&[]), ..simulation(10) };
         let of = |caches: &[&str]| {
             let caches = caches.iter().map(|cache| cache.parse().unwrap()).collect();
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_want_it_any_more_ends_it() {
+    fn an_error_of_watch_stops_the_simulation() {
         let stop_at = |share: Option<f64>| {
             move |step: Step| {
                 if step.share == share && step.done >= 3 { Err(RehearsalError::Stopped) } else { Ok(()) }
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_of_the_command_line() {
+    fn names_are_those_of_the_command_line() {
         assert_eq!(racer("lru"), Ok(Racer::Lru));
         assert_eq!(
             racer("best"),

@@ -1,23 +1,23 @@
-//! Sizes as people give them: bytes, and shares of a workload's bytes.
+//! Sizes in user input: bytes, or a fraction of a workload's bytes.
 
 use mlgw_common::ByteSize;
 use std::str::FromStr;
 
-/// What is tried when nobody says which sizes: ten million accesses are replayed for so many, by everybody,
+/// Cache sizes if none are given: ten million accesses are replayed for these sizes, by all policies,
 /// within a minute.
 pub const DEFAULT_CACHES: &str = ".2,.5,.8";
 
-/// How large a cache is.
+/// Size of a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CacheSize {
-    /// This part of the workload's bytes.
+    /// Fraction of the workload's bytes.
     Share(f64),
-    /// So many bytes.
+    /// Number of bytes.
     Bytes(u64),
 }
 
 impl CacheSize {
-    /// Its bytes, where the whole workload has so many, and the part that they are.
+    /// Returns the size in bytes for a workload of `whole_bytes`, and the fraction of the workload.
     #[must_use]
     pub fn of(self, whole_bytes: u64) -> (u64, f64) {
         let whole = whole_bytes.max(1) as f64;
@@ -43,7 +43,7 @@ impl FromStr for CacheSize {
     }
 }
 
-/// More than everything needs no trying; a mix has more than its training set.
+/// Largest fraction: a cache needs no more than everything, but a mix has more than its training set.
 const SHARE_MAX: f64 = 10.0;
 
 fn bytes(text: &str) -> Result<u64, String> {
@@ -53,10 +53,10 @@ fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The length of a block.
+/// Parses a block size.
 ///
 /// # Errors
-/// What is expected instead.
+/// The expected format.
 pub fn block_bytes(text: &str) -> Result<u32, String> {
     let fits = |bytes: u64| u32::try_from(bytes).ok().filter(|bytes| (4096..=1 << 30).contains(bytes));
     bytes(text).ok().and_then(fits).ok_or_else(|| "a size from 4KiB to 1GiB is expected".to_owned())

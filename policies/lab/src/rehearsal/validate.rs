@@ -1,5 +1,5 @@
-//! Whether files are right, each for itself, above what comes with the server and the plugins that are given
-//! with them.
+//! Validates policy files and plugins, each one on top of the built-in layers and the plugins given with
+//! it.
 
 use mlgw_api::{DiagnosticInfo, Validated};
 use mlgw_formats::schema::PolicyFile as Text;
@@ -7,10 +7,11 @@ use mlgw_policies::language::{
     BuiltIn, Diagnostic, Diagnostics, NoFacts, Overrides, PolicyFile, Texts, is_framework,
 };
 
-/// What is said of files, policies or plugins, which may use what `plugins` give; and of those behind them.
+/// Validates `files`, policies or plugins, which may use templates from `plugins`; then the plugins
+/// themselves. Returns one result per file.
 ///
 /// # Errors
-/// Never, a test of the built-in layers says.
+/// If the built-in layers are invalid, which a test rules out.
 pub fn validate(files: &[Text], plugins: &[Text]) -> Result<Vec<Validated>, Diagnostics> {
     let built_in = BuiltIn::load()?;
     let of_files: Vec<_> = files.iter().map(|text| read(text, is_framework(&text.text))).collect();
@@ -40,14 +41,14 @@ fn read(Text { name, text }: &Text, is_plugin: bool) -> Texts {
     texts
 }
 
-/// Plugins that a file may use, and what is told of these themselves.
+/// Plugins that a file may use, and the diagnostics of these plugins.
 struct Beneath {
     plugins: Texts,
     told: Vec<Diagnostic>,
 }
 
 impl Beneath {
-    /// All of `plugins` but one.
+    /// Collects all of `plugins` except the one at the index `but`.
     fn of(plugins: &[Texts], but: Option<usize>, built_in: &BuiltIn) -> Self {
         let mut all = Texts::default();
         for (_, one) in plugins.iter().enumerate().filter(|(index, _)| Some(*index) != but) {
@@ -58,7 +59,7 @@ impl Beneath {
     }
 }
 
-/// What is said of a file that was `read` alone, but for what is told of the plugins beneath it.
+/// Validates a file that was `read` alone. Diagnostics of the plugins that it may use are excluded.
 fn told(text: &Text, mut read: Texts, beneath: &Beneath, built_in: &BuiltIn) -> Validated {
     let counted = match (read.policies(), read.frameworks()) {
         ([policy], _) => counted(policy),
@@ -84,7 +85,8 @@ fn told(text: &Text, mut read: Texts, beneath: &Beneath, built_in: &BuiltIn) -> 
     }
 }
 
-/// What a policy holds, wherever it holds; an instance of a template counts as a rule.
+/// Counts the parts of a policy in all environments and profiles; an instance of a template counts as a
+/// rule.
 fn counted(policy: &PolicyFile) -> Validated {
     let environments = policy.environments.iter().map(|(_, overrides)| overrides);
     let profiles = policy.hardware_profiles.iter().map(|profile| &profile.overrides);
@@ -132,7 +134,7 @@ templates:
     const POLICY: &str = "version: 1\nuse:\n- {id: kept, template: keep}\n";
 
     #[test]
-    fn templates_of_plugins_are_there_when_those_are_given() {
+    fn templates_of_given_plugins_are_available() {
         let policy = [text("p.yaml", POLICY)];
         let alone = validate(&policy, &[]).unwrap();
         assert!(alone[0].diagnostics[0].message.contains("keep"), "{alone:?}");
@@ -142,7 +144,7 @@ templates:
     }
 
     #[test]
-    fn of_a_wrong_plugin_only_the_plugin_is_told() {
+    fn a_faulty_plugin_is_reported_for_the_plugin_alone() {
         let wrong = PLUGIN.replace("confidence", "confidense");
         let both = validate(&[text("p.yaml", POLICY)], &[text("mine.yaml", &wrong)]).unwrap();
         assert_eq!((both[0].valid, both[1].valid), (true, false), "{both:?}");
@@ -151,7 +153,7 @@ templates:
     }
 
     #[test]
-    fn a_wrong_plugin_keeps_nothing_of_the_policy_from_being_told() {
+    fn a_faulty_plugin_does_not_hide_faults_of_the_policy() {
         let wrong = PLUGIN.replace("confidence", "confidense");
         let policy =
             format!("{POLICY}- {{id: other, template: kep}}\nrules: [{{id: no-such, enabled: false}}]\n");
@@ -159,13 +161,13 @@ templates:
         let of_policy: Vec<_> = said[0].diagnostics.iter().map(|one| (&*one.file, &*one.path)).collect();
         assert_eq!(of_policy, [("p.yaml", "use[1].template"), ("p.yaml", "rules[0].id")], "{said:?}");
         assert_eq!(said[1].diagnostics.len(), 1, "{said:?}");
-        // What cannot be read at all may have anything in it.
+        // A plugin that cannot be parsed may define anything, so that unknown ids are not reported.
         let said = validate(&[text("p.yaml", &policy)], &[text("mine.yaml", "version: [")]).unwrap();
         assert_eq!((said[0].valid, said[1].valid), (true, false), "{said:?}");
     }
 
     #[test]
-    fn rules_are_switched_off_that_are_there() {
+    fn only_existing_rules_can_be_disabled() {
         let plugin = PLUGIN.replace("templates:", "use: [{id: own, template: keep}]\ntemplates:");
         let of = |id: &str| format!("version: 1\nrules: [{{id: {id}, enabled: false}}]\n");
         let valid =
@@ -173,13 +175,13 @@ templates:
         assert!(valid(&of("idle-copies-out"), &[]) && valid(&of("mosaicml-index"), &[]));
         assert!(!valid(&of("own.it"), &[]) && !valid(&of("own.itt"), &[text("mine.yaml", &plugin)]));
         assert!(valid(&of("own.it"), &[text("mine.yaml", &plugin)]));
-        // Of files that are given together the one may switch off what the other has.
+        // A file may disable rules of another file that is given with it.
         let both = validate(&[text("a.yaml", &of("kept.it")), text("b.yaml", POLICY)], &[]).unwrap();
         assert!(both[0].valid && !both[1].valid, "{both:?}");
     }
 
     #[test]
-    fn a_policy_is_no_plugin() {
+    fn a_policy_is_not_accepted_as_a_plugin() {
         let said = validate(&[], &[text("p.yaml", POLICY)]).unwrap();
         assert!(!said[0].valid, "{said:?}");
     }

@@ -1,4 +1,4 @@
-//! Checkpoints that look like more or less than they are, beside those that may go.
+//! Tests: checkpoints that look like more or less than they are, and those that may be deleted.
 
 use super::{Lack, MustStay};
 use crate::checkpoints::{Checkpoints, Keep, Limits, Moment};
@@ -15,7 +15,7 @@ fn known(files: &[(&str, u64)]) -> Checkpoints {
     known
 }
 
-/// The first doubt about a checkpoint, but for [`MustStay::TwoAlone`], which has tests of its own.
+/// Returns the first guard of a checkpoint except [`MustStay::TwoAlone`], which has tests of its own.
 fn of(known: &Checkpoints, key: &str) -> Option<MustStay> {
     doubts(known, key).into_iter().find(|doubt| *doubt != MustStay::TwoAlone)
 }
@@ -28,7 +28,7 @@ const FIRST: [(&str, u64); 3] =
     [("r/step-1/__0_0.distcp", 10), ("r/step-1/__1_0.distcp", 10), ("r/step-1/.metadata", 1)];
 
 #[test]
-fn a_newer_one_that_is_whole_and_as_large_lets_it_go() {
+fn a_complete_newer_checkpoint_of_the_same_size_allows_deletion() {
     let second = [("r/step-2/__0_0.distcp", 10), ("r/step-2/__1_0.distcp", 9), ("r/step-2/.metadata", 1)];
     let both = known(&[FIRST, second].concat());
     assert_eq!(of(&both, "r/step-1/.metadata"), None);
@@ -36,12 +36,12 @@ fn a_newer_one_that_is_whole_and_as_large_lets_it_go() {
 }
 
 #[test]
-fn one_that_lacks_a_file_or_was_begun_anew_or_is_smaller_does_not() {
+fn an_incomplete_rewritten_or_smaller_one_does_not() {
     let late = MustStay::NewestLacks(Lack::Late);
     for (second, why) in [
-        // A shard was deleted, or never came.
+        // A shard was deleted, or never written.
         (&[("r/step-2/__0_0.distcp", 20), ("r/step-2/.metadata", 1)][..], MustStay::NoneBetter),
-        // It was written again and its writer died.
+        // It was rewritten, and the writer was interrupted.
         (&[("r/step-2/__1_0.distcp", 10), ("r/step-2/.metadata", 1), ("r/step-2/__0_0.distcp", 10)], late),
         (
             &[("r/step-2/__0_0.distcp", 1), ("r/step-2/__1_0.distcp", 1), ("r/step-2/.metadata", 1)],
@@ -57,14 +57,14 @@ fn one_that_lacks_a_file_or_was_begun_anew_or_is_smaller_does_not() {
 }
 
 #[test]
-fn what_has_one_step_with_another_stays() {
+fn checkpoints_with_the_same_step_stay() {
     let two = known(&[("llama-2-step-5.pt", 9), ("llama-3-step-5.pt", 9), ("llama-3-step-6.pt", 9)]);
     assert_eq!(of(&two, "llama-2-step-5.pt"), Some(MustStay::SameStep));
     assert_eq!(of(&two, "llama-3-step-5.pt"), Some(MustStay::SameStep));
 }
 
 #[test]
-fn what_may_be_a_run_or_a_part_of_another_stays() {
+fn possible_runs_and_parts_of_others_stay() {
     let of_run = |run: u64, file: &'static str| (format!("ckpt-{run}/{file}"), 9);
     for (files, why) in [
         // Two runs, by the step and by the folder.
@@ -87,7 +87,7 @@ fn what_may_be_a_run_or_a_part_of_another_stays() {
 }
 
 #[test]
-fn of_runs_that_may_be_parts_of_one_nothing_goes_that_not_all_have_anew() {
+fn sibling_runs_are_pruned_only_to_common_newer_steps() {
     for (one, other) in [
         ("nemo/tp_rank_00_pp_rank_000/gpt-step=S.ckpt", "nemo/tp_rank_01_pp_rank_001/gpt-step=S.ckpt"),
         ("mp_rank_00/model--step=S.ckpt", "mp_rank_01/model--step=S.ckpt"),
@@ -109,20 +109,20 @@ fn of_runs_that_may_be_parts_of_one_nothing_goes_that_not_all_have_anew() {
         assert_eq!(of(&[&first, &second]), None, "{one}");
         assert_eq!(of(&[&first, &beside, &second]), Some(MustStay::NotBeside), "{one}");
         assert_eq!(of(&[&first, &beside, &second, &beside_second]), None, "{one}");
-        // Newer ones that they do not have in common.
+        // Newer checkpoints that the runs do not have in common.
         let third = key(other, 3000);
         assert_eq!(of(&[&first, &beside, &second, &third]), Some(MustStay::NotBeside), "{one}");
         assert_eq!(of(&[&first, &second, &beside_second]), None, "{one}: nobody else has the first");
     }
 }
 
-/// Of files that are written in this order the first, some minutes after each other; each with a shard
-/// before it if it is DCP's.
+/// Returns the first guard of the first of these files, which are written in this order some minutes apart;
+/// each with a shard before it if it is DCP's.
 fn first_of(keys: &[&str]) -> Option<MustStay> {
     first_every(300, keys)
 }
 
-/// The same, so many seconds after each other.
+/// Does the same with this many seconds between files.
 fn first_every(seconds: u64, keys: &[&str]) -> Option<MustStay> {
     let mut known = Checkpoints::new(Limits::default());
     for (at, key) in keys.iter().enumerate() {
@@ -137,7 +137,7 @@ fn first_every(seconds: u64, keys: &[&str]) -> Option<MustStay> {
 }
 
 #[test]
-fn parts_that_are_called_after_what_they_are_in_folder_and_file_are_beside() {
+fn parts_named_in_folder_and_file_are_siblings() {
     let twice = |part: &str, step: u32| format!("r/{part}/{part}_epoch_{step}.pth");
     for (one, other) in [("encoder", "optimizer"), ("actor", "critic"), ("G", "D"), ("net", "net_ema")] {
         let [first, second] = [5, 9].map(|step| twice(one, step));
@@ -152,17 +152,17 @@ fn parts_that_are_called_after_what_they_are_in_folder_and_file_are_beside() {
 }
 
 #[test]
-fn where_no_last_file_tells_each_has_to_be_as_large_and_there_are_as_many() {
+fn without_a_last_file_each_file_has_to_be_as_large() {
     let files = |step: u32, ranks: u32, last: u64| {
         let all = (0..ranks).map(move |rank| if rank + 1 < ranks { 9 } else { last });
         all.enumerate().map(move |(rank, bytes)| (format!("r/step_{step}/rank_{rank}.pt"), bytes))
     };
     for (ranks, last, why) in [
         (16, 9, None),
-        // Its writer died, and left it empty, or did not come to it.
+        // The writer was interrupted and left it empty, or did not reach it.
         (16, 0, Some(MustStay::NoneBetter)),
         (15, 9, Some(MustStay::NoneBetter)),
-        // Of twice as many ranks one is missing, or who knows.
+        // With twice as many ranks one file may be missing.
         (31, 9, Some(MustStay::NoneBetter)),
     ] {
         let all: Vec<_> = files(1000, 16, 9).chain(files(2000, ranks, last)).collect();
@@ -181,7 +181,7 @@ fn where_no_last_file_tells_each_has_to_be_as_large_and_there_are_as_many() {
 }
 
 #[test]
-fn files_of_ranks_in_an_epoch_of_the_same_number_are_there() {
+fn rank_files_numbered_like_the_epoch_are_matched() {
     let files = |epoch: u64| {
         let ranks = (0..8).map(|rank| format!("random_states_{rank}.pkl"));
         let all = ranks.chain(["model.safetensors".to_owned()]);
@@ -194,7 +194,7 @@ fn files_of_ranks_in_an_epoch_of_the_same_number_are_there() {
 }
 
 #[test]
-fn files_with_a_number_each_that_came_at_once_may_be_parts() {
+fn numbered_files_written_at_once_may_be_parts() {
     let of = |name: &str, numbers: &[u32], seconds: u64| {
         let keys: Vec<_> = numbers.iter().map(|number| name.replace('N', &number.to_string())).collect();
         first_every(seconds, &keys.iter().map(String::as_str).collect::<Vec<_>>())
@@ -223,7 +223,7 @@ fn files_with_a_number_each_that_came_at_once_may_be_parts() {
 }
 
 #[test]
-fn what_was_written_anew_in_part_stands_in_for_nothing() {
+fn a_partial_rewrite_replaces_nothing() {
     let plain = |step: u32| ["model.pt", "optim.pt"].map(|file| format!("r/step_{step}/{file}"));
     let items = |step: u32| {
         ["model/__0_0.distcp", "model/.metadata", "optim/__0_0.distcp", "optim/.metadata"]
@@ -243,7 +243,7 @@ fn what_was_written_anew_in_part_stands_in_for_nothing() {
 }
 
 #[test]
-fn a_stand_in_that_was_written_in_two_goes_is_none() {
+fn a_checkpoint_written_in_two_goes_is_no_replacement() {
     const HOUR_US: u64 = 3_600_000_000;
     let files = |step: u32| ["model.pt", "optim.pt"].map(|file| format!("r/step_{step}/{file}"));
     for (anew_us, why) in [(None, None), (Some(5 * HOUR_US), Some(MustStay::NoneBetter))] {
@@ -261,7 +261,7 @@ fn a_stand_in_that_was_written_in_two_goes_is_none() {
 }
 
 #[test]
-fn what_is_called_like_a_series_is_no_checkpoint() {
+fn a_key_named_like_a_series_is_no_checkpoint() {
     let mut known = Checkpoints::new(Limits::default());
     for key in
         ["ckpt-#-é/__0_0.distcp", "ckpt-100-é/.metadata", "run/step-#/x.distcp", "run/step-100/.metadata"]
@@ -274,15 +274,15 @@ fn what_is_called_like_a_series_is_no_checkpoint() {
 }
 
 #[test]
-fn of_a_run_that_went_back_what_it_wrote_since_stays() {
+fn checkpoints_written_after_a_run_went_back_stay() {
     let files = ["model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_0.pkl"];
     let whole = |step: u32| files.map(|file| format!("out/checkpoint_{step}/{file}"));
-    // It went back to 200, and ended with 350, or died in it.
+    // The run went back to 200 and ended with 350, or was interrupted there.
     for (last, then) in [(4, "README.md"), (4, "results.json"), (4, "note.bin"), (1, "README.md")] {
         let steps = [100, 200, 300, 400, 500, 250];
         let mut keys: Vec<String> = steps.into_iter().flat_map(whole).collect();
         keys.extend(whole(350).into_iter().take(last));
-        // What comes to an old one later makes it no newer.
+        // A file added later to an old checkpoint makes it no newer.
         keys.push(format!("out/checkpoint_100/{then}"));
         let files: Vec<_> = keys.iter().map(|key| (key.as_str(), 9)).collect();
         let known = known(&files);
@@ -295,7 +295,7 @@ fn of_a_run_that_went_back_what_it_wrote_since_stays() {
 }
 
 #[test]
-fn what_may_be_another_run_or_another_part_by_its_name_stays() {
+fn names_of_possible_runs_or_parts_stay() {
     let doubt = Some(MustStay::InDoubt);
     for (keys, why) in [
         // Numbers of models, tasks, settings and dates.
@@ -304,7 +304,7 @@ fn what_may_be_another_run_or_another_part_by_its_name_stays() {
         (&["task-1-checkpoint-100/model.safetensors", "task-2-checkpoint-200/model.safetensors"], doubt),
         (&["gemma-2-step-900/.metadata", "gemma-3-step-1000/.metadata"], doubt),
         (&["20261123_epoch_5.pt", "20261124_epoch_9.pt"], doubt),
-        // What follows the step.
+        // The part after the step.
         (&["m_epoch_5_seed1.pth", "m_epoch_9_seed2.pth"], Some(MustStay::NoneBetter)),
         (&["m_epoch_5_bert.pth", "m_epoch_9_gpt.pth"], Some(MustStay::NoneBetter)),
         (&["best_epoch_12_dropout_0.1.pt", "best_epoch_18_dropout_0.5.pt"], Some(MustStay::NoneBetter)),
@@ -314,7 +314,7 @@ fn what_may_be_another_run_or_another_part_by_its_name_stays() {
         ),
         (&["best_epoch_17_cv_1.pth", "best_epoch_23_cv_2.pth"], Some(MustStay::NoneBetter)),
         (&["epoch_12/model_alpha_0.1.pt", "epoch_18/model_alpha_0.5.pt"], Some(MustStay::NoneBetter)),
-        // What may be a measure, and the number of a try.
+        // A number that may be a measure or that of a try.
         (&["test_1_epoch_10.pth", "test_2_epoch_20.pth"], doubt),
         (&["samples_100_epoch_40.pt", "samples_1000_epoch_60.pt"], doubt),
         (&["iter1-sft/model.safetensors", "iter2-rm/model.safetensors"], doubt),
@@ -323,7 +323,7 @@ fn what_may_be_another_run_or_another_part_by_its_name_stays() {
         // Shards of one checkpoint, of torchtune and of Keras.
         (&["t/hf_model_0001_0.pt", "t/hf_model_0002_0.pt"], doubt),
         (&["m/model_00000.weights.h5", "m/model_00001.weights.h5"], doubt),
-        // Ids of jobs.
+        // Job ids.
         (&["ckpts/4711201/.metadata", "ckpts/4711345/.metadata"], doubt),
         (&["ckpts/48121/.metadata", "ckpts/48130/.metadata"], doubt),
         (&["ckpts/48120/.metadata", "ckpts/48150/.metadata", "ckpts/48131/.metadata"], doubt),
@@ -349,7 +349,7 @@ fn what_may_be_another_run_or_another_part_by_its_name_stays() {
 }
 
 #[test]
-fn what_is_in_no_doubt_by_its_name_goes() {
+fn unambiguous_names_may_be_deleted() {
     for (keys, why) in [
         (&["m_epoch_5.pth", "m_epoch_9.pth"][..], None),
         (&["step_10/model.pt", "step_20/model.pt"], None),
@@ -382,8 +382,7 @@ fn what_is_in_no_doubt_by_its_name_goes() {
     }
 }
 
-/// The doubts about the first of these files, which were written in this order and some minutes after each
-/// other.
+/// Returns the guards of the first of these files, which were written in this order some minutes apart.
 fn doubts_of_first(keys: &[&str]) -> Vec<MustStay> {
     let mut known = Checkpoints::new(Limits::default());
     for (at, key) in keys.iter().enumerate() {
@@ -398,7 +397,7 @@ fn doubts_of_first(keys: &[&str]) -> Vec<MustStay> {
 }
 
 #[test]
-fn two_alone_are_no_series_and_three_are() {
+fn two_steps_are_no_series_and_three_are() {
     let two = [MustStay::TwoAlone];
     for name in [
         "ckptN/.metadata",
@@ -415,12 +414,12 @@ fn two_alone_are_no_series_and_three_are() {
         assert_eq!(doubts_of_first(&keys[..2]), two, "{name}");
         assert_eq!(doubts_of_first(&keys), [], "{name}");
     }
-    // Ids of jobs that end in a zero.
+    // Job ids that end in a zero.
     assert_eq!(doubts_of_first(&["123450/.metadata", "123460/.metadata"]), two);
-    // One that is not whole does not make it three.
+    // An incomplete one does not make it three.
     let torn = ["step-1/.metadata", "step-2/.metadata", "step-3/__0_0.distcp"];
     assert_eq!(doubts_of_first(&torn), two);
-    // What may be parts of one goes whole or not at all.
+    // Parts of one checkpoint are deleted together or not at all.
     let ranks = ["r0/step-1/.metadata", "r1/step-1/.metadata", "r0/step-2/.metadata", "r1/step-2/.metadata"];
     assert_eq!(doubts_of_first(&[&ranks[..], &["r0/step-3/.metadata"]].concat()), two);
     let all = [&ranks[..], &["r0/step-3/.metadata", "r1/step-3/.metadata"]].concat();
@@ -428,7 +427,7 @@ fn two_alone_are_no_series_and_three_are() {
 }
 
 #[test]
-fn words_in_the_plural_number_settings_however_many_there_are() {
+fn plural_words_number_settings() {
     for (name, doubts) in [
         ("steps-N/.metadata", &[MustStay::InDoubt][..]),
         ("stepsN/.metadata", &[MustStay::InDoubt]),
@@ -444,7 +443,7 @@ fn words_in_the_plural_number_settings_however_many_there_are() {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         assert_eq!(doubts_of_first(&keys), doubts, "{name}");
     }
-    // No series at all: other words in the plural were none before.
+    // Not a series: no other plural words count.
     for name in ["epochs-N", "iters-N", "iterations-N", "checkpoints-N"] {
         let keys = [10, 20, 30].map(|step| format!("{}/.metadata", name.replace('N', &step.to_string())));
         let mut known = Checkpoints::new(Limits::default());
@@ -457,7 +456,7 @@ fn words_in_the_plural_number_settings_however_many_there_are() {
 }
 
 #[test]
-fn the_sequence_tells_which_was_written_later_and_a_tie_keeps() {
+fn the_sequence_orders_writes_and_a_tie_keeps() {
     let name = |step: u32| format!("g/step={step}.ckpt");
     let stored = |steps: &[(u32, u64)], at_us: u64| {
         let mut known = Checkpoints::new(Limits::default());
@@ -476,7 +475,7 @@ fn the_sequence_tells_which_was_written_later_and_a_tie_keeps() {
         assert_eq!(doubts(&known, &name(350)), [], "{at_us}");
         assert_eq!(doubts(&known, &name(100)), [], "{at_us}");
     }
-    // Which was later is not known.
+    // The order of the writes is unknown.
     let mut known = Checkpoints::new(Limits::default());
     for step in [100, 350, 500] {
         known.listed(7, 1, &name(step), 9);
@@ -485,7 +484,7 @@ fn the_sequence_tells_which_was_written_later_and_a_tie_keeps() {
 }
 
 proptest! {
-    /// Whatever clocks say, and however many writes a millisecond has, the same goes.
+    /// The result is the same for any clocks and any number of writes per millisecond.
     #[test]
     fn clocks_decide_nothing(
         steps in vec(1..6_u32, 3..12), times in vec(0..3_u64, 12), other in vec(0..3_u64, 12)

@@ -1,4 +1,4 @@
-//! The best checkpoints stay where names carry a measure, though no rule keeps any.
+//! Tests: the best checkpoints stay if names contain a measure, even if no rule keeps any.
 
 use super::{MINUTE_US, NEWEST, new};
 use crate::checkpoints::{Checkpoints, Keep};
@@ -14,7 +14,7 @@ fn written(keys: &[String]) -> Checkpoints {
     known
 }
 
-/// Those of a single run that stay.
+/// Returns the checkpoints of a single run that stay.
 fn stay(keys: &[&str], keep: Keep) -> Vec<String> {
     let known = written(&keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
     assert_eq!(known.series().count(), 1, "{keys:?}");
@@ -31,7 +31,7 @@ fn the_best_by_a_measure_in_names_stays() {
             &[0, 2][..],
         ),
         (&["m_epoch_1_acc_0.91.pth", "m_epoch_2_acc_0.99.pth", "m_epoch_3_acc_0.5.pth"], &[1, 2]),
-        // By each measure one.
+        // One by each measure.
         (
             &[
                 "epoch=1-loss=0.1-f1=0.2.ckpt",
@@ -41,13 +41,13 @@ fn the_best_by_a_measure_in_names_stays() {
             ],
             &[0, 1, 3],
         ),
-        // Either end may be the good one.
+        // Either end may be good.
         (
             &["epoch=1-score=1.ckpt", "epoch=2-score=9.ckpt", "epoch=3-score=5.ckpt", "epoch=4-score=4.ckpt"],
             &[0, 1, 3],
         ),
         (&["epoch=1-loss=-2.5.ckpt", "epoch=2-loss=-0.5.ckpt", "epoch=3-loss=-0.1.ckpt"], &[0, 2]),
-        // Nothing says how good these are.
+        // The good end of these is unknown, or they are not measures.
         (&["epoch=1.ckpt", "epoch=2.ckpt", "epoch=3.ckpt"], &[2]),
         (&["epoch=1-samples=9.ckpt", "epoch=2-samples=19.ckpt", "epoch=3-samples=29.ckpt"], &[2]),
     ] {
@@ -57,7 +57,7 @@ fn the_best_by_a_measure_in_names_stays() {
 }
 
 #[test]
-fn a_measure_may_stand_in_the_name_of_a_folder_or_of_a_file_in_it() {
+fn a_measure_may_be_in_the_name_of_a_folder_or_of_a_file_in_it() {
     let files = |folder: &str, file: &str| {
         [format!("r/{folder}/__0_0.distcp"), format!("r/{folder}/{file}"), format!("r/{folder}/.metadata")]
     };
@@ -78,11 +78,11 @@ fn a_measure_may_stand_in_the_name_of_a_folder_or_of_a_file_in_it() {
 }
 
 #[test]
-fn a_rule_that_keeps_the_best_says_by_what() {
+fn a_rule_that_keeps_the_best_names_the_measure() {
     let keys = ["epoch=1-loss=0.1.ckpt", "epoch=2-loss=0.2.ckpt", "epoch=3-loss=0.3.ckpt"];
     let known = written(&keys.map(str::to_owned));
     let series = known.series().next().unwrap().id;
-    // By a measure of its own, in which the second one is the best.
+    // By another measure, in which the second one is the best.
     let keep = Keep { best: 1, ..NEWEST };
     let goes = known.retain(series, keep, &|one| Some(one.step?.abs_diff(2) as f64));
     assert_eq!(goes.into_iter().filter_map(|id| known.group(id)?.step).collect::<Vec<_>>(), [1]);
@@ -90,7 +90,7 @@ fn a_rule_that_keeps_the_best_says_by_what() {
 
 proptest! {
     #[test]
-    fn no_lower_loss_goes_than_that_of_one_that_stays(losses in vec(0..100_u32, 2..30)) {
+    fn no_deleted_checkpoint_has_a_lower_loss_than_one_that_stays(losses in vec(0..100_u32, 2..30)) {
         let loss = |loss: &u32| f64::from(*loss) / 100.0;
         let name = |(at, of): (usize, &u32)| format!("epoch={at}-val_loss={:.2}.ckpt", loss(of));
         let keys: Vec<_> = losses.iter().enumerate().map(name).collect();

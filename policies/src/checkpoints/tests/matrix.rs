@@ -1,11 +1,10 @@
-//! Runs in folders of all kinds, with steps in folders of all kinds, and in those files of all kinds: what is
-//! deleted of them, and what is not.
+//! Tests: deletions over all combinations of run folders, step folders and files.
 
 use super::{MINUTE_US, NEWEST, new};
 use crate::checkpoints::{Checkpoints, GroupId, MustStay};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of a run, by its number.
+/// Run folders, by run number.
 const RUNS: [fn(u64) -> String; 20] = [
     |run| format!("{run}"),
     |run| format!("471120{run}"),
@@ -28,9 +27,9 @@ const RUNS: [fn(u64) -> String; 20] = [
     |run| format!("{run}/model"),
     |run| format!("1/{run}"),
 ];
-/// What is between a run and its steps.
+/// Path between a run and its steps.
 const BETWEEN: [&str; 3] = ["/", "/ck/", "/checkpoints/default/"];
-/// Of a step.
+/// Step folders, by step number.
 const STEPS: [fn(u64) -> String; 11] = [
     |step| format!("step-{step}"),
     |step| format!("step_{step}"),
@@ -44,7 +43,7 @@ const STEPS: [fn(u64) -> String; 11] = [
     |step| format!("epoch=0-step={step}.ckpt"),
     |step| format!("ep_{step}"),
 ];
-/// What is in a step's folder, in the order in which it is written.
+/// Content of a step folder, in the order of writing.
 const FILES: [&[&str]; 11] = [
     &["__0_0.distcp", "__1_0.distcp", ".metadata"],
     &["weights/__0_0.distcp", "weights/.metadata"],
@@ -64,18 +63,18 @@ const FILES: [&[&str]; 11] = [
     &["params/ocdbt.process_0/d/0af3", "params/manifest.ocdbt", "commit_success.txt"],
 ];
 
-/// Which steps three runs have.
+/// Steps of three runs.
 #[derive(Clone, Copy, PartialEq)]
 enum How {
-    /// The same.
+    /// All have the same steps.
     Same,
-    /// Each begins where the one before has ended.
+    /// Each begins where the previous one ended.
     After,
-    /// The first has one, the second two.
+    /// The first has one step, the second two.
     Growing,
 }
 
-/// Keys by run and step, in the order in which they are written.
+/// Returns the keys by run and step, in the order of writing.
 fn written(
     name: fn(u64) -> String,
     between: &str,
@@ -99,7 +98,7 @@ fn written(
     keys
 }
 
-/// All that is known, long after the last was written.
+/// Returns the index long after the last write.
 fn known(keys: &[(u64, u64, String)]) -> Checkpoints {
     let mut known = new();
     for (at, (_, _, key)) in keys.iter().enumerate() {
@@ -116,7 +115,7 @@ fn superfluous(known: &Checkpoints) -> Vec<GroupId> {
     goes.filter(|id| doubts.of(*id).is_empty()).collect()
 }
 
-/// Steps of each run of which a file is left when nothing more goes; and all keys that are.
+/// Returns the remaining keys, with run and step, when nothing more is deleted.
 fn left(keys: &[(u64, u64, String)]) -> BTreeSet<(u64, u64, String)> {
     let mut there: BTreeSet<_> = keys.iter().cloned().collect();
     let mut known = known(keys);
@@ -142,7 +141,7 @@ fn left(keys: &[(u64, u64, String)]) -> BTreeSet<(u64, u64, String)> {
 }
 
 #[test]
-fn of_every_run_the_newest_stays_and_no_group_is_of_two() {
+fn the_newest_of_every_run_stays_and_no_group_spans_two_runs() {
     let (mut all, mut cleaned) = (0, 0);
     for (name, between, step, files, how) in RUNS.iter().flat_map(|name| {
         BETWEEN.iter().flat_map(move |between| {
@@ -156,7 +155,8 @@ fn of_every_run_the_newest_stays_and_no_group_is_of_two() {
         let keys = written(name, between, step, files, how);
         let first = &keys[0].2;
         if first.starts_with("x/checkpoint-100/global_step100/") && how == How::Growing {
-            // A run with one step, called as that step is, is a checkpoint of the Trainer of transformers.
+            // A run with one step and the same name as the step is a checkpoint of the Trainer of
+            // transformers.
             continue;
         }
         let mut groups: BTreeMap<&str, BTreeSet<(u64, u64)>> = BTreeMap::new();
@@ -178,13 +178,12 @@ fn of_every_run_the_newest_stays_and_no_group_is_of_two() {
                 keys.iter().filter(|key| key.0 == run && key.1 == newest && !left.contains(key)).collect();
             assert!(gone.is_empty(), "{gone:?} of {first}");
         }
-        // A checkpoint goes whole, or not at all.
+        // A checkpoint is deleted completely or not at all.
         let steps: BTreeSet<_> = left.iter().map(|key| (key.0, key.1)).collect();
         let torn: Vec<_> =
             keys.iter().filter(|key| steps.contains(&(key.0, key.1)) && !left.contains(key)).collect();
         assert!(torn.is_empty(), "{torn:?} of {first}");
-        // Of runs that got differently far, as ranks of one do when one of them dies, what they have in
-        // common stays.
+        // Of runs with different progress, such as ranks after one of them failed, the common steps stay.
         if how != How::Growing {
             all += 1;
             cleaned += usize::from(steps.len() == 3);

@@ -1,17 +1,17 @@
-//! Checkpoints of all layouts that come in any order, in part, or once more: whole ones count, and torn ones
-//! let nothing older go.
+//! Tests: checkpoints of all layouts uploaded in any order, in part, or twice. Complete ones count, and
+//! incomplete ones allow no deletion of older ones.
 
 use super::{MINUTE_US, new};
 use crate::checkpoints::{Checkpoints, Lack, MustStay};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What one step is, in the order in which it is written, with `@` for its number.
+/// Files of one step in the order of writing, with `@` for its number.
 struct Case {
     files: &'static [&'static str],
-    /// How the file ends that is written last, if there is one.
+    /// End of the name of the last file, if there is one.
     mark: Option<&'static str>,
-    /// Whether names tell that a file with tensors is missing, beside a whole one of its run.
+    /// True if names reveal a missing file with tensors, beside a complete checkpoint of its run.
     tells: bool,
 }
 
@@ -218,7 +218,7 @@ impl Case {
         self.mark.is_some_and(|mark| key.ends_with(mark))
     }
 
-    /// Whether of a checkpoint without these nobody can go on.
+    /// True if training cannot resume from a checkpoint without these.
     fn is_needed(&self, key: &str) -> bool {
         let name = &key[key.rfind('/').map_or(0, |slash| slash + 1)..];
         let is_extra = name == "training_args.bin" || name.starts_with("rng_state") || name == "meta.pt";
@@ -232,7 +232,7 @@ impl Case {
     }
 }
 
-/// As written, by name, backwards, and in twenty ways as they come in parallel.
+/// Returns the keys as written, by name, in reverse, and in twenty orders of parallel uploads.
 fn orders(keys: &[String]) -> Vec<Vec<String>> {
     let mut by_name = keys.to_vec();
     by_name.sort();
@@ -245,8 +245,8 @@ fn orders(keys: &[String]) -> Vec<Vec<String>> {
     [keys.to_vec(), by_name, backwards].into_iter().chain(shuffled).collect()
 }
 
-/// Heard of as these are written, and found by a listing afterwards; ten minutes later. Sizes say nothing:
-/// what is older has the smaller files.
+/// Returns the index after writes in these orders, and after a listing of the result, ten minutes later.
+/// Sizes do not help: older checkpoints have smaller files.
 fn known(old: &[String], new: &[String]) -> [Checkpoints; 2] {
     let written: Vec<(&String, u64, u64)> =
         (old.iter().map(|key| (key, 1)).chain(new.iter().map(|key| (key, 100))))
@@ -271,14 +271,14 @@ fn generation(known: &Checkpoints, key: &str) -> Option<u32> {
     known.group_of(1, key).and_then(|one| one.generation)
 }
 
-/// The first doubt about a checkpoint, but that its run has only two.
+/// Returns the first guard of a checkpoint, except that its run has only two.
 fn must_stay(known: &Checkpoints, key: &str) -> Option<MustStay> {
     let doubts = known.doubts(known.group_of(1, key).unwrap().id);
     doubts.into_iter().find(|doubt| *doubt != MustStay::TwoAlone)
 }
 
 #[test]
-fn a_whole_one_is_the_newest_whatever_order_it_came_in() {
+fn a_complete_upload_is_the_newest_in_any_order() {
     for case in &CASES {
         let (old, new) = (case.keys(OLD), case.keys(NEW));
         for order in orders(&new) {
@@ -297,7 +297,7 @@ fn a_whole_one_is_the_newest_whatever_order_it_came_in() {
 }
 
 #[test]
-fn a_torn_one_lets_nothing_go() {
+fn an_incomplete_upload_allows_no_deletion() {
     for case in &CASES {
         let (old, new) = (case.keys(OLD), case.keys(NEW));
         let mut torn: Vec<Vec<String>> = Vec::new();
@@ -307,7 +307,7 @@ fn a_torn_one_lets_nothing_go() {
         }
         let folder = Checkpoints::prefix_of(&new[0]).filter(|prefix| prefix.ends_with('/'));
         for mut torn in torn.into_iter().filter(|torn| case.is_torn(torn)) {
-            // Results that were added do not make up for what is missing.
+            // Results that were added do not make up for missing files.
             let more =
                 ["eval_results.json", "all_results.json", "notes.txt", "log.txt", "test.json", "x.yaml"];
             torn.extend(folder.iter().flat_map(|folder| more.map(|name| format!("{folder}{name}"))));
@@ -324,9 +324,9 @@ fn a_torn_one_lets_nothing_go() {
     }
 }
 
-/// What nothing older is told of is torn for certain only if names tell.
+/// Without an older one, missing files are certain only if names reveal them.
 #[test]
-fn the_first_of_a_run_is_not_whole_without_weights_and_shards() {
+fn the_first_of_a_run_is_incomplete_without_weights_and_shards() {
     for (files, lack) in [
         (&["config.json", "optimizer.pt", "trainer_state.json"][..], Lack::Weights),
         (&["config.json", "trainer_state.json"], Lack::Weights),
@@ -348,7 +348,7 @@ fn the_first_of_a_run_is_not_whole_without_weights_and_shards() {
 }
 
 #[test]
-fn what_comes_after_the_last_file_undoes_nothing_if_it_is_small_and_delays_it_otherwise() {
+fn small_files_after_the_last_change_nothing_and_others_delay_completion() {
     let (old, new) = (CASES[0].keys(OLD), CASES[0].keys(NEW));
     let mut known = new_of(&[&old, &new]);
     let at = |minute: u64| minute * MINUTE_US;
@@ -358,7 +358,7 @@ fn what_comes_after_the_last_file_undoes_nothing_if_it_is_small_and_delays_it_ot
     }
     known.wrote(at(3), 1, &format!("o/checkpoint-{NEW}/eval_results.json"), 10);
     assert_eq!(generation(&known, &new[0]), Some(0), "results that are written again are no part of it");
-    // But what is deleted rests on more.
+    // Deletion requires more.
     assert_eq!(must_stay(&known, &old[0]), Some(MustStay::NewestLacks(Lack::Late)));
     known.wrote(at(4), 1, &format!("o/checkpoint-{NEW}/model.onnx"), 10);
     assert_eq!(generation(&known, &new[0]), None);
@@ -372,7 +372,7 @@ fn what_comes_after_the_last_file_undoes_nothing_if_it_is_small_and_delays_it_ot
     assert_eq!(generation(&known, &new[0]), None, "the configuration is a part of it");
 }
 
-/// These were written, one after the other.
+/// Returns the index after these writes, one after the other.
 fn new_of(all: &[&[String]]) -> Checkpoints {
     let mut known = new();
     for (at, key) in all.iter().copied().flatten().enumerate() {
@@ -382,7 +382,7 @@ fn new_of(all: &[&[String]]) -> Checkpoints {
 }
 
 #[test]
-fn what_is_brought_once_more_in_any_order_is_whole_when_all_of_it_was() {
+fn a_repeated_upload_is_complete_when_all_files_were_repeated() {
     for case in CASES.iter().filter(|case| case.mark.is_some()) {
         let keys = case.keys(NEW);
         for order in orders(&keys) {
@@ -392,7 +392,7 @@ fn what_is_brought_once_more_in_any_order_is_whole_when_all_of_it_was() {
             }
             known.settle(20 * MINUTE_US);
             assert_eq!(generation(&known, &keys[0]), Some(0), "{order:?}");
-            // And not if that broke off.
+            // The same after an interrupted repetition.
             let needed = order.iter().position(|key| case.is_needed(key) && !case.is_mark(key)).unwrap();
             known.wrote(30 * MINUTE_US, 1, &order[needed], 100);
             known.settle(60 * MINUTE_US);
@@ -403,7 +403,7 @@ fn what_is_brought_once_more_in_any_order_is_whole_when_all_of_it_was() {
 }
 
 #[test]
-fn one_with_fewer_files_that_came_in_no_order_counts_once_there_are_two_of_them() {
+fn a_smaller_unordered_checkpoint_counts_once_there_are_two() {
     let of = |step: u64, ranks: u32| -> Vec<String> {
         let ranks = (0..ranks).map(|rank| format!("r/step-{step}/__{rank}_0.distcp"));
         [format!("r/step-{step}/.metadata")].into_iter().chain(ranks).collect()
@@ -421,7 +421,7 @@ fn one_with_fewer_files_that_came_in_no_order_counts_once_there_are_two_of_them(
 }
 
 #[test]
-fn one_that_came_in_no_order_is_whole_though_the_next_ones_are_larger() {
+fn an_unordered_checkpoint_is_complete_although_later_ones_are_larger() {
     let [first, second, third] = [1000, 2000, 3000].map(|step| {
         let name = |file: &str| format!("o/checkpoint-{step}/{file}");
         let more = if step == 1000 { vec![] } else { vec!["ema.pt", "scaler.pt"] };

@@ -1,10 +1,11 @@
-//! The trail of a stream: which objects it reads on in, whether it goes through them in the order of their
-//! numbers, and how far ahead of it pays.
+//! Trail of a stream: the objects that it reads sequentially, whether it reads objects in the order of their
+//! numbers, and the read-ahead depth that pays off.
 //!
-//! Numbers are looked at within one name: `train-00017-of-01024.tar` is the 17th of `train-#-of-01024.tar`.
-//! Who deals objects out to ranks leaves a step between them, which is the greatest common divisor of what
-//! lies between the last ones. A number that turned out not to be there ends the row, counts as waste, and
-//! says how long the next folder's row will be. Bounded: some dozen objects and numbers.
+//! Numbers are compared within one name pattern: `train-00017-of-01024.tar` is number 17 of
+//! `train-#-of-01024.tar`. Ranks that share objects out leave a step between the numbers of each; the step is
+//! the greatest common divisor of the distances between the last numbers. A number that does not exist ends
+//! the row, counts as waste, and gives the expected length of the row in the next folder. Bounded: a few
+//! dozen objects and numbers.
 
 use super::{Ahead, Outcome};
 use crate::access::Access;
@@ -13,98 +14,101 @@ use crate::engine::order::Numbered;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-/// Objects that are read at a time, and those that were begun last, by number.
+/// Maximum objects tracked as being read, and maximum recently begun objects by number.
 const OPEN_MAX: usize = 32;
 const NUMBERS_MAX: usize = 16;
-/// Objects of which blocks were said that have not been begun.
+/// Maximum objects with proposed blocks that have not been begun.
 const SAID_MAX: usize = 512;
-/// Requests of one object overtake each other by so many lengths of one; objects by so many steps.
+/// Tolerance for reordering: of requests within an object, in request lengths; of objects, in steps.
 const OVERTAKEN: u64 = 8;
-/// A row is one from so many objects on that were near the last, and what is remembered of it at most.
+/// Minimum number of successive near objects that form a row, and maximum that is counted.
 const ROW_MIN: u32 = 3;
 /// Equal differences in a row that are needed before a step is assumed.
 const DIFFERENCES_MIN: u32 = 2;
 const ROW_MAX: u32 = 16;
-/// Numbers of which two alone are in a row lie no further apart.
+/// Maximum distance of the first two numbers of a row.
 const FIRST_STEP_MAX: u64 = 64;
-/// The largest object of late counts, and less with each that is smaller.
+/// Decay per object of the largest recent object size.
 const LARGEST_STAYS: f64 = 0.98;
-/// What was said and not asked for is forgotten after so many objects, and twice those that were said.
+/// Proposals that were not requested are forgotten after this many objects plus twice the number of proposed
+/// objects.
 const FORGET_EVERY: u32 = 32;
-/// First it is read so many requests ahead.
+/// Minimum depth, in requests.
 const REQUESTS_AHEAD: f64 = 2.0;
-/// Waste that is too much, of so many blocks at least; and for how many requests nothing is said then, twice
-/// as many each time.
+/// Read-ahead pauses when the wasted share exceeds `WASTE_SHARE` and the waste is at least `WASTE_BLOCKS`.
+/// The pause is `SILENT_REQUESTS`, doubled each time up to the maximum.
 const WASTE_SHARE: f64 = 0.05;
 const WASTE_BLOCKS: f64 = 16.0;
 const SILENT_REQUESTS: u32 = 64;
 const SILENT_REQUESTS_MAX: u32 = 1 << 14;
-/// Blocks after which what became of earlier ones weighs half.
+/// Number of blocks after which the weight of earlier outcomes is halved.
 const MEMORY_BLOCKS: f64 = 512.0;
 
-/// Blocks of an object that are wanted.
+/// Blocks of an object to be proposed.
 pub(super) struct Wanted<'a> {
     pub(super) bucket: u64,
     pub(super) key: &'a str,
-    /// The id of its first block.
+    /// Id of the object's first block.
     pub(super) object: u64,
     pub(super) blocks: Range<u32>,
 }
 
-/// An object that is read.
+/// An object that is being read.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     object: u64,
     size: u64,
-    /// Where its reader is.
+    /// Current position of the reader.
     next: u64,
-    /// Requests that went on where another had ended.
+    /// Number of requests that continued where another request had ended.
     goes_on: u32,
-    /// It was begun at its first byte.
+    /// True if it was read from its first byte.
     from_begin: bool,
-    /// What was said of it.
+    /// Proposed blocks of the object.
     said: Said,
 }
 
-/// What was said of an object.
+/// Blocks of one object that were proposed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Said {
-    /// Up to which block.
+    /// End of the proposed blocks.
     end: u32,
-    /// Blocks of which nothing became yet.
+    /// Proposed blocks without an outcome yet.
     under_way: u32,
-    /// Objects that had been begun then.
+    /// Number of objects that had been begun at the last proposal.
     begun: u32,
 }
 
-/// See the module.
+/// Trail of a stream; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Trail {
     pub(super) last_us: u64,
     open: VecDeque<Open>,
-    /// Objects of which blocks were said that have not been begun.
+    /// Objects with proposed blocks that have not been begun.
     said: HashMap<u64, Said, Hashed>,
-    /// Objects that were begun.
+    /// Number of objects begun.
     begun: u32,
-    /// What the numbered objects are called, the last numbers of them, and how many were near each other.
+    /// Row: hash of the name pattern, the last numbers, and how many successive objects were near each other.
     row: u64,
     numbers: VecDeque<u64>,
     near: u32,
-    /// The first number of the row, and the greatest.
+    /// First number of the row, and the greatest.
     first: u64,
     top: u64,
-    /// Up to which number all was said.
+    /// Number up to which all objects were proposed.
     passed: u64,
-    /// The number that is not there.
+    /// First number that does not exist.
     end: u64,
-    /// Of the last objects that were begun and not read in one request, the share that was read on.
+    /// Moving average, over recent objects that were begun but not read in one request, of the share that was
+    /// read on.
     reads_on: f64,
     object_bytes: f64,
     request_bytes: f64,
     depth_bytes: f64,
-    /// How much of a plan has been said.
+    /// Read position in a plan up to which all objects were proposed.
     pub(super) planned: u64,
-    /// Blocks that came too late before are those of the depth that was.
+    /// Blocks in flight when the depth was last doubled; until their outcomes are in, late blocks do not
+    /// double it again.
     settles: u32,
     became: f64,
     wasted: f64,
@@ -122,12 +126,12 @@ impl Trail {
         }
     }
 
-    /// Whether anything is to be said.
+    /// True if read-ahead is not paused.
     pub(super) const fn is_awake(&self) -> bool {
         self.silent == 0
     }
 
-    /// A read of an object.
+    /// Records a read of an object.
     pub(super) fn note(&mut self, access: &Access<'_>, object: u64, block_bytes: u64, limits: &Ahead) {
         self.last_us = access.at_us;
         self.silent = self.silent.saturating_sub(1);
@@ -174,19 +178,20 @@ impl Trail {
 
     fn begin(&mut self, access: &Access<'_>, object: u64) -> Open {
         let from_begin = access.range.start == 0;
-        // In the place of one that has been read.
+        // Takes the place of an object that has been read to its end.
         if let Some(through) = self.open.iter().position(|open| open.next >= open.size) {
             self.open.remove(through);
         }
         let said = self.said.remove(&object).unwrap_or_default();
         self.begun = self.begun.wrapping_add(1);
         if self.begun.is_multiple_of(FORGET_EVERY) {
-            // Who has not come for them for so long has passed them over.
+            // Proposals that were not requested for this long have been skipped by the reader.
             let (begun, patience) = (self.begun, FORGET_EVERY + 2 * self.said.len() as u32);
             self.said.retain(|_, said| begun.wrapping_sub(said.begun) <= patience);
         }
         if from_begin {
-            // What the object ends before is not fetched; what it has beyond that is late.
+            // Proposed blocks past the end of a shorter object are not fetched; blocks of a longer one past
+            // the estimate arrive late.
             self.object_bytes = (access.size as f64).max(self.object_bytes * LARGEST_STAYS);
             self.note_number(access.key);
         }
@@ -194,7 +199,7 @@ impl Trail {
         Open { object, size, next, goes_on: 0, from_begin, said }
     }
 
-    /// Objects are in a row as long as each is near the last.
+    /// Records the number of an object. Objects form a row as long as each is near the previous one.
     fn note_number(&mut self, key: &str) {
         let name = Numbered::of(key);
         let Some(number) = name.number() else {
@@ -213,7 +218,7 @@ impl Trail {
             self.said.clear();
         }
         if number >= self.end {
-            // It was not there before, or the row is longer than the last one.
+            // The object was missing before, or the row is longer than the previous one.
             self.end = u64::MAX;
         }
         if self.numbers.len() == NUMBERS_MAX {
@@ -222,7 +227,7 @@ impl Trail {
         self.numbers.push_back(number);
     }
 
-    /// Another row begins, perhaps that of the next folder. A reader that read the last row in order is
+    /// Starts another row, perhaps that of the next folder. A reader that read the last row in order is
     /// assumed to do so again after two equal differences, and folders are assumed to be equally long:
     /// numbers often continue from one folder to the next, and keys past the end of this folder are in the
     /// next one.
@@ -234,27 +239,28 @@ impl Trail {
         self.numbers.clear();
     }
 
-    /// Whether a number is some steps from the last, of which the first is not known before the second.
+    /// True if a number is a few steps from the greatest one. The first step is unknown before the second
+    /// number.
     fn is_near(&self, number: u64) -> bool {
         let distance = number.abs_diff(self.top);
         let step = self.step().unwrap_or(FIRST_STEP_MAX / OVERTAKEN);
         number != self.top && distance <= OVERTAKEN * step
     }
 
-    /// What lies between objects.
+    /// Returns the step between objects.
     fn step(&self) -> Option<u64> {
         let differences = self.numbers.iter().map(|number| number.abs_diff(self.top));
         Some(differences.fold(0, greatest_divisor)).filter(|step| *step > 0)
     }
 
-    /// The next number and key of the row that `name` is in, of which not all was said; nothing when there is
-    /// no such row, or it has ended.
+    /// Returns the next number and key of the row that contains `name` up to which not all objects were
+    /// proposed; `None` if there is no such row or it has ended.
     pub(super) fn successor(&self, name: &Numbered<'_>) -> Option<(u64, String)> {
         if self.near < ROW_MIN || name.row() != self.row {
             return None;
         }
         let step = self.step()?;
-        // What was said may be in another step.
+        // Earlier proposals may have used another step.
         let behind = (self.passed.max(self.top) - self.top) / step * step;
         let number = self.top.checked_add(behind)?.checked_add(step)?;
         if number >= self.end || name.total().is_some_and(|total| number >= total) {
@@ -263,7 +269,7 @@ impl Trail {
         Some((number, name.with(number)?))
     }
 
-    /// All was said of a number.
+    /// Records that all blocks of an object number were proposed.
     pub(super) fn passed(&mut self, number: u64) {
         self.passed = number;
     }
@@ -272,7 +278,7 @@ impl Trail {
         open.goes_on > 1 || open.from_begin && self.reads_on > 0.5
     }
 
-    /// The next blocks of an object that is read, of which nothing was said.
+    /// Returns the next blocks of the current object that were not proposed yet.
     pub(super) fn within(&self, object: u64, block_bytes: u64) -> Option<Range<u32>> {
         let open = self.open.back().filter(|open| open.object == object && self.is_read_on(open))?;
         let to = (open.next + self.depth_bytes as u64).min(open.size).div_ceil(block_bytes) as u32;
@@ -280,43 +286,42 @@ impl Trail {
         (open.next < open.size && from < to).then_some(from..to)
     }
 
-    /// Whether the object that is read is read to its end, so that others come after it.
+    /// True if the current object is read to its end, so that other objects follow it.
     pub(super) fn goes_beyond(&self, object: u64) -> bool {
         let open = self.open.back().filter(|open| open.object == object);
         open.is_some_and(|open| open.next >= open.size || self.is_read_on(open))
     }
 
-    /// Bytes for which there is depth behind the objects that are read, and of which nothing has been said
-    /// yet.
+    /// Returns the bytes of depth beyond the objects being read for which nothing has been proposed yet.
     pub(super) fn left_bytes(&self, block_bytes: u64) -> f64 {
         let behind = |open: &Open| (self.depth_bytes - open.size.saturating_sub(open.next) as f64).max(0.0);
         let open = self.open.iter().filter(|open| self.is_read_on(open) || open.next >= open.size);
         open.map(behind).sum::<f64>() - f64::from(self.beyond()) * self.block_bytes(block_bytes)
     }
 
-    /// A block is no larger than an object.
+    /// Returns the bytes of a block, which are at most those of an object.
     fn block_bytes(&self, block_bytes: u64) -> f64 {
         (block_bytes as f64).min(self.object_bytes())
     }
 
-    /// So many blocks of an object are said before it is begun.
+    /// Returns the number of blocks of an object that are proposed before it is begun.
     pub(super) fn object_blocks(&self, block_bytes: u64) -> u32 {
         let bytes = self.object_bytes().min(self.depth_bytes);
         (bytes / block_bytes as f64).ceil().max(1.0) as u32
     }
 
-    /// Bytes of an object, lately.
+    /// Returns the recent object size, in bytes.
     const fn object_bytes(&self) -> f64 {
         self.object_bytes.max(1.0)
     }
 
-    /// Blocks that may be said now.
+    /// Returns the number of blocks that may be proposed now.
     pub(super) fn room(&self, limits: &Ahead, block_bytes: u64) -> u32 {
         let by_bytes = (limits.bytes_max as f64 / self.block_bytes(block_bytes)) as u32;
         limits.blocks_max.min(by_bytes).saturating_sub(self.under_way())
     }
 
-    /// So many blocks were said of an object, up to one.
+    /// Records that `blocks` blocks of an object were proposed, up to block `end`.
     pub(super) fn say(&mut self, object: u64, end: u32, blocks: u32) {
         if self.said.len() == SAID_MAX && !self.said.contains_key(&object) {
             self.said.clear();
@@ -331,23 +336,23 @@ impl Trail {
         said.begun = begun;
     }
 
-    /// Blocks of which nothing became yet, of objects that have not been begun.
+    /// Returns the proposed blocks without an outcome of objects that have not been begun.
     fn beyond(&self) -> u32 {
         self.said.values().map(|said| said.under_way).sum()
     }
 
-    /// All blocks of which nothing became yet.
+    /// Returns all proposed blocks without an outcome.
     fn under_way(&self) -> u32 {
         self.beyond() + self.open.iter().map(|open| open.said.under_way).sum::<u32>()
     }
 
-    /// Up to which block something was said of an object.
+    /// Returns the block up to which an object was proposed.
     pub(super) fn said_of(&self, object: u64) -> u32 {
         let open = self.open.iter().find(|open| open.object == object).map(|open| open.said);
         open.or_else(|| self.said.get(&object).copied()).unwrap_or_default().end
     }
 
-    /// What became of blocks.
+    /// Records the outcome of blocks.
     pub(super) fn became(&mut self, object: u64, key: &str, outcome: Outcome, blocks: u32) {
         let open = self.open.iter_mut().find(|open| open.object == object).map(|open| &mut open.said);
         if let Some(said) = open.or_else(|| self.said.get_mut(&object)) {
@@ -357,7 +362,7 @@ impl Trail {
             Outcome::Used => self.count(blocks, 0),
             Outcome::Late => {
                 if self.settles == 0 {
-                    // What is on its way was said at half of it.
+                    // The blocks in flight were proposed at half of the new depth.
                     self.depth_bytes *= 2.0;
                     self.settles = self.under_way() + blocks;
                 }
@@ -369,7 +374,8 @@ impl Trail {
             }
             Outcome::Declined => {}
             Outcome::Absent => {
-                // A request for an absent key: too many of them end reading ahead, as unread blocks do.
+                // A request for an absent key is waste: too much of it pauses read-ahead, as unread blocks
+                // do.
                 self.count(blocks, blocks);
                 let name = Numbered::of(key);
                 if let Some(number) = name.number().filter(|_| name.row() == self.row) {
@@ -380,7 +386,7 @@ impl Trail {
         self.settles = self.settles.saturating_sub(blocks);
     }
 
-    /// Too much that nobody read is the end of it for a while.
+    /// Counts outcomes; too much waste pauses read-ahead.
     fn count(&mut self, blocks: u32, wasted: u32) {
         self.became += f64::from(blocks);
         self.wasted += f64::from(wasted);
@@ -396,7 +402,7 @@ impl Trail {
     }
 }
 
-/// Euclid's.
+/// Euclid's algorithm.
 const fn greatest_divisor(mut one: u64, mut other: u64) -> u64 {
     while other != 0 {
         (one, other) = (other, one % other);

@@ -1,17 +1,17 @@
-//! How much is remembered of where keys belong, and what is forgotten of it: first what is found again
-//! otherwise.
+//! Limits on remembered folders and patterns; entries that can be found in another way are forgotten first.
 //!
-//! Always: what is left leads where it led, and each dataset that was found by a place is found by one. How
-//! many children a folder has may be counted anew then: it becomes one dataset later, if at all.
+//! Always: the remaining entries lead to the same datasets as before, and each dataset that was found by a
+//! pattern is still found by at least one. The children of a folder may be counted again from zero, so the
+//! folder becomes one dataset later, if at all.
 
 use super::super::table::DATASETS_MAX;
 use super::{Folder, Hashed, Names, OTHERS, Place};
 use std::collections::HashSet;
 
-/// Folders of which it is remembered what they belong to; and folders with a pattern each.
+/// Maximum remembered folders, and maximum remembered folder patterns.
 pub(super) const FOLDERS_MAX: usize = 1 << 14;
 pub(super) const PLACES_MAX: usize = 1 << 14;
-/// So many are left: more than there are datasets.
+/// Entries that remain after trimming: more than there are datasets.
 const PLACES_LEFT: usize = PLACES_MAX / 4 * 3;
 const _: () = assert!(PLACES_LEFT > DATASETS_MAX && FOLDERS_MAX > DATASETS_MAX);
 
@@ -23,13 +23,14 @@ impl Names {
         }
         self.keep_known_folders();
         if self.folders.len() >= FOLDERS_MAX {
-            // What is below a folder that is one dataset is found by that.
+            // Keys below a folder that is one dataset are found by that folder.
             let own = self.own_folders();
             self.folders.retain(|id, _| own.contains(id));
         }
     }
 
-    /// Forgets folders that are looked up anew; those that have them count them again.
+    /// Forgets folders without a dataset of their own, which are looked up again when needed; their parents
+    /// count them again.
     pub(super) fn keep_known_folders(&mut self) {
         self.folders.retain(|_, folder| {
             *folder = Folder { folders: 0, ..*folder };
@@ -37,7 +38,7 @@ impl Names {
         });
     }
 
-    /// Makes room for another place.
+    /// Makes room for another pattern.
     pub(super) fn trim_places(&mut self) {
         if self.places.len() < PLACES_MAX {
             return;
@@ -45,8 +46,7 @@ impl Names {
         let roots: Vec<u16> = (0..self.names.len() as u16).map(|number| self.root(number)).collect();
         let is_found: Vec<bool> = roots.iter().map(|root| self.is_found_without_place(*root)).collect();
         self.retain_places(|_, place| !is_found[place.number as usize]);
-        // What has many places, as those who read it went from one to the next, keeps some of them, and goes
-        // on from those.
+        // A dataset with many patterns, as its reader went from one to the next, keeps some of them.
         let mut least = vec![u64::MAX; roots.len()];
         for (id, place) in &self.places {
             let least = &mut least[roots[place.number as usize] as usize];
@@ -61,7 +61,7 @@ impl Names {
         }
     }
 
-    /// Forgets places; a folder has one pattern less for each.
+    /// Forgets patterns and reduces the pattern counts of their folders.
     pub(super) fn retain_places(&mut self, mut stays: impl FnMut(&u64, &mut Place) -> bool) {
         let Self { places, folders, .. } = self;
         places.retain(|id, place| {
@@ -73,13 +73,13 @@ impl Names {
         });
     }
 
-    /// Folders that are or were one dataset with all of their files, or with all that is below them.
+    /// Returns the folders whose files, or everything below which, are or were one dataset.
     pub(super) fn own_folders(&self) -> HashSet<u64, Hashed> {
         let own = self.names.iter().filter(|name| name.pattern.is_empty());
         own.map(|name| self.folder_id(name.bucket, &name.folder)).collect()
     }
 
-    /// Whether keys of a dataset are found by their folder, or by what folders are called.
+    /// True if keys of a dataset are found by their folder or by its shape.
     fn is_found_without_place(&self, whole: u16) -> bool {
         let leads = |number: u16| whole != OTHERS && self.root(number) == whole;
         match self.shapes[whole as usize] {

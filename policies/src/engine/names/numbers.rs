@@ -1,18 +1,18 @@
-//! Numbers of datasets: an entry of the table has room for few, so that they are given back and given again.
+//! Numbers of datasets: a table entry has few bits for them, so they are reclaimed and reused.
 //!
-//! Those of parts of other datasets come first, as nothing is lost with them; which others, the engine says
-//! ([`Names::give_up`]). What is given again is of another generation, so that nobody who remembers a dataset
-//! takes the next one of its number for it. Always: until then the number leads to what its dataset became
-//! part of, or to [`OTHERS`]; no map leads to a number that is free.
+//! Numbers of datasets that became part of others are reclaimed first, since nothing is lost with them; the
+//! engine chooses further datasets ([`Names::give_up`]). A reused number has another generation, so an old
+//! [`DatasetId`] never refers to the next dataset with its number. Always: until it is reused, a number leads
+//! to the dataset that its own became part of, or to [`OTHERS`]; no map leads to a free number.
 
 use super::{DatasetName, Folder, Names, OTHERS};
 
-/// What one key may need: a folder that has become a dataset, and what one of its names is like.
+/// Maximum numbers that one key needs: one for a folder that becomes a dataset, and one for its pattern.
 const NEEDED_MAX: usize = 2;
-/// The part of all numbers that is given back at once, since all entries are looked at each time.
+/// Divisor of all numbers that gives the batch to be reclaimed; every batch costs a scan of all entries.
 const BATCH_SHARE: usize = 8;
 
-/// A dataset: its number, and how many had that before it.
+/// Id of a dataset: its number and generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DatasetId(u32);
 
@@ -20,12 +20,12 @@ const GENERATION_BITS: u32 = 20;
 const GENERATIONS: u32 = 1 << GENERATION_BITS;
 
 impl DatasetId {
-    /// The dataset that was the first to have a number.
+    /// Returns the id of the first dataset with this number.
     pub(crate) const fn first(number: u16) -> Self {
         Self((number as u32) << GENERATION_BITS)
     }
 
-    /// The one that has it next.
+    /// Returns the id of the next dataset with the same number.
     pub(crate) const fn next(self) -> Self {
         let generation = (self.0 + 1) % GENERATIONS;
         Self(self.0 & !(GENERATIONS - 1) | generation)
@@ -35,13 +35,13 @@ impl DatasetId {
         (self.0 >> GENERATION_BITS) as u16
     }
 
-    /// What tells it from all others, in the upper bits that ids of callers are to be mixed with.
+    /// Returns bits that distinguish the dataset, in the upper part, to be mixed with ids of callers.
     pub(in crate::engine) const fn bits(self) -> u64 {
         (self.0 as u64) << (48 - GENERATION_BITS)
     }
 }
 
-/// By number that was given back: whose it is now.
+/// By reclaimed number: the dataset that takes its entries over.
 pub(in crate::engine) struct GivenBack(Box<[Option<u16>]>);
 
 impl GivenBack {
@@ -51,46 +51,46 @@ impl GivenBack {
 }
 
 impl Names {
-    /// The dataset that has a number.
+    /// Returns the id of the dataset that has a number.
     pub(in crate::engine) fn id(&self, number: u16) -> DatasetId {
         self.ids[number as usize]
     }
 
-    /// The number that a dataset has by now; nothing when its own was given again.
+    /// Returns the current number of a dataset; `None` if its number was reused.
     pub(in crate::engine) fn now(&self, id: DatasetId) -> Option<u16> {
         let number = id.number();
         self.ids.get(number as usize).filter(|it| **it == id).map(|_| self.root(number))
     }
 
-    /// How many numbers there are, with those that are free.
+    /// Returns the count of numbers, including free ones.
     pub(in crate::engine) fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether a key may need more numbers than there are.
+    /// True if a key may need more numbers than are left.
     pub(in crate::engine) fn is_short(&self) -> bool {
         self.numbers_max.saturating_sub(self.names.len()) + self.free.len() < NEEDED_MAX
     }
 
-    /// Datasets that are no part of others, but for [`OTHERS`].
+    /// Returns the datasets that are not part of others, except [`OTHERS`].
     pub(in crate::engine) fn roots(&self) -> impl Iterator<Item = u16> + '_ {
         (1..self.names.len() as u16).filter(|number| self.within[*number as usize] == *number)
     }
 
-    /// How many datasets are to be given up, so that with the parts of others a batch of numbers can be given
-    /// back.
+    /// Returns how many datasets have to be given up so that, with the parts of others, a batch of numbers
+    /// can be reclaimed.
     pub(in crate::engine) fn missing(&self) -> usize {
         let parts = self.names.len() - 1 - self.roots().count() - self.free.len();
         (self.numbers_max / BATCH_SHARE).max(NEEDED_MAX).saturating_sub(parts)
     }
 
-    /// A dataset is one of [`OTHERS`] from now on.
+    /// Makes a dataset part of [`OTHERS`].
     pub(in crate::engine) fn give_up(&mut self, number: u16) {
         self.within[number as usize] = OTHERS;
         self.united.push((OTHERS, number));
     }
 
-    /// Gives back the numbers of all that is part of others.
+    /// Reclaims the numbers of all datasets that are part of others.
     pub(in crate::engine) fn give_back(&mut self) -> GivenBack {
         let mut is_free = vec![false; self.names.len()];
         self.free.iter().for_each(|number| is_free[*number as usize] = true);
@@ -100,7 +100,7 @@ impl Names {
             (is_part && !is_free[number]).then_some(*root)
         });
         let given = GivenBack(given.collect());
-        // Also of those that were given back before: what they are part of may be free now.
+        // Includes numbers reclaimed earlier: the dataset that they are part of may become free now.
         self.within = roots;
         self.lead_away(&given);
         for number in (1..self.names.len() as u16).filter(|number| given.of(*number).is_some()) {
@@ -111,14 +111,14 @@ impl Names {
         given
     }
 
-    /// What led to a number that is given back leads to whose that is now, or is forgotten.
+    /// Redirects entries that lead to a reclaimed number to the current dataset, or forgets them.
     fn lead_away(&mut self, given: &GivenBack) {
         let lead = |number: &mut u16| {
             *number = given.of(*number).unwrap_or(*number);
             *number != OTHERS
         };
         self.retain_places(|_, place| lead(&mut place.number));
-        // All below a folder that is one dataset are found by that.
+        // Keys below a folder that is one dataset are found by that folder.
         let Self { wholes, shapes, .. } = self;
         wholes.retain(|shape, (_, whole)| lead(whole) && shapes[*whole as usize] == *shape);
         let own = self.own_folders();
@@ -126,14 +126,14 @@ impl Names {
             let Folder { flat, within, .. } = folder;
             let leads = flat.iter_mut().chain(within).all(lead);
             if !leads {
-                // Of what is below it nothing is known; itself its parent has counted.
+                // The children are unknown then; the parent has counted this folder already.
                 *folder = Folder::default();
             }
             leads || own.contains(id)
         });
     }
 
-    /// A number for what is new.
+    /// Returns a number for a new dataset.
     pub(super) fn make(&mut self, name: DatasetName, shape: u64) -> u16 {
         if let Some(number) = self.free.pop_front() {
             let at = number as usize;
@@ -163,7 +163,7 @@ impl Names {
         self.free.contains(&number)
     }
 
-    /// Nothing leads to a number that is free, and everything is bounded.
+    /// Checks that nothing leads to a free number and that all sizes are within bounds.
     pub(in crate::engine) fn check(&self) {
         use super::bounds::{FOLDERS_MAX, PLACES_MAX};
         let Self { names, ids, within, shapes, free, places, folders, wholes, united, .. } = self;
@@ -182,7 +182,7 @@ impl Names {
         );
         assert!(wholes.values().all(|(_, number)| leads(*number)));
         assert!(places.len() <= PLACES_MAX && wholes.len() <= self.numbers_max);
-        // A folder is looked up with all that are above it.
+        // A folder is looked up together with all folders above it.
         assert!(folders.len() <= FOLDERS_MAX + 1024);
     }
 }

@@ -1,4 +1,4 @@
-//! Keys find their datasets, however many there are.
+//! Tests: keys find their datasets, however many there are.
 
 use super::super::table::DATASETS_MAX;
 use super::{DatasetId, Hashed, Names, OTHERS, mixed, pattern_of};
@@ -27,7 +27,7 @@ fn a_folder_and_a_pattern_are_a_dataset() {
 }
 
 #[test]
-fn what_was_one_already_stays_what_it_is_in_a_folder_of_many_children() {
+fn a_united_dataset_keeps_its_number_when_its_folder_gets_many_children() {
     let mut names = Names::new(1, DATASETS_MAX);
     let mut of = |child: u32, join: bool| {
         let dataset = names.dataset(1, &format!("i/train/{child:03x}/1.jpg"));
@@ -45,7 +45,7 @@ fn what_was_one_already_stays_what_it_is_in_a_folder_of_many_children() {
 }
 
 #[test]
-fn a_folder_of_many_children_is_one_with_all_that_is_below_it() {
+fn a_folder_of_many_children_is_one_dataset_with_everything_below_it() {
     let mut names = Names::new(1, DATASETS_MAX);
     let train: Vec<u16> =
         (0..200).map(|class| names.dataset(1, &format!("i/train/c{class}x/a/1.jpg"))).collect();
@@ -62,12 +62,12 @@ fn a_folder_of_many_children_is_one_with_all_that_is_below_it() {
     assert_ne!(names.dataset(2, "i/train/c7x/a/1.jpg"), whole);
 }
 
-/// A name that no other is alike but for numbers.
+/// Returns a name that resembles no other in anything but numbers.
 fn word(number: u32) -> String {
     (0..4).map(|place| (b'g' + (number / 16_u32.pow(place) % 16) as u8) as char).collect()
 }
 
-/// Names, and somebody who gives numbers back when there are too few: whose, is chance.
+/// Names with a limit on numbers; the datasets to dissolve are chosen at random.
 struct Bounded {
     names: Names,
     chance: u64,
@@ -92,7 +92,7 @@ impl Bounded {
         self.names.id(number)
     }
 
-    /// Two datasets are read one after the other.
+    /// Unites two datasets that are read one after the other.
     fn join(&mut self, one: DatasetId, other: DatasetId) {
         let (Some(one), Some(other)) = (self.names.now(one), self.names.now(other)) else { return };
         if one != other && self.names.are_alike(one, other) {
@@ -101,8 +101,8 @@ impl Bounded {
         }
     }
 
-    /// Whoever remembers the dataset of a key remembers what the key belongs to now, or nobody; unless all of
-    /// a folder became one meanwhile.
+    /// Checks that the remembered dataset of a key is its current one or none, unless a whole folder became
+    /// one dataset meanwhile.
     fn check(&self, bucket: u64, key: &str, id: DatasetId) {
         let Some(number) = self.names.now(id).filter(|number| *number != OTHERS) else { return };
         let found = self.names.find(bucket, key);
@@ -114,7 +114,7 @@ impl Bounded {
     }
 }
 
-/// Folders of many children and few, of many patterns and few, and such as are called alike.
+/// Returns keys in folders with many and few children, with many and few patterns, and with similar names.
 fn key(kind: u32, number: u32) -> String {
     match kind {
         0 => format!("many/{}/x.bin", word(number)),
@@ -128,7 +128,7 @@ fn key(kind: u32, number: u32) -> String {
 
 proptest! {
     #[test]
-    fn nobody_is_taken_for_another(steps in vec((0..6_u32, 0..100_u32, 0..3_u8), 1..800), numbers in 4..60_usize) {
+    fn an_old_id_never_refers_to_another_dataset(steps in vec((0..6_u32, 0..100_u32, 0..3_u8), 1..800), numbers in 4..60_usize) {
         let mut bounded = Bounded::new(numbers);
         let mut told: HashMap<(u64, String), DatasetId> = HashMap::new();
         let mut last = DatasetId::default();
@@ -143,7 +143,7 @@ proptest! {
             bounded.names.check();
             told.iter().for_each(|((bucket, key), id)| bounded.check(*bucket, key, *id));
         }
-        // All that was found is found again by whoever asks again.
+        // Every key that was found is found again after a new access.
         for (bucket, key) in told.keys() {
             let id = bounded.dataset(*bucket, key);
             prop_assert_eq!(bounded.names.find(*bucket, key), bounded.names.now(id));
@@ -153,7 +153,7 @@ proptest! {
 }
 
 #[test]
-fn names_without_end_take_no_more_memory() {
+fn memory_is_bounded_for_any_number_of_names() {
     let mut bounded = Bounded::new(DATASETS_MAX);
     let mut told: HashMap<u64, (String, DatasetId), Hashed> = HashMap::default();
     let mut last = [DatasetId::default(); 6];
@@ -161,12 +161,12 @@ fn names_without_end_take_no_more_memory() {
         for kind in 0..6 {
             let key = key(kind, number);
             let id = bounded.dataset(1, &key);
-            // Days are read one after the other: those of a run, and those of nothing.
+            // Days are read one after the other: those of a run, and those in the root.
             if matches!(kind, 2 | 4) {
                 bounded.join(last[kind as usize], id);
             }
             last[kind as usize] = id;
-            // Of what has no folder in common not every place is remembered.
+            // Patterns without a common folder are not all remembered.
             if kind != 4 && number % 7 == 0 {
                 told.insert(u64::from(number % 700 * 6 + kind), (key, id));
             }
@@ -182,7 +182,7 @@ fn names_without_end_take_no_more_memory() {
 }
 
 #[test]
-fn a_folder_of_more_folders_than_are_remembered_stays_one() {
+fn a_dataset_of_more_folders_than_are_remembered_stays_one() {
     let mut bounded = Bounded::new(DATASETS_MAX);
     let mut whole = DatasetId::default();
     for number in 0..50_000 {

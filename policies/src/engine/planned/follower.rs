@@ -1,10 +1,10 @@
-//! Who follows a plan: how far it is, how fast it goes, and whether it does what the plan says.
+//! Follower of a plan: its position, its pace, and whether it reads as the plan predicts.
 //!
-//! A read fits when its key's next place is within a window around where the job is: workers overtake each
-//! other, ranks are not in step, a few keys are passed over. Always: without trust a plan counts for nothing.
-//! Trust comes with reads that fit, goes with those that do not, and can come back. A job that is elsewhere
-//! in its plan (it was begun anew, or nobody looked for a while) is found by trying one epoch after the
-//! other.
+//! A read fits if the next position of its key is within a window around the current position: workers
+//! overtake each other, ranks are not in step, and a few keys are skipped. Always: a plan that is not trusted
+//! has no effect. Trust rises with reads that fit, falls with those that do not, and can return. A job at
+//! another position of its plan (after a restart of the job or a gap in the observation) is found by trying
+//! one epoch after another.
 
 use super::lap::Lap;
 use super::{Followed, NEVER, Who};
@@ -12,69 +12,69 @@ use crate::access::Caller;
 use crate::plan::{Epochs, Plan};
 use std::ops::Range;
 
-/// The window to both sides, as a share of an epoch, and its bounds: loaders have hundreds of reads under
-/// way.
+/// Window to both sides, as a divisor of an epoch's length, and its bounds: loaders have hundreds of reads in
+/// flight.
 const WINDOW_SHARE: u32 = 50;
 const WINDOW_MIN: u32 = 16;
 const WINDOW_MAX: u32 = 1024;
-/// Of a small epoch it is no more than this share.
+/// Maximum window of a small epoch, as a divisor of its length.
 const WINDOW_SHARE_MAX: u32 = 4;
-/// A plan is trusted from so many reads on of which so many fit, and until fewer do.
+/// Minimum reads for a judgement; a plan becomes trusted at `TRUST_HIGH` and stops below `TRUST_LOW`.
 const JUDGED_MIN: u32 = 16;
 const TRUST_HIGH: f64 = 0.9;
 const TRUST_LOW: f64 = 0.6;
-/// Over how many reads that is averaged.
+/// Number of reads in the moving average of trust.
 const JUDGED_READS: u32 = 32;
-/// So many reads in a row beside each other elsewhere: the job has gone there.
+/// Successive reads close together at another position after which the job is assumed to be there.
 const ELSEWHERE_READS: u32 = 8;
-/// Another epoch is tried after so many reads that do not fit, or after this part of an epoch: drawing an
-/// order takes its time.
+/// Reads without a fit after which another epoch is tried: `TRY_READS`, or this part of an epoch if that is
+/// more, because drawing an order takes time.
 const TRY_READS: u32 = 64;
 const TRY_SHARE: u32 = 64;
-/// Keys that were read last: they are sent again, or read on.
+/// Recently read keys; a repeated request for one of them is ignored.
 const RECENT_MAX: usize = 64;
 const KEYS_PER_RECENT: u32 = 8;
-/// A job that is so many of its intervals late is stalling; such a pause says nothing of its pace.
+/// Number of intervals without a read after which a job is stalled; such a pause does not count in the pace.
 const STALL_INTERVALS: f64 = 8.0;
-/// The pace is that of so large a part of an epoch.
+/// Part of an epoch over which the pace is averaged.
 const PACE_SHARE: f64 = 0.5;
 const PACE_READS_MIN: f64 = 64.0;
-/// Keys whose blocks are looked for with each read, once the plan is trusted.
+/// Keys whose blocks are looked up per read, once the plan is trusted.
 const ADOPTED: u32 = 8;
 
-/// See the module.
+/// Follower of a plan; see the module.
 #[derive(Debug)]
 pub(in crate::engine) struct Follower {
     pub(super) number: u64,
     pub(super) who: Who,
-    /// Those that were named to it, where it is for such.
+    /// Families that were added, if the plan is for families.
     pub(super) families: Vec<u64>,
-    /// The list of its keys.
+    /// List of its keys.
     pub(in crate::engine) list: usize,
     plan: Plan,
     epochs: Epochs,
-    /// The epoch that it is in and the one behind it, and the number of the first.
+    /// Order of the current epoch and of the next one, and the number of the current one.
     now: Lap,
     next: Option<Lap>,
     epoch: u32,
-    /// Reads of epochs that it is through with.
+    /// Reads of completed epochs.
     passed: u64,
-    /// How far it is: the place behind the last one that was read. It may be in the next epoch already.
+    /// Position after the last key that was read. It may be in the next epoch already.
     at: u32,
     trust: f64,
     judged: u32,
     is_trusted: bool,
-    /// Where it seems to have gone, and how many reads say so.
+    /// Position to which the job seems to have moved, and the number of reads that indicate it.
     elsewhere: (u32, u32),
-    /// Reads since another epoch was tried.
+    /// Reads without a fit since another epoch was tried.
     lost: u32,
     recent: [u32; RECENT_MAX],
     recent_at: usize,
     last_us: u64,
-    /// Time that so many places took lately.
+    /// Time for the last positions, and their number, as decaying sums.
     pace_us: f64,
     paced: f64,
-    /// Keys whose blocks are looked for next; none when that is through.
+    /// Next key whose blocks are to be looked up; `None` when all were.
     adopting: Option<u32>,
 }
 
@@ -108,7 +108,7 @@ impl Follower {
         follower
     }
 
-    /// Whether it is for a caller.
+    /// True if the plan applies to a caller.
     pub(super) fn is_of(&self, caller: Caller) -> bool {
         match self.who {
             Who::Caller(id) => id == caller.id,
@@ -117,9 +117,9 @@ impl Follower {
         }
     }
 
-    /// Begins at the first epoch.
+    /// Starts at the first epoch.
     fn begin(&mut self) {
-        // What was said of the epochs that it leaves is not said of others.
+        // Read counts of abandoned epochs are not reused for others.
         self.passed += u64::from(self.now.len() + self.next.as_ref().map_or(0, Lap::len));
         self.epochs = self.plan.epochs();
         self.epoch = self.epochs.upcoming();
@@ -133,7 +133,7 @@ impl Follower {
         Some(Lap::new(order, self.plan.keys().len()))
     }
 
-    /// Goes to the next epoch; says whether there is one.
+    /// Advances to the next epoch. Returns true if there is one.
     fn go_on(&mut self) -> bool {
         let Some(next) = self.next.take() else { return false };
         self.at = self.at.saturating_sub(self.now.len());
@@ -160,12 +160,13 @@ impl Follower {
         self.is_trusted
     }
 
-    /// Whether it says what its blocks are worth: it is trusted, and those that were kept before are known.
+    /// True if the plan determines the worth of its blocks: it is trusted, and the blocks kept before are
+    /// adopted.
     pub(super) const fn counts(&self) -> bool {
         self.is_trusted && self.adopting.is_none()
     }
 
-    /// The job reads a key of its list.
+    /// Records that the job reads a key of its list.
     pub(super) fn read(&mut self, key: u32, now_us: u64) {
         let recent = (self.plan.keys().len() / KEYS_PER_RECENT).clamp(1, RECENT_MAX as u32) as usize;
         if self.recent[..recent].contains(&key) {
@@ -189,7 +190,7 @@ impl Follower {
         }
     }
 
-    /// The next place of a key, counted from the begin of this epoch through the next one.
+    /// Returns the next position of a key, counted from the start of the current epoch through the next one.
     fn place(&mut self, key: u32, window: u32) -> Option<u32> {
         if let Some(place) = self.now.upcoming(key, self.at.saturating_sub(window)) {
             return Some(place);
@@ -225,7 +226,7 @@ impl Follower {
         self.paced = self.paced * keeps + f64::from(places);
     }
 
-    /// Time from one place to the next.
+    /// Returns the time per position, in microseconds.
     fn interval_us(&self) -> f64 {
         if self.paced > 0.0 { self.pace_us / self.paced } else { 0.0 }
     }
@@ -244,7 +245,7 @@ impl Follower {
         }
     }
 
-    /// A read did not fit: the job may be elsewhere.
+    /// Records a read that did not fit: the job may be at another position.
     fn look_elsewhere(&mut self, place: Option<u32>, window: u32, now_us: u64) {
         let (there, reads) = self.elsewhere;
         self.elsewhere = match place {
@@ -268,13 +269,13 @@ impl Follower {
         }
     }
 
-    /// When it will read a key; nothing when the key is not in its plan any more or never was.
+    /// Returns the expected time of the next read of a key; `NEVER` if the plan reads it no more.
     pub(super) fn due_us(&mut self, key: u32, now_us: u64) -> Option<u64> {
         let window = self.window();
         let (length, at) = (self.now.len(), self.at);
         let places = match self.place(key, window) {
             Some(place) => f64::from(place.saturating_sub(at)),
-            // It is left out of these two epochs: of later ones nobody knows yet.
+            // The key is in neither of these two epochs; the order of later ones is unknown.
             None if self.epoch + 2 < self.plan.reading().first_epoch + self.plan.reading().epochs => {
                 2.5 * f64::from(length) - f64::from(at)
             }
@@ -285,12 +286,12 @@ impl Follower {
         Some(now_us + (places * interval_us + stall_us) as u64)
     }
 
-    /// Whether blocks are to be looked for that were kept before it was trusted.
+    /// True if blocks that were kept before the plan was trusted have to be adopted.
     pub(super) const fn adopts(&self) -> bool {
         self.is_trusted && self.adopting.is_some()
     }
 
-    /// The next keys whose blocks are to be looked for, of so many.
+    /// Returns the next keys whose blocks are to be adopted, of `keys` keys.
     pub(super) fn take_to_adopt(&mut self, keys: u32) -> Range<u32> {
         let from = self.adopting.unwrap_or(keys);
         let to = (from + ADOPTED).min(keys);
@@ -298,8 +299,8 @@ impl Follower {
         from..to
     }
 
-    /// What it reads behind where it is, in order, but not before `from`: counts of reads and keys. Counts go
-    /// on from epoch to epoch.
+    /// Returns the upcoming reads in order, from read number `from` on: pairs of read number and key. Read
+    /// numbers continue from epoch to epoch.
     pub(in crate::engine) fn ahead(&self, from: u64) -> impl Iterator<Item = (u64, u32)> + '_ {
         let length = self.now.len();
         let from = from.saturating_sub(self.passed).max(u64::from(self.at));

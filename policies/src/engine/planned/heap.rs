@@ -1,5 +1,5 @@
-//! Kept blocks by when they will be asked for: a binary heap whose entries know their blocks, and the other
-//! way round, so that each can be moved or taken out.
+//! Binary heap of kept blocks by expected read. Heap entries refer to their blocks and blocks to their heap
+//! positions, so each block can be moved or removed.
 
 use crate::engine::table::{Slot, Table};
 
@@ -7,12 +7,12 @@ use crate::engine::table::{Slot, Table};
 #[derive(Clone, Copy, Debug)]
 struct Held {
     due_us: u64,
-    /// The id of its object's first block.
+    /// Id of the object's first block.
     object: u64,
     slot: Slot,
 }
 
-/// The one that is asked for last is on top.
+/// Heap with the latest expected read on top.
 #[derive(Default)]
 pub(in crate::engine) struct Heap {
     held: Vec<Held>,
@@ -27,7 +27,7 @@ impl Heap {
         self.held.len()
     }
 
-    /// The block at a place.
+    /// Returns the block at a position and its object.
     pub(super) fn at(&self, place: usize) -> (Slot, u64) {
         (self.held[place].slot, self.held[place].object)
     }
@@ -89,7 +89,7 @@ impl Heap {
         self.put(table, place);
     }
 
-    /// Who is later is above, and blocks know their places. Answers the bytes of all of them.
+    /// Checks the heap order and the positions of all blocks. Returns the bytes of all blocks.
     #[cfg(test)]
     pub(in crate::engine) fn check(&self, table: &Table) -> u64 {
         for (place, held) in self.held.iter().enumerate() {

@@ -1,23 +1,23 @@
-//! The order of one epoch, and which of a key's places in it is the next.
+//! Order of one epoch, with the next position of each key in it.
 
-/// No place.
+/// No position.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// See the module.
+/// Order of one epoch; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Lap {
-    /// The keys, in order.
+    /// Keys in order.
     order: Vec<u32>,
-    /// By place: where the same key is again. Empty when no key is twice.
+    /// By position: the next position of the same key. Empty if no key occurs twice.
     again: Vec<u32>,
-    /// By key: its first place that has not been read.
+    /// By key: its first position that has not been read.
     upcoming: Vec<u32>,
 }
 
 impl Lap {
-    /// An order of keys, of which there are so many.
+    /// Returns the epoch with this order of `keys` keys.
     pub(super) fn new(mut order: Vec<u32>, keys: u32) -> Self {
-        // Samples of one object that are read one behind the other are one read of it.
+        // Successive samples in one object are one read of it.
         order.dedup();
         let mut upcoming = vec![NOWHERE; keys as usize];
         let mut again = Vec::new();
@@ -36,12 +36,13 @@ impl Lap {
         self.order.len() as u32
     }
 
-    /// The key at a place.
+    /// Returns the key at a position.
     pub(super) fn key(&self, place: u32) -> Option<u32> {
         self.order.get(place as usize).copied()
     }
 
-    /// The next place of a key that is not before `from`; those before are not read any more.
+    /// Returns the next position of a key that is not before `from`; earlier positions are skipped
+    /// permanently.
     pub(super) fn upcoming(&mut self, key: u32, from: u32) -> Option<u32> {
         let mut place = self.upcoming[key as usize];
         while place < from {
@@ -51,7 +52,7 @@ impl Lap {
         (place != NOWHERE).then_some(place)
     }
 
-    /// A key has been read at its next place.
+    /// Records that a key was read at its next position.
     pub(super) fn read(&mut self, key: u32) {
         let place = self.upcoming[key as usize];
         self.upcoming[key as usize] = self.again.get(place as usize).copied().unwrap_or(NOWHERE);
@@ -63,7 +64,7 @@ mod tests {
     use super::Lap;
 
     #[test]
-    fn places_of_a_key_come_one_after_the_other() {
+    fn positions_of_a_key_come_in_order() {
         let mut lap = Lap::new(vec![1, 1, 0, 1, 2, 0, 1], 4);
         assert_eq!((lap.len(), lap.key(0), lap.key(1), lap.key(6)), (6, Some(1), Some(0), None));
         assert_eq!((lap.upcoming(1, 0), lap.upcoming(3, 0)), (Some(0), None));

@@ -1,10 +1,10 @@
-//! The keys of a plan, found by the ids of their objects: eight bytes a key, and a place in an index.
+//! Index of a plan's keys by the ids of their objects: eight bytes per key and a cell in the index.
 
 use crate::block::block_id;
 use crate::plan::{Keys, Plan};
 use std::sync::Arc;
 
-/// Of so many places of the index three quarters are used.
+/// Maximum load of the index: 3 of 4 cells.
 const INDEX_LOAD: (usize, usize) = (4, 3);
 
 /// Keys that plans name.
@@ -13,7 +13,7 @@ pub(super) struct Named {
     pub(super) bucket: u64,
     pub(super) keys: Arc<Keys>,
     ids: Vec<u64>,
-    /// Numbers of keys plus one, with linear probing.
+    /// Key numbers plus one, with linear probing.
     index: Vec<u32>,
 }
 
@@ -31,12 +31,12 @@ impl Named {
         Self { bucket, keys, ids, index }
     }
 
-    /// Whether these are its keys.
+    /// True if these are its keys.
     pub(super) fn is(&self, bucket: u64, keys: &Keys) -> bool {
         self.bucket == bucket && !keys.is_empty() && *self.keys == *keys
     }
 
-    /// A plan with the numbers that its keys have here, if all of them are.
+    /// Returns the plan with key numbers of this list; `None` unless the list contains all its keys.
     pub(super) fn share(&self, seed: u64, bucket: u64, plan: &Plan) -> Option<Plan> {
         if self.bucket != bucket || self.keys.is_empty() {
             return None;
@@ -46,7 +46,7 @@ impl Named {
         Some(plan.on(&self.keys, &numbers))
     }
 
-    /// The number of the key whose first block has this id.
+    /// Returns the number of the key whose first block has this id.
     pub(super) fn find(&self, id: u64) -> Option<u32> {
         let mut at = home(id, self.index.len());
         loop {

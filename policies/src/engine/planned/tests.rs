@@ -1,4 +1,4 @@
-//! Who tells its reads gets what one could who knows them; who tells wrong ones loses nothing.
+//! Tests: a plan of the actual reads reaches the hit ratio of the optimum; a wrong plan costs nothing.
 
 use crate::access::{Access, Caller, Op};
 use crate::engine::tests::kept::mean;
@@ -10,7 +10,7 @@ use crate::rehearse::workload::{Profile, Settings, workload};
 
 const BLOCK_BYTES: u32 = 8 << 20;
 
-/// A race in which plans are told that others made, or the jobs themselves, or nobody.
+/// Runs a race with plans that others or the jobs themselves made, or without plans.
 fn race(profile: Profile, settings: &Settings, share: f64, from: usize, plans: &[Told]) -> Race {
     let made = workload(profile, settings).unwrap();
     let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
@@ -24,7 +24,7 @@ fn plans(profile: Profile, settings: &Settings) -> Vec<Told> {
 }
 
 #[test]
-fn with_plans_jobs_get_what_the_optimum_gets() {
+fn plans_reach_the_hit_ratio_of_the_optimum() {
     for (jobs, share) in [(1, 0.2), (1, 0.8), (3, 0.2), (3, 0.5), (3, 0.8)] {
         let reached = (1..=3).map(|seed| {
             let settings = Settings {
@@ -46,7 +46,7 @@ fn with_plans_jobs_get_what_the_optimum_gets() {
     }
 }
 
-/// The plans of one told as those of others.
+/// Returns the readers of some plans with the plans of others.
 fn swapped(whose: &[Told], what: Vec<Plan>) -> Vec<Told> {
     whose.iter().zip(what).map(|(told, plan)| Told { plan, ..told.clone() }).collect()
 }
@@ -65,7 +65,7 @@ fn a_wrong_plan_costs_nothing() {
             };
             let (right, others) = (plans(profile, &settings(seed)), plans(profile, &settings(seed + 100)));
             let never = swapped(&right, others.iter().map(|told| told.plan.clone()).collect());
-            // Right for three epochs, and wrong from then on.
+            // Correct for three epochs, and wrong from then on.
             let half = right.iter().zip(&others).map(|(right, other)| {
                 let reads = |plan: &Plan| plan.epochs().flatten().collect::<Vec<_>>();
                 let name = |plan: &Plan, key: &u32| plan.keys().get(*key).unwrap().to_owned();
@@ -89,7 +89,7 @@ fn a_wrong_plan_costs_nothing() {
 }
 
 #[test]
-fn a_job_without_a_plan_is_served_beside_those_that_have_one() {
+fn a_job_without_a_plan_is_not_worse_off_beside_planned_jobs() {
     let profile = Profile::KWorkloads;
     let settings =
         Settings { workloads: Some(3), epochs: Some(8), objects: Some(1000), ..Settings::default() };
@@ -103,8 +103,8 @@ fn a_job_without_a_plan_is_served_beside_those_that_have_one() {
     }
 }
 
-/// Reads of a job: each rank goes at its own speed, workers overtake each other, some keys are left out and
-/// some are sent again.
+/// Returns the reads of a job: each rank has its own speed, workers overtake each other, some keys are left
+/// out and some are requested twice.
 fn disordered(order: &[u32], ranks: usize, random: &mut fastrand::Rng) -> Vec<u32> {
     let mut at: Vec<(f64, u32)> = Vec::new();
     for (place, key) in order.iter().enumerate() {
@@ -130,8 +130,7 @@ fn sampled(epochs: u32) -> Plan {
     Plan::new(keys.iter().map(String::as_str), reading).unwrap()
 }
 
-/// An engine that is told of a plan, and what reads of these keys make of it: each look says how it is
-/// followed.
+/// An engine with a plan, to which reads of keys are applied; each read returns the plan's progress.
 struct Played {
     engine: Engine,
     at_us: u64,
@@ -189,17 +188,17 @@ fn ranks_workers_gaps_and_repeats_are_followed_through_all_epochs() {
 }
 
 #[test]
-fn a_job_that_is_found_under_way_or_begins_anew_is_followed_again() {
+fn a_job_found_midway_or_restarted_is_followed_again() {
     let plan = sampled(10);
     let orders: Vec<Vec<u32>> = plan.epochs().collect();
     let mut played = Played::new(plan);
-    // A server that has just started finds the job in its eighth epoch.
+    // A server that has just started observes the job in its eighth epoch.
     for (number, key) in orders[7].iter().chain(&orders[8][..1000]).enumerate() {
         let followed = played.read(*key);
         assert!(number < 1000 || followed.is_trusted, "{number} {followed:?}");
     }
     assert_eq!(played.engine.plan(7).unwrap().epoch, 8);
-    // The job is begun anew.
+    // The job is started again.
     for (number, key) in orders[0].iter().enumerate() {
         let followed = played.read(*key);
         assert!(

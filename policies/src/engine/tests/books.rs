@@ -1,4 +1,4 @@
-//! Its books are right whatever it is asked.
+//! Tests: the engine's invariants hold for any sequence of calls.
 
 use crate::access::{Access, Caller, Op};
 use crate::engine::{Advice, Ahead, Beyond, Engine, Keeping, Options, Outcome, Seen, Unread, Who};
@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::{prop_assert, proptest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Names of few folders and many, with numbers and without.
+/// Returns names in few folders and many, with numbers and without.
 fn key(what: u32) -> String {
     let (kind, number) = (what % 6, what / 6 % 97);
     match kind {
@@ -31,7 +31,7 @@ const OUTCOMES: [Outcome; 7] = [
     Outcome::Absent,
 ];
 
-/// Of these keys, in their order or another.
+/// Returns a plan over these keys, in their order or another.
 fn plan(number: u64, epochs: u32) -> Plan {
     let keys: Vec<String> = (0..97 * 6).step_by(6).map(key).collect();
     let sampler = if number % 4 == 3 { Sampler::TorchDistributed } else { Sampler::Sequential };
@@ -40,13 +40,13 @@ fn plan(number: u64, epochs: u32) -> Plan {
     Plan::new(keys.iter().map(String::as_str).skip(number as usize), reading).unwrap()
 }
 
-/// An engine, and the books that somebody else keeps of what it says.
+/// An engine with an independent record of its advice.
 struct Books {
     engine: Engine,
     capacity: u64,
     kept: BTreeSet<u64>,
     pinned: BTreeSet<u64>,
-    /// Blocks that are read ahead, by stream.
+    /// Read-ahead blocks by stream.
     waiting: BTreeMap<u64, u32>,
 }
 
@@ -63,7 +63,7 @@ impl Books {
         }
     }
 
-    /// What was said of a block.
+    /// Checks and records the advice on a block.
     fn told(&mut self, id: u64, advice: Advice) {
         self.take_evicted();
         assert_eq!(advice == Advice::Kept, self.kept.contains(&id));
@@ -78,7 +78,7 @@ impl Books {
         self.told(id, advice);
     }
 
-    /// A block is read, and then something is done about it.
+    /// Reads a block, followed by another action on it.
     fn read(&mut self, seen: Seen, access: &Access<'_>, block: u32, kind: u8) {
         let id = self.engine.block_id(1, access.key, block);
         let keeping = match kind {
@@ -121,7 +121,7 @@ impl Books {
         }
     }
 
-    /// What is said to be next is brought in.
+    /// Adopts the blocks that are proposed for read-ahead.
     fn ahead(&mut self, seen: Seen, access: &Access<'_>, outcome: Outcome) {
         let mut next = Vec::new();
         self.engine.ahead(seen, access, &AHEAD, &mut next);
@@ -143,14 +143,14 @@ impl Books {
 
 proptest! {
     #[test]
-    fn what_it_keeps_is_what_it_said(
+    fn kept_blocks_equal_the_advice(
         steps in vec((0..600_u32, 0..12_u64, 1..3_000_u64, 0..24_u8), 1..700),
         capacity in 1..200_u64,
         blocks in 20..300_usize,
         numbers in 4..200_usize,
     ) {
         let mut books = Books::new(capacity, blocks, numbers);
-        // What was observed long ago, and is read only now.
+        // An access observed long ago, with its block read only now.
         let mut waiting: VecDeque<(Seen, String)> = VecDeque::new();
         let mut planned = 0..;
         for (number, (what, caller, size, kind)) in steps.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! What an access costs, by hand: `cargo test --release -p mlgw-policies cost -- --ignored --nocapture`.
+//! Benchmark of the cost per access, run by hand: `cargo test --release -p mlgw-policies cost -- --ignored
+//! --nocapture`.
 
 use crate::access::{Access, Caller, Op};
 use crate::engine::{Engine, Options};
@@ -32,7 +33,7 @@ fn cost() {
     }
 }
 
-/// What it costs when numbers of datasets run out.
+/// Measures the cost when numbers of datasets run out.
 #[test]
 #[ignore = "measures time"]
 fn recycling_cost() {
@@ -42,7 +43,7 @@ fn recycling_cost() {
         block_bytes: 8 << 20,
         seed: 0,
     });
-    // Names that no other is alike but for numbers; so many blocks of each that all entries are taken.
+    // Names without similar ones, with enough blocks each to fill the table.
     let key = |folder: u64, at: u64| {
         let letters = (0..4).map(|place| (b'g' + (folder >> (4 * place) & 15) as u8) as char);
         format!("{}/{at}.bin", letters.collect::<String>())

@@ -1,4 +1,4 @@
-//! Reading ahead over folders: absent keys are requested rarely.
+//! Tests: read-ahead over folders rarely requests absent keys.
 
 use crate::access::{Access, Caller, Op};
 use crate::engine::{Ahead, Beyond, Engine, Options, Outcome};
@@ -7,10 +7,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 const AHEAD: Ahead = Ahead { blocks_max: 16, bytes_max: 64 << 20, beyond: Beyond::Any };
 const SIZE: u64 = 100_000;
 const OBJECTS: usize = 3000;
-/// Reads until the origin has answered that there is no such key.
+/// Reads until the origin reports that the key does not exist.
 const LAG: usize = 4;
 
-/// What came of a reader.
+/// Outcomes for one reader.
 struct Came {
     absent: usize,
     used: usize,
@@ -55,14 +55,14 @@ fn read_in_order(keys: &[String]) -> Came {
     came
 }
 
-/// Folders of `each` objects, whose numbers go on over folders or begin anew in each.
+/// Returns the keys of folders with `each` objects, whose numbers continue over folders or restart in each.
 fn folders(each: usize, goes_on: bool) -> Vec<String> {
     let number = |n: usize| if goes_on { n } else { n % each };
     (0..OBJECTS).map(|n| format!("set/{:04}/{:06}.jpg", n / each, number(n))).collect()
 }
 
 #[test]
-fn keys_that_are_not_there_are_a_small_part_of_all_requests() {
+fn absent_keys_are_a_small_part_of_all_requests() {
     for goes_on in [true, false] {
         for each in [1, 2, 3, 5, 10, 25, 100, 1000] {
             let came = read_in_order(&folders(each, goes_on));
@@ -73,7 +73,7 @@ fn keys_that_are_not_there_are_a_small_part_of_all_requests() {
 }
 
 #[test]
-fn folders_of_all_lengths_do_not_end_up_asking_for_nothing() {
+fn folders_of_random_lengths_cause_few_absent_keys() {
     for goes_on in [true, false] {
         let (mut keys, mut number, mut chance) = (Vec::new(), 0, 7_usize);
         for folder in 0.. {
@@ -93,7 +93,7 @@ fn folders_of_all_lengths_do_not_end_up_asking_for_nothing() {
 }
 
 #[test]
-fn in_long_folders_what_is_next_is_still_read_ahead() {
+fn read_ahead_still_works_in_long_folders() {
     for goes_on in [true, false] {
         let came = read_in_order(&folders(100, goes_on));
         assert!(came.used * 10 >= OBJECTS * 8, "{} of {OBJECTS}, {goes_on}", came.used);

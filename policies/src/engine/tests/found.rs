@@ -1,4 +1,4 @@
-//! What it finds out about labelled traffic, from seeds that nothing was tuned on.
+//! Tests: detection on labelled traffic, from seeds that were not used for tuning.
 
 use crate::rehearse::detection::Detection;
 

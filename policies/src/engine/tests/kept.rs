@@ -1,4 +1,5 @@
-//! What it keeps is as good as it can be known to be. The goals at full scale are in the benchmark.
+//! Tests: the hit ratios of the engine compared with references. The goals at full scale are in the
+//! benchmark.
 
 use crate::access::Op;
 use crate::rehearse::race::{Race, Racer, Score};
@@ -7,7 +8,7 @@ use crate::rehearse::workload::{Order, Profile, Settings, Sharing, workload};
 
 const BLOCK_BYTES: u32 = 8 << 20;
 
-/// A race over epochs from `from` on, with so large a share of all bytes as room.
+/// Runs a race that counts epochs from `from` on, with this share of all bytes as capacity.
 pub(super) fn race(profile: Profile, settings: &Settings, share: f64, from: u32) -> Race {
     let made = workload(profile, settings).unwrap();
     let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
@@ -24,7 +25,7 @@ pub(in crate::engine) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64
 }
 
 #[test]
-fn one_job_gets_what_the_optimum_gets_in_any_order_and_little_is_written() {
+fn one_job_reaches_the_optimum_in_any_order_with_few_writes() {
     for order in [Order::Sequential, Order::Shuffled, Order::ShardShuffled] {
         for share in [0.2, 0.5, 0.8] {
             let settings =
@@ -39,7 +40,7 @@ fn one_job_gets_what_the_optimum_gets_in_any_order_and_little_is_written() {
 }
 
 #[test]
-fn jobs_that_share_a_dataset_get_as_much_as_if_they_told_their_epochs() {
+fn jobs_that_share_a_dataset_reach_the_ratio_with_known_epochs() {
     for (jobs, share) in [(2, 0.4), (3, 0.2), (3, 0.4), (5, 0.4), (8, 0.2)] {
         let ratios = (1..=4_u64).map(|seed| {
             let settings = Settings {
@@ -70,7 +71,7 @@ fn jobs_that_share_a_dataset_get_as_much_as_if_they_told_their_epochs() {
 }
 
 #[test]
-fn jobs_in_lock_step_find_what_the_first_of_them_read() {
+fn jobs_in_lock_step_hit_blocks_read_by_the_first() {
     let settings = Settings {
         workloads: Some(4),
         epochs: Some(10),
@@ -84,7 +85,7 @@ fn jobs_in_lock_step_find_what_the_first_of_them_read() {
 }
 
 #[test]
-fn a_mix_gets_more_than_from_a_cache_that_is_told_what_everything_is() {
+fn a_mix_reaches_the_ratio_of_a_cache_with_known_classes() {
     for share in [0.25, 1.25] {
         let settings = Settings { objects: Some(2000), ..Settings::default() };
         let made = workload(Profile::Mix, &settings).unwrap();

@@ -1,11 +1,11 @@
-//! Orders of small datasets, where much goes on by chance.
+//! Tests: orders of small datasets, in which many requests continue by chance.
 
 use crate::engine::order::{Order, OrderFinder};
 
-/// A request: a key, and which of how many parts of the object.
+/// A request: key, part number and number of parts of the object.
 type Request = (String, u64, u64);
 
-/// What is said after each pass.
+/// Returns the detected order after each pass.
 fn orders(passes: impl Iterator<Item = Vec<Request>>) -> Vec<Option<Order>> {
     let mut finder = OrderFinder::new();
     let after = passes.map(|pass| {
@@ -27,7 +27,8 @@ fn shuffled(count: usize, random: &mut fastrand::Rng) -> Vec<usize> {
     order
 }
 
-/// Shards in an order of their own, as so many workers read one each, in random turns.
+/// Returns the reads of shards in their given order by several workers that read one shard each and take
+/// random turns.
 fn by_workers(workers: usize, shards: Vec<Vec<Request>>, random: &mut fastrand::Rng) -> Vec<Request> {
     let mut shards = shards.into_iter().map(Vec::into_iter);
     let mut open: Vec<_> = shards.by_ref().take(workers).collect();
@@ -46,13 +47,13 @@ fn by_workers(workers: usize, shards: Vec<Vec<Request>>, random: &mut fastrand::
 }
 
 #[test]
-fn a_shuffle_of_few_objects_is_none_of_shards() {
+fn a_shuffle_of_few_objects_is_not_shard_shuffled() {
     for count in [20, 30, 50, 64, 80, 100, 140, 178, 200, 400] {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
             let passes = (0..8).map(|_| shuffled(count, &mut random).into_iter().map(whole).collect());
             let said = orders(passes);
-            // In less than one pass nobody knows how few they are.
+            // In less than one pass the number of objects is unknown.
             let from = if count < 100 { 2 } else { 0 };
             assert!(
                 said[from..].iter().all(|order| *order == Some(Order::Shuffled)),
@@ -63,7 +64,7 @@ fn a_shuffle_of_few_objects_is_none_of_shards() {
 }
 
 #[test]
-fn a_small_dataset_in_the_order_of_keys_is_read_so() {
+fn a_small_dataset_in_key_order_is_sequential() {
     for count in [10, 20, 30, 50, 64, 80, 100, 200, 400] {
         let said = orders((0..8).map(|_| (0..count).map(whole).collect()));
         assert!(said[2..].iter().all(|order| *order == Some(Order::Sequential)), "{count}: {said:?}");
@@ -71,7 +72,7 @@ fn a_small_dataset_in_the_order_of_keys_is_read_so() {
 }
 
 #[test]
-fn shards_of_a_small_dataset_stay_shards() {
+fn shuffled_shards_of_a_small_dataset_are_detected() {
     for (shards, samples) in [(8, 8), (10, 10), (5, 20), (20, 5), (40, 100), (4, 50)] {
         for workers in [1, 2, 4].into_iter().filter(|workers| workers * 4 <= shards) {
             for seed in 0..10 {
@@ -82,10 +83,9 @@ fn shards_of_a_small_dataset_stay_shards() {
                 let in_parts =
                     |shard: usize, one: usize| (format!("set/{shard:05}.tar"), one as u64, samples as u64);
                 let names: [&dyn Fn(usize, usize) -> Request; 3] = [&by_key, &in_folders, &in_parts];
-                // Of a few large objects two in a row are often neighbours.
+                // Among a few large objects, two successive ones are often neighbours.
                 let told = if shards < 20 { 2 } else { 3 };
-                // And long runs of numbers, without anything that says where a shard begins, are in order for
-                // most of the time.
+                // Long runs of numbers without visible shard boundaries are in order most of the time.
                 let untold = usize::from(samples > 20);
                 for (at, name) in names.into_iter().enumerate().take(told).skip(untold) {
                     let passes = (0..6).map(|_| {
@@ -94,7 +94,7 @@ fn shards_of_a_small_dataset_stay_shards() {
                         by_workers(workers, order, &mut random)
                     });
                     let said = orders(passes);
-                    // And the first passes over a few shards are.
+                    // The first passes over few shards can be in order by chance.
                     let from = if shards < 8 { 3 } else { 1 };
                     assert!(
                         said[from..].iter().all(|order| *order == Some(Order::ShardShuffled)),

@@ -1,14 +1,14 @@
-//! Ranks of one job are found to be one, and callers of a family who only look like ranks are not.
+//! Tests: ranks of one job are merged, and callers of a family that merely look like ranks are not.
 
 use crate::access::{Access, Caller, Op};
 use crate::engine::job::Role;
 use crate::engine::{Engine, Options, Seen};
 
 const BYTES: u64 = 1 << 20;
-/// From an epoch's begin to the next one's.
+/// Time from the start of an epoch to the next.
 const EPOCH_US: u64 = 1_000_000_000;
 
-/// Who reads what when.
+/// Time, caller and object of a read.
 type Read = (u64, u64, usize);
 
 fn shuffled(count: usize, random: &mut fastrand::Rng) -> Vec<usize> {
@@ -17,15 +17,15 @@ fn shuffled(count: usize, random: &mut fastrand::Rng) -> Vec<usize> {
     order
 }
 
-/// What a caller reads in `share` of an epoch, evenly from `begin_us` on.
+/// Returns a caller's reads in `share` of an epoch, evenly from `begin_us` on.
 fn evenly(caller: u64, begin_us: u64, share: f64, order: Vec<usize>) -> impl Iterator<Item = Read> {
     let step_us = EPOCH_US as f64 * share / order.len() as f64;
     let at_us = move |at: usize| begin_us + (step_us * (at as f64 + 0.1 * caller as f64)) as u64;
     order.into_iter().enumerate().map(move |(at, object)| (at_us(at), caller, object))
 }
 
-/// As a sampler deals it out: ranks that get one too few read one again, or all of them leave out what fills
-/// no batch; then they pause.
+/// Returns the reads of ranks under a sampler: ranks with one object too few repeat one, or all ranks leave
+/// out the rest that fills no batch; then they pause.
 fn dealt(ranks: usize, objects: usize, batch: usize, epochs: u64, seed: u64) -> Vec<Read> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut reads = Vec::new();
@@ -43,8 +43,8 @@ fn dealt(ranks: usize, objects: usize, batch: usize, epochs: u64, seed: u64) -> 
     reads
 }
 
-/// Jobs of their own, called alike: each reads everything in an order of its own, and begins some time after
-/// the first.
+/// Returns the reads of independent jobs in one family: each reads everything in its own order and begins
+/// some time after the first.
 fn independent(lags: &[f64], objects: usize, epochs: u64, seed: u64) -> Vec<Read> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut reads = Vec::new();
@@ -58,7 +58,7 @@ fn independent(lags: &[f64], objects: usize, epochs: u64, seed: u64) -> Vec<Read
     reads
 }
 
-/// An engine that was told of all that, and what it saw of each caller last.
+/// Returns an engine after these reads, with the last access of each caller.
 fn after(reads: &[Read], callers: usize) -> (Engine, Vec<Seen>) {
     let options = Options { capacity_bytes: 100 * BYTES, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 3 };
     let mut engine = Engine::new(options);
@@ -84,20 +84,20 @@ fn after(reads: &[Read], callers: usize) -> (Engine, Vec<Seen>) {
     (engine, last.into_iter().map(|seen| seen.expect("each of them reads")).collect())
 }
 
-/// Whether all callers are found to be one job.
+/// True if all callers are merged into one job.
 fn are_one(engine: &Engine, seen: Seen) -> bool {
     let jobs = &engine.datasets[&engine.number(seen)].jobs;
     jobs.iter().any(|job| job.is_active && job.role == Role::Whole)
 }
 
-/// By how much of an epoch the begin of a caller's last pass is missed that began then.
+/// Returns the error in the start of a caller's last pass, as a share of an epoch.
 fn missed(engine: &Engine, seen: Seen, began_us: f64) -> f64 {
     let passes = engine.passes(seen).expect("it has read");
     (passes.began_us as f64 - began_us).abs() / EPOCH_US as f64
 }
 
 #[test]
-fn ranks_of_a_small_dataset_are_one_job_whose_epochs_begin_when_they_do() {
+fn ranks_of_a_small_dataset_are_one_job_with_correct_epoch_starts() {
     for (ranks, objects, batch) in [(2, 301, 1), (4, 301, 1), (4, 302, 32), (3, 500, 8), (8, 1001, 1)] {
         for seed in 0..8 {
             for epochs in [3, 4] {
@@ -113,7 +113,7 @@ fn ranks_of_a_small_dataset_are_one_job_whose_epochs_begin_when_they_do() {
 }
 
 #[test]
-fn jobs_of_one_name_with_shuffles_of_their_own_stay_apart() {
+fn jobs_of_one_family_with_independent_shuffles_stay_separate() {
     let lags: [&[f64]; 6] =
         [&[0.0, 0.0], &[0.0, 0.3], &[0.0, 0.5], &[0.0, 0.9], &[0.0, 0.0, 0.0], &[0.0, 0.2, 0.6]];
     for lags in lags {
@@ -131,8 +131,8 @@ fn jobs_of_one_name_with_shuffles_of_their_own_stay_apart() {
 }
 
 #[test]
-fn callers_who_follow_one_another_are_no_ranks() {
-    // Where they are near each other, now and then one overtakes another.
+fn callers_that_follow_each_other_are_not_ranks() {
+    // Where callers are close to each other, one occasionally overtakes another.
     for (callers, lag) in [(2, 0.001), (3, 0.02), (4, 0.1), (6, 0.004), (6, 0.02)] {
         for seed in 0..8 {
             let mut random = fastrand::Rng::with_seed(seed);
@@ -156,7 +156,7 @@ fn callers_who_follow_one_another_are_no_ranks() {
 }
 
 #[test]
-fn who_reads_many_folders_in_order_is_at_their_first_when_an_epoch_begins() {
+fn epoch_starts_are_right_for_sequential_reads_of_many_folders() {
     for folders in [20, 100, 256] {
         let mut reads = Vec::new();
         for epoch in 1..4 {

@@ -1,4 +1,4 @@
-//! What is wanted kept by how recently it was read, beside LRU itself and beside what is kept otherwise.
+//! Tests: blocks kept by recency compared with a plain LRU, and beside blocks kept otherwise.
 
 use crate::access::{Access, Caller, Op};
 use crate::engine::{Advice, Engine, Keeping, Options};
@@ -13,7 +13,7 @@ fn engine(blocks: u64) -> Engine {
     Engine::new(Options { capacity_bytes, blocks_max: 1 << 16, block_bytes: 8 << 20, seed: 3 })
 }
 
-/// Numbers without a pattern (Steele et al., "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
+/// Pseudorandom numbers (Steele et al., "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
 fn mixed(n: u64) -> u64 {
     let mut z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,13 +21,13 @@ fn mixed(n: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// One of so many, some of them much more often than others.
+/// Returns one of `of` numbers, some of them much more often than others.
 fn skewed(n: u64, of: u64) -> u64 {
     let share = (mixed(n) >> 11) as f64 / (1_u64 << 53) as f64;
     (share.powi(3) * of as f64) as u64
 }
 
-/// Reads objects of one block one after the other.
+/// Reads single-block objects one after the other.
 struct Reader {
     engine: Engine,
     at_us: u64,
@@ -54,12 +54,12 @@ impl Reader {
     }
 }
 
-/// Hits of the engine, all of it wanted so, and of LRU.
+/// Returns the hits of the engine, with all blocks kept by recency, and those of LRU.
 fn hits(blocks: u64, numbers: impl Iterator<Item = u64>) -> (Vec<bool>, Vec<bool>) {
     let (mut reader, mut lru) = (Reader::new(blocks), Lru::new(blocks * BLOCK_BYTES));
     numbers
         .map(|number| {
-            // Of two datasets, in objects of different lengths.
+            // Numbers map to two datasets with objects of different sizes.
             let size = BLOCK_BYTES * (1 + number % 3);
             let key = format!("{}/{number:05}", ["a", "b"][(number / 7 % 2) as usize]);
             let ours = reader.read_of(number % 5, &key, size, Keeping::Recent);
@@ -74,7 +74,7 @@ fn it_hits_what_lru_hits() {
     for blocks in [1, 2, 7, 60, 200] {
         let (ours, lru) = hits(blocks, (0..6000).map(|n| skewed(n, 200)));
         assert_eq!(ours, lru, "{blocks}");
-        // A loop that fits, and scans between that do not.
+        // A loop that fits, interleaved with scans that do not.
         let scan = |n: u64| if n % 400 < 250 { n % 50 } else { 1000 + n };
         let (ours, lru) = hits(blocks, (0..4000).map(scan));
         assert_eq!(ours, lru, "{blocks}");
@@ -84,14 +84,13 @@ fn it_hits_what_lru_hits() {
 
 proptest! {
     #[test]
-    fn it_hits_what_lru_hits_whatever_is_read(numbers in vec(0..90_u64, 1..500), blocks in 1..80_u64) {
+    fn hits_equal_those_of_lru_for_any_reads(numbers in vec(0..90_u64, 1..500), blocks in 1..80_u64) {
         let (ours, lru) = hits(blocks, numbers.into_iter());
         prop_assert_eq!(ours, lru);
     }
 }
 
-/// A loop that does not fit and reads of some much more often than of others, in turns: the share of hits of
-/// each, once caches are full.
+/// Returns the hit ratios of a loop that does not fit and of skewed reads, alternating, once caches are full.
 fn loop_and_skewed(blocks: u64, keeping: [Keeping; 2]) -> [f64; 2] {
     let mut reader = Reader::new(blocks);
     let (mut hits, mut reads) = ([0; 2], 0);
@@ -120,13 +119,13 @@ fn a_dataset_that_is_kept_so_gets_its_hits_and_another_keeps_its_share() {
         assert!(after[1] >= before[1], "{found}");
         assert!(after[0] >= 0.7 * before[0], "{found}");
         assert!(after[0] + after[1] >= before[0] + before[1], "{found}");
-        // A scan that is wanted kept takes next to nothing from a loop.
+        // A scan kept by recency takes almost nothing from a loop.
         let [alone, beside] = [Keeping::Never, Keeping::Recent].map(|of_scan| loop_and_scan(blocks, of_scan));
         assert!(beside >= 0.95 * alone, "{blocks}: {alone} {beside}");
     }
 }
 
-/// What a loop of a thousand blocks hits beside a scan.
+/// Returns the hit ratio of a loop of a thousand blocks beside a scan.
 fn loop_and_scan(blocks: u64, of_scan: Keeping) -> f64 {
     let mut reader = Reader::new(blocks);
     let (mut hits, mut reads) = (0, 0);
@@ -155,7 +154,7 @@ fn who_reads_a_block_last_says_how_it_is_kept() {
     for _ in 0..3 {
         read_all(&mut reader, Keeping::Recent);
         assert_eq!(parts(&reader), (30, 0));
-        // Two workloads that want it otherwise move what they read, and nothing else.
+        // Two workloads with different rules move the blocks that they read, and no others.
         assert!(reader.read(2, "a/007", Keeping::default()));
         assert_eq!(parts(&reader), (29, 1));
         assert!(reader.read(1, "a/007", Keeping::Recent));

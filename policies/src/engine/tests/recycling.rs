@@ -1,17 +1,17 @@
-//! Numbers of datasets run out, and nothing stops.
+//! Tests: the engine continues when numbers of datasets run out.
 
 use crate::access::{Access, Caller, Op};
 use crate::engine::table::DATASETS_MAX;
 use crate::engine::{Advice, DatasetId, Engine, Keeping, Options, Passes, Seen};
 
 const BYTES: u64 = 1 << 20;
-/// Objects of a small dataset, and of the one that is read throughout.
+/// Number of objects in a small dataset, and in the one that is read throughout.
 const SMALL: u64 = 24;
 const LONG: u64 = 300;
-/// The family of who reads that.
+/// Family that reads the latter.
 const TRAINER: u64 = 1 << 40;
 
-/// A name that no other is alike but for numbers.
+/// Returns a name that resembles no other in anything but numbers.
 fn word(number: u64) -> String {
     let letters = (0..4).map(|place| (b'g' + (number / 16_u64.pow(place) % 16) as u8) as char);
     letters.collect()
@@ -45,7 +45,7 @@ impl Bench {
         (seen, advice == Advice::Kept)
     }
 
-    /// The next object of the dataset that is read again and again, each time in another order.
+    /// Reads the next object of the dataset that is read repeatedly, in another order each time.
     fn ask_long(&mut self) -> (Seen, bool) {
         let (pass, at) = (self.long_reads / LONG, self.long_reads % LONG);
         self.long_reads += 1;
@@ -56,7 +56,7 @@ impl Bench {
         self.engine.passes(seen).unwrap()
     }
 
-    /// A job of its own reads a dataset of its own twice, and the other goes on meanwhile: who it is, and
+    /// Lets a separate job read its own dataset twice while the other continues. Returns its access and the
     /// hits of both.
     fn small_job(&mut self, number: u64) -> (Seen, [u64; 2]) {
         let mut hits = [0; 2];
@@ -73,8 +73,8 @@ impl Bench {
 }
 
 #[test]
-fn the_last_of_ten_thousand_is_found_as_the_first_and_who_trains_meanwhile_is_not_disturbed() {
-    // Room for both, and for less than the one that trains.
+fn ten_thousand_datasets_are_detected_without_disturbing_a_training_job() {
+    // Room for both datasets, minus a part of the large one.
     for (room, small_hits) in [(400, 0.49), (200, 0.0)] {
         let mut bench = Bench::new(room, DATASETS_MAX);
         let mut long: Option<DatasetId> = None;
@@ -95,7 +95,7 @@ fn the_last_of_ten_thousand_is_found_as_the_first_and_who_trains_meanwhile_is_no
                 bench.engine.check();
             }
         }
-        // When the first of them came, what is kept was not full yet.
+        // The cache was not full yet when the first of them was read.
         let of = |range: std::ops::Range<usize>, who: usize| {
             let asked = (range.len() as u64 * 2 * SMALL) as f64;
             hits[range].iter().map(|its| its[who]).sum::<u64>() as f64 / asked
@@ -108,8 +108,8 @@ fn the_last_of_ten_thousand_is_found_as_the_first_and_who_trains_meanwhile_is_no
 }
 
 #[test]
-fn books_are_right_with_blocks_kept_in_many_datasets() {
-    // All that is kept is of more datasets than there are numbers.
+fn invariants_hold_with_blocks_kept_in_many_datasets() {
+    // All kept blocks belong to more datasets than there are numbers.
     let mut bench = Bench::new(4000, 64);
     for number in 0..1500 {
         for at in 0..3 {
@@ -121,9 +121,9 @@ fn books_are_right_with_blocks_kept_in_many_datasets() {
 }
 
 #[test]
-fn those_go_first_of_which_nothing_is_kept_and_that_nobody_has_come_back_to() {
+fn datasets_without_kept_blocks_or_repeats_are_dissolved_first() {
     let mut bench = Bench::new(4000, 64);
-    // Of every third something is kept, every third is read in passes, and the others once.
+    // One third of the datasets has kept blocks, one third is read in passes, and one third was read once.
     let mut ids = Vec::new();
     for number in 0..63 {
         let keeping = if number % 3 == 0 { Keeping::default() } else { Keeping::Never };
@@ -145,7 +145,7 @@ fn those_go_first_of_which_nothing_is_kept_and_that_nobody_has_come_back_to() {
         let is_gone = |number: &usize| bench.engine.dataset_name(ids[*number]).is_none();
         (0..63).filter(is_gone).collect::<Vec<_>>()
     };
-    // An eighth of all numbers at a time, of the half that was silent longest.
+    // An eighth of all numbers per batch, from the half that has been silent longest.
     assert_eq!(gone(&mut bench), [2, 5, 8, 11, 14, 17, 20, 23]);
     let all = gone(&mut bench);
     assert!(all.iter().all(|number| number % 3 == 2 || number % 3 == 1 && *number < 30), "{all:?}");
@@ -154,7 +154,7 @@ fn those_go_first_of_which_nothing_is_kept_and_that_nobody_has_come_back_to() {
 }
 
 #[test]
-fn whoever_comes_back_is_found_anew_and_its_blocks_with_it() {
+fn a_returning_reader_gets_a_new_dataset_with_its_blocks() {
     let mut bench = Bench::new(4000, 64);
     for number in 0..200 {
         for at in 0..SMALL / 2 {
@@ -172,7 +172,7 @@ fn whoever_comes_back_is_found_anew_and_its_blocks_with_it() {
 }
 
 #[test]
-fn who_remembers_a_dataset_that_is_no_more_finds_none() {
+fn an_id_of_a_dissolved_dataset_resolves_to_none() {
     let mut bench = Bench::new(100, 16);
     let (old, _) = bench.ask(1, "old/1.bin");
     let id = bench.engine.dataset_id(old);
@@ -183,7 +183,7 @@ fn who_remembers_a_dataset_that_is_no_more_finds_none() {
     }
     assert_eq!((bench.engine.dataset_name(id), bench.engine.dataset_now(id)), (None, id));
     assert!(bench.engine.passes(old).is_none() && bench.engine.dataset(old).folder.is_empty());
-    // What was under way then goes on, as whatever its key belongs to now.
+    // Reads in progress continue in the dataset that their key belongs to now.
     let (again, _) = bench.ask(1, "old/2.bin");
     let caller = Caller { id: 1, family: 1 };
     let (at_us, op, size) = (bench.at_us, Op::Read, BYTES);
@@ -194,11 +194,11 @@ fn who_remembers_a_dataset_that_is_no_more_finds_none() {
 }
 
 #[test]
-fn parts_of_others_give_theirs_back_before_anybody_who_is_told_apart() {
+fn numbers_of_united_parts_are_reclaimed_first() {
     let mut bench = Bench::new(4000, 256);
     let (first, _) = bench.ask(1, "first/1.bin");
     let id = bench.engine.dataset_id(first);
-    // Each folder of a hundred is a dataset, until they are one.
+    // Each folder of a hundred is a dataset, until they are united.
     for round in 0..6_u64 {
         for number in 0..100 {
             bench.ask(2, &format!("{}/{}/1.bin", word(round), word(number)));

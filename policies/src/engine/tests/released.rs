@@ -1,4 +1,4 @@
-//! A dataset that nobody will read again frees its share at once.
+//! Tests: a dataset that no job will read again frees its share at once.
 
 use crate::access::{Access, Caller, Op};
 use crate::engine::{Advice, Engine, Options};
@@ -30,7 +30,7 @@ impl Bench {
         advice
     }
 
-    /// Reads all of a set in some order, and counts what was kept.
+    /// Reads all of a set in some order and counts the hits.
     fn pass(&mut self, set: &str, number: u64) -> usize {
         let mut order: Vec<u64> = (0..OBJECTS).collect();
         fastrand::Rng::with_seed(number).shuffle(&mut order);
@@ -48,7 +48,7 @@ fn key(set: &str, number: u64) -> String {
 }
 
 #[test]
-fn what_a_job_has_left_for_another_dataset_makes_way_within_a_pass() {
+fn a_dataset_left_for_another_is_evicted_within_a_pass() {
     for epochs in [2, 3, 6] {
         let mut bench = Bench::new();
         for pass in 0..epochs {
@@ -63,7 +63,7 @@ fn what_a_job_has_left_for_another_dataset_makes_way_within_a_pass() {
 }
 
 #[test]
-fn what_is_deleted_leaves_nothing_behind() {
+fn deleted_blocks_leave_nothing_behind() {
     let mut bench = Bench::new();
     for pass in 0..3 {
         bench.pass("a", pass);

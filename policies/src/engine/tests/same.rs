@@ -1,5 +1,4 @@
-//! What it decides hangs on what is asked for, not on how things are called, how large they are or how fast
-//! it goes.
+//! Tests: decisions depend on the sequence of requests, not on names, sizes or speed.
 
 use super::kept::race;
 use crate::access::{Access, Caller, Op};
@@ -51,7 +50,7 @@ fn the_same_accesses_give_the_same_answers() {
 }
 
 #[test]
-fn what_was_lost_is_asked_for_again() {
+fn an_invalidated_block_is_kept_again() {
     let mut engine =
         Engine::new(Options { capacity_bytes: 1 << 20, blocks_max: 100, block_bytes: 8 << 20, seed: 3 });
     let caller = Caller { id: 1, family: 1 };
@@ -71,7 +70,7 @@ fn what_was_lost_is_asked_for_again() {
 }
 
 #[test]
-fn what_is_wanted_of_a_block_is_done() {
+fn caching_rules_for_a_block_are_applied() {
     use crate::engine::Keeping;
     let mut engine =
         Engine::new(Options { capacity_bytes: 1 << 20, blocks_max: 100, block_bytes: 8 << 20, seed: 3 });
@@ -94,7 +93,7 @@ fn what_is_wanted_of_a_block_is_done() {
 }
 
 #[test]
-fn what_is_dearer_stays_longer() {
+fn blocks_of_higher_weight_stay_longer() {
     use crate::engine::Keeping;
     // Two datasets that are read alike, in turns; only one of them fits.
     let mut engine =

@@ -1,4 +1,4 @@
-//! A rule as it is tried: its conditions in the order of their cost, its actions typed.
+//! Compiled rules: conditions ordered by cost, and typed actions.
 
 use super::Source;
 use crate::language::actions::Aspects;
@@ -8,29 +8,29 @@ use crate::language::rule::{Action, Condition, Match, Rule};
 use crate::language::wish::Wish;
 use crate::language::words::Stance;
 
-/// A rule that holds, and where it comes from.
+/// A rule of a program, with its source.
 #[derive(Clone, Debug)]
 pub struct EffectiveRule {
-    /// The rule; each of its actions has its stance.
+    /// The rule. Each of its actions has a stance.
     pub rule: Rule,
-    /// Where it comes from.
+    /// Location of its definition.
     pub source: Source,
-    /// Indices of the conditions, the cheap ones first.
+    /// Indices of the conditions, the cheapest first.
     order: Box<[u8]>,
     wishes: Box<[Wish]>,
     weights: f64,
-    /// What those of its actions are about that it does, and does not only say.
+    /// Aspects of the actions that the rule carries out, not only reports.
     acts_on: Aspects,
 }
 
-/// The same rule, wherever it comes from.
+/// Compares rules, wherever they are defined.
 impl PartialEq for EffectiveRule {
     fn eq(&self, other: &Self) -> bool {
         self.rule == other.rule
     }
 }
 
-/// Sums of weights are compared with some tolerance: 0.3 and 0.3 are 0.6.
+/// Tolerance of comparisons of weight sums, so that 0.3 and 0.3 reach 0.6.
 const WEIGHT_TOLERANCE: f64 = 1e-9;
 
 impl EffectiveRule {
@@ -45,18 +45,18 @@ impl EffectiveRule {
         Self { rule, source, order: order.into(), wishes, weights, acts_on }
     }
 
-    /// Its actions, each with what it wants.
+    /// Returns the actions with their typed requests.
     pub fn actions(&self) -> impl Iterator<Item = (&Action, &Wish)> {
         self.rule.actions.iter().zip(&self.wishes)
     }
 
-    /// What those of its actions are about that it does, and does not only say.
+    /// Returns the aspects of the actions that the rule carries out, not only reports.
     #[must_use]
     pub fn acts_on(&self) -> Aspects {
         self.acts_on
     }
 
-    /// Whether the framework that it is for is detected, if it is for one.
+    /// True if the rule is for no framework, or for a detected one.
     #[must_use]
     pub fn is_for(&self, facts: &dyn Facts) -> bool {
         let Some(framework) = &self.rule.framework else { return true };
@@ -66,7 +66,7 @@ impl EffectiveRule {
         }
     }
 
-    /// Whether it matches. Allocates nothing.
+    /// True if the rule matches. Allocates nothing.
     #[must_use]
     pub fn matches(&self, facts: &dyn Facts) -> bool {
         let mut by_cost = self.order.iter().map(|index| &self.rule.conditions[usize::from(*index)]);
@@ -82,20 +82,21 @@ impl EffectiveRule {
             }
     }
 
-    /// Whether conditions of these weights are enough for a threshold.
+    /// True if conditions with the weight sum `held` reach the threshold. False for rules without a
+    /// threshold.
     pub(in crate::language) fn is_enough(&self, held: f64) -> bool {
         let Match::Threshold(share) = self.rule.matching else { return false };
         held >= share * self.weights - WEIGHT_TOLERANCE
     }
 
-    /// The share of all weights that conditions of these weights have.
+    /// Returns the share of `held` in the sum of all weights.
     pub(in crate::language) fn score(&self, held: f64) -> f64 {
         if self.weights > 0.0 { held / self.weights } else { 0.0 }
     }
 }
 
 impl Condition {
-    /// The fact that it sees, and whether it holds.
+    /// Returns the fact that the condition inspects, and true if the condition holds.
     pub(in crate::language) fn holds<'f>(&self, facts: &'f dyn Facts) -> (Option<Fact<'f>>, bool) {
         let fact = facts.fact(self.property, &self.name);
         (fact, self.test.holds(fact))

@@ -1,4 +1,4 @@
-//! What files refer to, and whether it is there: frameworks, and rules that are switched off.
+//! Checks of references between files: to frameworks, and to rules that are switched off.
 
 use super::{Compiler, Part};
 use crate::language::actions::Parameter;
@@ -21,7 +21,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether there is a framework of that name, or may be.
+    /// Reports a framework that does not exist. Returns true if it exists or may exist.
     pub(super) fn check_framework(
         &mut self,
         file: &str,
@@ -45,15 +45,14 @@ impl Compiler<'_> {
 
     pub(super) fn check_framework_of(&mut self, file: &str, rule: &Rule) {
         let Some(name) = &rule.framework else { return };
-        // An instance has no place of its own for it.
+        // A rule of an instance has no position of its own for the field.
         let at = rule.framework_at.0.clone();
         let (path, Spot { line, column }) =
             at.unwrap_or_else(|| (format!("rule {}", rule.id), Spot { line: rule.line.0, column: 1 }));
         self.check_framework(file, name, (line, column), path);
     }
 
-    /// Frameworks that are named by what is no rule of its own: there is another one of its id, or none can
-    /// be read.
+    /// Checks the frameworks of rules that are not effective because of a duplicate or unreadable id.
     pub(super) fn check_stray(&mut self) {
         let of_files = self.layers.custom.iter().map(|file| (&file.file, &file.notes));
         let of_plugins = self.layers.frameworks.iter().map(|one| (&one.file, &one.notes));
@@ -62,7 +61,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Instances that a plugin gives delete nothing, as its own rules do not.
+    /// Reports instances in a plugin that request deletions, which have no effect there, as in a plugin's own
+    /// rules.
     pub(super) fn check_deletions(&mut self, framework: &Framework, rules: &[Rule]) {
         for one in &framework.uses {
             let is_of =
@@ -78,7 +78,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Frameworks that are named where this server is not.
+    /// Checks the frameworks of rules in sections that do not apply to this server.
     pub(super) fn check_idle(&mut self) {
         for file in self.layers.custom.iter().filter(|file| !file.notes.is_stored) {
             for rule in file.places().flat_map(|overrides| &overrides.rules) {
@@ -87,8 +87,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Entries that switch off what is nowhere else do nothing, so they are slips: of a built-in rule or one
-    /// of a plugin, or of another part of the policy.
+    /// Reports switches of rules that do not exist: neither built in, nor in a plugin, nor in another section
+    /// of the policy.
     pub(super) fn check_switches(&mut self, parts: &[Part<'_>]) {
         const EXPECTED: &str = "the id of a rule that is built in, of a plugin that is given with it, or of another part of the policy";
         let known = self.ids(parts);
@@ -96,7 +96,8 @@ impl Compiler<'_> {
         let of_plugins = self.layers.frameworks.iter().map(|one| (&one.file, &one.notes));
         for (file, notes) in of_files.chain(of_plugins).filter(|(_, notes)| !notes.is_stored) {
             for Switch { id, spot: Spot { line, column }, path } in &notes.switches {
-                // What it was meant to be is looked for among all rules: only of so many slips as are told.
+                // The search for the nearest id is expensive, so it is done only for errors that are
+                // reported.
                 if self.is_full() {
                     return;
                 }
@@ -120,7 +121,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Rules that are more than a switch, wherever they stand.
+    /// Returns the ids of all rules that are more than a switch, in every section.
     fn ids(&self, parts: &[Part<'_>]) -> Ids {
         let mut ids = Ids::default();
         let in_parts = parts.iter().flat_map(|part| &part.rules);
@@ -130,7 +131,7 @@ impl Compiler<'_> {
         for rule in in_parts.chain(idle).chain(of_plugins).filter(|rule| !rule.is_switch()) {
             ids.add(Some(&rule.id));
         }
-        // Plugins that are turned off have rules all the same.
+        // The rules of plugins that are disabled exist as well.
         let instances = self.frameworks.iter().filter(|one| !self.is_enabled(one)).flat_map(|one| &one.uses);
         instances.for_each(|one| ids.add_group(&one.id));
         ids

@@ -1,4 +1,4 @@
-//! Settings as they hold: for each the strongest layer's value, and where it comes from.
+//! Effective settings: the value of the strongest layer for each, and its source.
 
 use super::{Layer, Source};
 use crate::language::settings::{Given, Setting};
@@ -6,26 +6,26 @@ use crate::language::value::Value;
 use crate::language::words::{CachePolicy, Evaluation, Optimization, Phase, Strategy, Switch, Word};
 use std::sync::Arc;
 
-/// The settings that hold.
+/// Effective settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
     values: Vec<EffectiveSetting>,
 }
 
-/// A setting that holds.
+/// An effective setting.
 #[derive(Clone, Debug)]
 pub struct EffectiveSetting {
-    /// Which setting.
+    /// The setting.
     pub setting: Setting,
-    /// For what alone, if not for all.
+    /// Member to which the value applies; none for all.
     pub member: Option<&'static str>,
     /// The value.
     pub value: Value,
-    /// Who says so; none for the table's default.
+    /// Location of the value; none for the default of the table.
     pub source: Option<Source>,
 }
 
-/// The same values, wherever they come from.
+/// Compares values, wherever they are defined.
 impl PartialEq for Settings {
     fn eq(&self, other: &Self) -> bool {
         let key = |one: &EffectiveSetting| (one.setting, one.member, one.value.clone());
@@ -34,8 +34,8 @@ impl PartialEq for Settings {
 }
 
 impl Settings {
-    /// Of layers, strongest first. What is said for one phase holds against what the same or a weaker layer
-    /// says for all.
+    /// Merges the settings of layers, given the strongest first. A value for one member precedes a value for
+    /// all from the same or a weaker layer.
     pub(super) fn of<'a>(layers: impl Iterator<Item = (Layer, &'a Arc<str>, &'a [Given])> + Clone) -> Self {
         let first = |setting, member| {
             layers.clone().enumerate().find_map(|(rank, (layer, file, given))| {
@@ -67,13 +67,13 @@ impl Settings {
         Self { values }
     }
 
-    /// All, in the order of the table, each followed by what is said for some alone.
+    /// Returns all values in the order of the table, each followed by those of its members.
     #[must_use]
     pub fn all(&self) -> &[EffectiveSetting] {
         &self.values
     }
 
-    /// What holds for a member, or for all.
+    /// Returns the value of a member, or the value for all if the member has none.
     #[must_use]
     pub fn value(&self, setting: Setting, member: Option<&str>) -> Option<&Value> {
         let of = |member: Option<&str>| {
@@ -82,26 +82,26 @@ impl Settings {
         member.and_then(|member| of(Some(member))).or_else(|| of(None)).map(|one| &one.value)
     }
 
-    /// The number, bytes, percent or seconds of a setting.
+    /// Returns the number, bytes, percent or seconds of a setting.
     #[must_use]
     pub fn size(&self, setting: Setting) -> f64 {
         self.value(setting, None).and_then(Value::size).unwrap_or_default()
     }
 
-    /// The bytes of a setting.
+    /// Returns the bytes of a setting.
     #[must_use]
     pub fn bytes(&self, setting: Setting) -> u64 {
         if let Some(Value::Bytes(bytes)) = self.value(setting, None) { *bytes } else { 0 }
     }
 
-    /// The microseconds of a setting.
+    /// Returns the microseconds of a setting.
     #[must_use]
     pub fn duration_us(&self, setting: Setting) -> u64 {
         let Some(Value::Duration(duration)) = self.value(setting, None) else { return 0 };
         u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// A depth of reading ahead within the bounds that hold for all rules.
+    /// Limits a read-ahead depth to the bounds that apply to all rules.
     #[must_use]
     pub fn depth_within(&self, depth: u32) -> u32 {
         #[expect(
@@ -117,37 +117,37 @@ impl Settings {
         self.value(setting, member).and_then(Value::text).and_then(W::of).unwrap_or(otherwise)
     }
 
-    /// Which of the matching rules run.
+    /// Returns which of the matching rules run.
     #[must_use]
     pub fn evaluation(&self) -> Evaluation {
         self.word(Setting::Evaluation, None, Evaluation::All)
     }
 
-    /// How hard the engine tries in a phase.
+    /// Returns the effort of the engine in a phase.
     #[must_use]
     pub fn optimization(&self, phase: Option<Phase>) -> Optimization {
         self.word(Setting::Optimization, phase.map(Word::name), Optimization::Balanced)
     }
 
-    /// How far is read ahead in a phase.
+    /// Returns the read-ahead strategy in a phase.
     #[must_use]
     pub fn prefetch(&self, phase: Option<Phase>) -> Strategy {
         self.word(Setting::Prefetch, phase.map(Word::name), Strategy::Adaptive)
     }
 
-    /// What decides in a phase which copies are kept.
+    /// Returns the cache policy in a phase.
     #[must_use]
     pub fn cache(&self, phase: Option<Phase>) -> CachePolicy {
         self.word(Setting::Cache, phase.map(Word::name), CachePolicy::TrainingAware)
     }
 
-    /// Whether bounds move by measured outcomes.
+    /// True if bounds move by measured outcomes.
     #[must_use]
     pub fn learning(&self) -> bool {
         self.word(Setting::Learning, None, Switch::On) == Switch::On
     }
 
-    /// Confidence from which on a framework counts as detected.
+    /// Returns the minimum confidence for a framework to count as detected.
     #[must_use]
     pub fn detection_confidence(&self) -> f64 {
         self.size(Setting::DetectionConfidence)

@@ -1,4 +1,4 @@
-//! Reads rules, and says what is wrong with them.
+//! Reads rules from a document tree and reports their errors.
 
 use super::{Action, At, Condition, Line, Match, Rule, Target};
 use crate::language::actions::{ALIASES, ActionKind, Parameter, REPLICATE, TARGETS};
@@ -29,30 +29,30 @@ const RULE_FIELDS: &[&str] = &[
 const CONDITION_FIELDS: &[&str] = &["type", "property", "operator", "value", "weight"];
 /// Fields of an action.
 const ACTION_FIELDS: &[&str] = &["type", "target", "stance", "parameters"];
-/// The largest priority; the smallest is as far below nothing.
+/// Largest priority; the smallest is `-PRIORITY_MAX`.
 pub(in crate::language) const PRIORITY_MAX: i32 = 10_000;
 
 /// A rule as far as it could be read.
 pub(in crate::language) struct ReadRule {
-    /// Without an id that could not be read, without conditions and actions that could not.
+    /// The rule, without an unreadable id and without unreadable conditions and actions.
     pub(in crate::language) rule: Rule,
-    /// Whether nothing is wrong with it.
+    /// True if the rule has no error.
     pub(in crate::language) is_right: bool,
-    /// Whether it does nothing but switch off the rule of its id, as far as anybody can say.
+    /// True if the only effect of the rule is to switch off the rule with its id, as far as that is known.
     pub(in crate::language) is_switch: bool,
-    /// Where its id stands.
+    /// Path and position of the id.
     pub(in crate::language) id_at: (String, Spot),
 }
 
 impl Rule {
-    /// What of it can be read; none of what is no map.
+    /// Reads as much of a rule as possible; none if the node is no map.
     pub(in crate::language) fn read(place: &Place<'_>, findings: &mut Findings) -> Option<ReadRule> {
         let before = findings.list.len();
         let fields = Fields::of(place, RULE_FIELDS, findings)?;
         let id_place = fields.need("id", findings);
         let id_at = id_place.map_or_else(Default::default, |at| (at.path(), at.node.spot));
         let id = id_place.and_then(|id| findings.name(&id));
-        // Where nobody can say whether it is switched off, nothing is missing.
+        // An unreadable `enabled` counts as off, so that no field is reported as missing.
         let enabled = fields.get("enabled").map_or(Some(true), |at| findings.flag(&at));
         let priority = fields.get("priority").and_then(|at| read_priority(&at, findings)).unwrap_or(0);
         let conditions = read_conditions(&fields, enabled == Some(true), findings);
@@ -84,7 +84,8 @@ impl Rule {
         Some(ReadRule { rule, is_right, is_switch, id_at })
     }
 
-    /// One condition has a weight, if all of them say what theirs is.
+    /// Checks that a threshold rule has a condition with a weight above 0, unless the weight of a condition
+    /// is unreadable.
     fn check_weights(&self, fields: &Fields<'_>, findings: &mut Findings) {
         let (Match::Threshold(_), Some(conditions)) = (self.matching, fields.get("conditions")) else {
             return;
@@ -98,7 +99,7 @@ impl Rule {
     }
 }
 
-/// The weight of a condition, be the rest of it right or not.
+/// Returns the weight of a condition, whether its other fields are valid or not.
 fn weight_of(condition: &Node) -> Option<f64> {
     let place = Place::root(condition);
     let mut names = entries(&place).map(|(name, ..)| name);
@@ -114,7 +115,7 @@ fn weight_of(condition: &Node) -> Option<f64> {
     }
 }
 
-/// No action answers a question that another one has answered.
+/// Reports an action whose aspect and target an earlier action of the rule already decides.
 fn check_answers(actions: &[ReadAction], findings: &mut Findings) {
     for (index, one) in actions.iter().enumerate() {
         let Some((kind, target)) = &one.answers else { continue };
@@ -143,7 +144,7 @@ fn read_conditions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) 
         return Vec::new();
     };
     if enabled && place.is_empty_list() {
-        // An evict that somebody forgot to bound is a bad day.
+        // Without this check a forgotten condition would apply an action such as `evict` to every object.
         let expected = "one condition at least; `exists` of `key` holds for every object".to_owned();
         findings.wrong(&place, "would match everything", expected);
     }
@@ -167,7 +168,7 @@ fn read_actions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) -> 
     }
     let items = findings.items(&place, ACTIONS_MAX);
     let actions = items.iter().filter_map(|item| ReadAction::of(item, findings)).collect();
-    // What stands twice is looked at twice, but only the first of them is the rule's.
+    // A duplicate field is checked, too, but only the first one counts.
     for place in fields.all("actions").skip(1) {
         let items = findings.items(&place, ACTIONS_MAX);
         items.iter().for_each(|item| drop(ReadAction::of(item, findings)));
@@ -223,7 +224,7 @@ impl Condition {
     }
 }
 
-/// The property of that word, or the one that was meant.
+/// Returns the property with that word, or the one that was clearly meant.
 fn read_property(
     of: Option<ConditionType>,
     place: &Place<'_>,
@@ -238,7 +239,7 @@ fn read_property(
         let (row, name) = property_of(of, meant(word, shown.iter().copied())?)?;
         return Some((row, name.into()));
     };
-    // S3 allows 128 characters in a tag's key.
+    // S3 allows 128 characters in a tag key.
     if name.len() > 2 * NAME_BYTES_MAX {
         findings.wrong(place, "is too long", format!("a name of at most {}", 2 * NAME_BYTES_MAX));
         return None;
@@ -246,7 +247,7 @@ fn read_property(
     Some((row, name.into()))
 }
 
-/// The operators that conditions of a type may use on values of a kind.
+/// Returns the operators that conditions of type `of` can use on values of kind `kind`.
 pub(in crate::language) fn operators_for(of: ConditionType, kind: Kind) -> impl Iterator<Item = Operator> {
     Operator::ALL.iter().copied().filter(move |operator| match of {
         ConditionType::FilePattern => *operator == Operator::Matches,
@@ -254,7 +255,7 @@ pub(in crate::language) fn operators_for(of: ConditionType, kind: Kind) -> impl 
     })
 }
 
-/// What can be said of a value when nobody knows with what it is compared.
+/// Checks the value as far as possible when the property is unknown.
 fn check_value(fields: &Fields<'_>, operator: Option<Operator>, findings: &mut Findings) {
     let Some(operator) = operator.filter(|one| *one != Operator::Exists) else { return };
     let Some(place) = fields.need("value", findings) else { return };
@@ -310,7 +311,7 @@ fn read_value(
 fn read_pair(place: &Place<'_>, kind: Kind, findings: &mut Findings) -> Option<Box<[Value]>> {
     let pair = findings.list(place, kind);
     let sizes: Option<Vec<_>> = pair.iter().flatten().map(Value::size).collect();
-    // How many they are can be said of values that are none, too.
+    // The number of values can be checked even if a value is unreadable.
     let is_pair = match (&pair, sizes.as_deref()) {
         (Some(_), sizes) => matches!(sizes, Some([low, high]) if low <= high),
         (None, _) => matches!(items_of(place).len(), 0 | 2),
@@ -324,13 +325,13 @@ fn read_pair(place: &Place<'_>, kind: Kind, findings: &mut Findings) -> Option<B
 /// An action as far as it could be read.
 struct ReadAction {
     action: Option<Action>,
-    /// What it says, and of what.
+    /// Kind and target of the action, if both are readable.
     answers: Option<(ActionKind, Target)>,
     at: (String, Spot),
 }
 
 impl ReadAction {
-    /// What of it can be read; none of what is no map.
+    /// Reads as much of an action as possible; none if the node is no map.
     fn of(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = Fields::of(place, ACTION_FIELDS, findings)?;
         let target = match fields.get("target") {
@@ -343,7 +344,7 @@ impl ReadAction {
         let mut parameters = match (kind, &given) {
             (Some(kind), Some(given)) => read_parameters(kind, given, findings),
             (None, Some(given)) => {
-                // Nobody knows which there may be, but they are a map.
+                // The parameters of an unknown action are unknown, but must be a map.
                 findings.entries(given);
                 None
             }
@@ -396,15 +397,16 @@ fn read_parameters(
     read.into_iter().collect()
 }
 
-/// Notes that something is to be deleted, or when: not everybody may say so.
+/// Records a parameter that requests or delays deletions, because plugins must not have one.
 fn note_deletion(what: Parameter, value: &Value, place: &Place<'_>, findings: &mut Findings) {
     if what == Parameter::Grace || (what == Parameter::Delete && *value == Value::Flag(true)) {
         findings.notes.deletions.push(Said { what, spot: place.node.spot, path: place.path() });
     }
 }
 
-/// Of a dataset none are retained. Where that is stored, none goes either: all are the last ones, and no
-/// weaker rule is heard in its place.
+/// Refuses `retain` with the target `dataset`, which has no checkpoints. In a stored policy the action is
+/// read with the largest `keep_last`, so that it deletes nothing and no weaker rule takes effect in its
+/// place.
 fn retain_of_dataset(place: &Place<'_>, findings: &mut Findings) -> Option<Vec<(Parameter, Value)>> {
     if findings.notes.is_stored {
         return Some(vec![(Parameter::KeepLast, Value::Number(u32::MAX.into()))]);

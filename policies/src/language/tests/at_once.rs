@@ -1,5 +1,5 @@
-//! What the reader finds and what only all layers together show is told at once, and nothing that only
-//! follows from something else.
+//! Tests that errors of the reader and errors that only all layers together show are reported at once,
+//! without errors that only follow from others.
 
 use super::{above, built_in, layers};
 use crate::language::limits::{DIAGNOSTICS_MAX, RULES_MAX};
@@ -16,7 +16,7 @@ fn told(text: &str) -> Vec<Diagnostic> {
     found(&texts)
 }
 
-/// Line and path of each.
+/// Returns line and path of each diagnostic.
 fn places(told: &[Diagnostic]) -> Vec<(u32, &str)> {
     told.iter().map(|one| (one.line, one.path.as_str())).collect()
 }
@@ -25,7 +25,7 @@ const KEY: &str = "conditions: [{type: file_context, property: key, operator: ex
 const PIN: &str = "actions: [{type: pin}]";
 
 #[test]
-fn what_several_passes_find_is_told_at_once_in_the_order_of_the_lines() {
+fn errors_of_all_passes_are_reported_in_the_order_of_lines() {
     let text = format!(
         "version: 1
 use:
@@ -64,7 +64,7 @@ templates:
         [
             (3, "use[0].template"),
             (4, "use[1].parameters.prefx"),
-            // Its rule is called as one that stands in the file, be it right or not.
+            // The rule of the instance has the id of a rule in the file, whether that one is valid or not.
             (5, ""),
             (7, "settings.pin_max"),
             (7, "settings.learnin"),
@@ -76,7 +76,7 @@ templates:
             (20, "rules[0].actions[0].parameters.bytes"),
             (23, "rules[3]"),
             (24, "rules[4].framework"),
-            // Once, however often it is used.
+            // Reported once for all instances.
             (29, "templates.own(c).rules[0].actions[0].parameters.depth"),
         ],
         "{told:#?}"
@@ -84,7 +84,7 @@ templates:
 }
 
 #[test]
-fn what_only_follows_from_what_is_told_is_not_told() {
+fn errors_that_follow_from_other_errors_are_not_reported() {
     let rule = |id: &str| format!("{{id: {id}, {KEY}, {PIN}}}");
     let off = |id: &str| format!("environments: {{staging: {{rules: [{{id: {id}, enabled: false}}]}}}}");
     let template = |fields: &str, depth: &str| {
@@ -95,7 +95,7 @@ fn what_only_follows_from_what_is_told_is_not_told() {
     let instance = "use: [{id: u, template: t, parameters: {depth: 4}}]";
     let switched = "environments: {staging: {rules: [{id: a, enabled: false}]}}";
     for (text, expected) in [
-        // A rule that is wrong is there.
+        // A rule with an error exists.
         (format!("rules: [{}]\n{switched}", rule("a").replace("pin", "pinn")), "rules[0].actions[0].type"),
         (format!("rules: {}\n{switched}", rule("a")), "rules"),
         (format!("rule: [{}]\n{switched}", rule("a")), "rule"),
@@ -104,7 +104,7 @@ fn what_only_follows_from_what_is_told_is_not_told() {
         (format!("hardware_profiles: {{big: {{rules: [{}]}}}}\nrules: [{{id: a, enabled: false}}]", rule("a")), "hardware_profiles.big"),
         (format!("frameworks: {{pytorch: {{rule: [{}]}}}}\n{}", rule("a"), off("a")), "frameworks.pytorch.rule"),
         (format!("frameworks: {{pytorhc: {{rules: [{}]}}}}\n{}", rule("a"), off("a")), "frameworks.pytorhc"),
-        // So is a template, and an instance of one.
+        // A template with an error exists, and so does an instance of one.
         (format!("{}{instance}", template("id: t", ", default: deep")), "templates[0].parameters[0].default"),
         (format!("{}{instance}", template("id: t", "").replace("kind: count", "kind: cuont")), "templates[0].parameters[0].kind"),
         (format!("{}{instance}", template("ID: t", "")), "templates[0].ID"),
@@ -117,12 +117,12 @@ fn what_only_follows_from_what_is_told_is_not_told() {
         (format!("{}{}\n{}", template("id: t", ""), instance.replace("4", "deep"), off("u.r")), "use[0].parameters.depth"),
         (format!("use: [{{id: u, template: tt}}]\n{}", off("u.r")), "use[0].template"),
         (format!("{}{}\n{}", template("id: t", ""), instance.replace("template", "tmplate"), off("u.r")), "use[0].tmplate"),
-        // A slip in the name of a field is told, not that the field is missing.
+        // A misspelt field is reported, but not that the field is missing.
         (format!("rules: [{}]", rule("a").replace("conditions", "condition")), "rules[0].condition"),
         (format!("rules: [{}]", rule("a").replace("operator", "operater")), "rules[0].conditions[0].operater"),
-        // Whether a rule is on is not known, so nothing is missing.
+        // The rule may be off, so no field is missing.
         ("rules: [{id: a, enabled: flase}]".to_owned(), "rules[0].enabled"),
-        // A condition that cannot be read may have the weight.
+        // The unreadable condition may have a weight above 0.
         (
             "rules: [{id: a, match: {threshold: 0.5}, conditions: [{type: file_context, property: key, operator: exists, weight: 0}, {type: file_context, property: kye, operator: exists}], actions: [{type: pin}]}]".to_owned(),
             "rules[0].conditions[1].property",
@@ -136,16 +136,16 @@ fn what_only_follows_from_what_is_told_is_not_told() {
 }
 
 #[test]
-fn what_a_key_holds_that_stands_twice_is_there() {
+fn definitions_under_a_duplicate_key_exist() {
     let text = format!(
         "version: 1\nrules: [{{id: u.a, enabled: false}}]\nrules: [{{id: b, enabled: flase}}]\ntemplates: []\ntemplates: [{{id: t, rules: [{{id: a, {KEY}, {PIN}}}]}}]\nuse: [{{id: u, template: t}}]"
     );
-    // The switch and the instance's rule have one id, whatever else is wrong.
+    // The switch and the rule of the instance have the same id, whatever other errors there are.
     assert_eq!(places(&told(&text)), [(3, ""), (3, "rules[0].enabled"), (5, ""), (6, "")]);
 }
 
 #[test]
-fn plugins_are_told_with_the_policies_that_use_them() {
+fn errors_of_plugins_and_policies_are_reported_together() {
     let mut texts = Texts::default();
     texts.policy(
         "p.yaml",
@@ -169,7 +169,7 @@ fn plugins_are_told_with_the_policies_that_use_them() {
         "{told:#?}"
     );
     assert_eq!(told[2].found, "the field detect is missing");
-    // A plugin whose name nobody can read may be the one that is asked for.
+    // A plugin with an unreadable name may be the missing one.
     let mut texts = Texts::default();
     texts.policy("p.yaml", "version: 1\nframeworks: {mine: {}}");
     texts.framework("f.yaml", "version: 1\nframwork: mine\ndetect: {keys: []}");
@@ -177,7 +177,7 @@ fn plugins_are_told_with_the_policies_that_use_them() {
 }
 
 #[test]
-fn a_switch_of_a_rule_that_is_nowhere_is_refused() {
+fn switch_of_a_missing_rule_is_refused() {
     let text = "version: 1\nrules:\n- {id: idle-copies-otu, enabled: false}\n";
     let told = told(text);
     assert_eq!(
@@ -187,14 +187,14 @@ fn a_switch_of_a_rule_that_is_nowhere_is_refused() {
     let mut texts = Texts::default();
     texts.policy("policy.yaml", text);
     assert!(texts.compile(None, &NoFacts, built_in()).is_err());
-    // What runs already goes on: the rule may have been there when it was applied.
+    // A stored policy stays accepted: the rule may have existed when it was applied.
     let mut stored = Texts::default();
     stored.stored_policy("policy.yaml", text);
     assert_eq!(stored.compile(None, &NoFacts, built_in()).unwrap(), above(text, built_in()));
 }
 
 #[test]
-fn slips_that_do_no_harm_are_told_of_what_is_given_and_not_of_what_is_stored_beside_it() {
+fn harmless_errors_are_reported_for_submitted_but_not_for_stored_files() {
     let plugin = format!(
         "version: 1\nframework: mine\ndetect: {{user_agents: [{{pattern: mine, confidence: 1}}]}}\nrules:\n- {{id: theirs, enabled: false}}\n- {{id: m, {KEY}, {PIN}}}\n"
     );
@@ -214,7 +214,7 @@ fn slips_that_do_no_harm_are_told_of_what_is_given_and_not_of_what_is_stored_bes
         [(3, "rules[0].id"), (4, "environments.staging.rules[0].framework")],
         "{told:#?}"
     );
-    // What would do harm is told of all.
+    // Harmful errors are reported for stored files as well.
     let mut texts = Texts::default();
     texts.stored_policy("stored.yaml", "version: 1\nuse: [{id: a, template: gone}]");
     texts.framework("plugin.yaml", &plugin.replace("theirs", "idle-copies-out"));
@@ -222,7 +222,7 @@ fn slips_that_do_no_harm_are_told_of_what_is_given_and_not_of_what_is_stored_bes
 }
 
 #[test]
-fn words_that_are_gone_are_refused_from_a_person_and_do_no_harm_where_they_are_stored() {
+fn removed_words_are_refused_in_submitted_but_accepted_in_stored_files() {
     let once = "{type: intelligent_cache, parameters: {min_reads: 3, bypass_one_pass: true}}";
     let rule = |id: &str, action: &str| format!("{{id: {id}, {KEY}, actions: [{action}]}}");
     let template = format!(
@@ -253,14 +253,14 @@ fn words_that_are_gone_are_refused_from_a_person_and_do_no_harm_where_they_are_s
     }
     let nothing = |retain: &Retain| retain.keep_last == u32::MAX && !retain.delete;
     assert!(matches!(&wishes("b")[..], [Wish::Retain(retain)] if nothing(retain)), "{:?}", wishes("b"));
-    // Other words that are none are refused, stored or not.
+    // Other unknown words are refused in stored files as well.
     let mut wrong = Texts::default();
     wrong.stored_policy("policy.yaml", &text.replace("bypass_one_pass", "bypass_one"));
     assert!(wrong.compile(None, &NoFacts, built_in()).is_err());
 }
 
 #[test]
-fn of_slips_without_end_no_more_are_looked_at_than_are_told() {
+fn search_for_errors_ends_at_the_limit_of_diagnostics() {
     let switches = |profile: usize, rules: usize| {
         let switches: String =
             (0..rules).map(|n| format!("    - {{id: p{profile}-{n}, enabled: false}}\n")).collect();
@@ -283,16 +283,16 @@ fn of_slips_without_end_no_more_are_looked_at_than_are_told() {
 }
 
 #[test]
-fn a_switch_may_be_of_any_rule_that_is_somewhere() {
+fn switch_of_a_rule_in_any_section_is_accepted() {
     let own = format!("rules: [{{id: a, {KEY}, {PIN}}}]");
     for text in [
-        // Built in, of plugins, also of one that is turned off, and of instances.
+        // Rules that are built in, of plugins (even of a disabled one), and of instances.
         "rules: [{id: idle-copies-out, enabled: false}]".to_owned(),
         "frameworks: {mosaicml: {enabled: false}}\nrules: [{id: mosaicml-index, enabled: false}]".to_owned(),
         format!(
             "templates: [{{id: t, {own}}}]\nuse: [{{id: u, template: t}}]\nenvironments: {{staging: {{rules: [{{id: u.a, enabled: false}}]}}}}"
         ),
-        // Of another place, be it this server's or not.
+        // Rules of another section, whether it applies to this server or not.
         format!("rules: [{{id: a, enabled: false}}]\nenvironments: {{staging: {{{own}}}}}"),
         format!(
             "rules: [{{id: a, enabled: false}}]\nhardware_profiles: {{big: {{conditions: {{gpu_count: 9}}, {own}}}}}"
@@ -300,7 +300,7 @@ fn a_switch_may_be_of_any_rule_that_is_somewhere() {
         format!(
             "environments: {{staging: {{rules: [{{id: a, enabled: false}}]}}}}\nframeworks: {{pytorch: {{{own}}}}}"
         ),
-        // A rule of one's own that is off for a while is no switch.
+        // A defined rule that is switched off for a while is no switch.
         format!("rules: [{{id: a, enabled: false, {KEY}, {PIN}}}]"),
     ] {
         let told = told(&format!("version: 1\n{text}"));
@@ -309,7 +309,7 @@ fn a_switch_may_be_of_any_rule_that_is_somewhere() {
 }
 
 #[test]
-fn a_program_with_rules_switched_off_is_printed_as_a_policy_that_may_be_applied() {
+fn printed_programs_with_switched_off_rules_are_valid_policies() {
     let mut texts = Texts::default();
     texts.policy("1.yaml", &format!("version: 1\nrules:\n- {{id: theirs, enabled: false}}\n- {{id: mine, enabled: false, stance: observe, {KEY}, {PIN}}}"));
     texts.policy("2.yaml", &format!("version: 1\nrules:\n- {{id: theirs, {KEY}, actions: [{{type: spill}}]}}\n- {{id: idle-copies-out, enabled: false}}"));

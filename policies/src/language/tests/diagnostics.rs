@@ -1,4 +1,4 @@
-//! What is wrong with files, to the letter.
+//! Tests of the exact text of diagnostics.
 
 use super::{built_in, layers};
 use crate::language::{Framework, PolicyFile, Program};
@@ -10,7 +10,7 @@ fn wrong(text: &str) -> String {
     }
 }
 
-/// A file with one rule, whose condition and action these are.
+/// Returns a file with one rule that has this condition and action.
 fn with(condition: &str, action: &str) -> String {
     format!("version: 1\nrules:\n- id: r\n  conditions:\n  - {condition}\n  actions:\n  - {action}\n")
 }
@@ -177,7 +177,7 @@ fn the_rest_of_a_file() {
 }
 
 #[test]
-fn everything_is_told_at_once_in_the_order_of_the_text() {
+fn all_errors_are_reported_in_the_order_of_the_text() {
     let text = with("{type: file_context, property: sise, operator: equal, value: 1}", "{type: pinn}");
     let found = PolicyFile::parse("policy.yaml", &text).unwrap_err();
     let places: Vec<_> = found.0.iter().map(|one| (one.line, one.path.as_str())).collect();
@@ -186,7 +186,7 @@ fn everything_is_told_at_once_in_the_order_of_the_text() {
         [
             (5, "rules[0].conditions[0].property"),
             (5, "rules[0].conditions[0].operator"),
-            // Of what was meant, beyond doubt.
+            // The value is checked against the property and operator that were clearly meant.
             (5, "rules[0].conditions[0].value"),
             (7, "rules[0].actions[0].type"),
         ]
@@ -259,7 +259,7 @@ fn templates() {
         wrong(&TEMPLATE.replace("${key}", "${kee}")),
         "policy.yaml:8:79: templates[0].rules: \"${kee}\" is no parameter of the template; did you mean \"key\"? (one of depth, key)"
     );
-    // With all defaults a template is checked before it is used.
+    // A template whose parameters all have defaults is checked before it is used.
     assert_eq!(
         wrong(&TEMPLATE.replace("kind: count", "kind: count, default: 9999")),
         "policy.yaml:9:52: templates[0].rules[0].actions[0].parameters.depth: \"9999\" is out of range (from 1 to 1024)"
@@ -267,7 +267,7 @@ fn templates() {
 }
 
 #[test]
-fn what_only_all_layers_together_show() {
+fn errors_that_only_all_layers_together_show() {
     let built_in = built_in();
     for (text, message) in [
         (
@@ -286,7 +286,7 @@ fn what_only_all_layers_together_show() {
 }
 
 #[test]
-fn a_short_text_does_not_make_a_large_program() {
+fn short_text_cannot_expand_to_a_large_program() {
     let built_in = built_in();
     let many = |rule: &str, n: usize| (0..n).map(|n| rule.replace('N', &n.to_string())).collect::<String>();
     let told = |text: &str| {
@@ -318,7 +318,7 @@ fn a_short_text_does_not_make_a_large_program() {
 }
 
 #[test]
-fn not_more_is_told_than_a_person_reads() {
+fn number_of_diagnostics_is_bounded() {
     let settings: String = (0..500).map(|n| format!("  s{n}: 1\n")).collect();
     let found = PolicyFile::parse("policy.yaml", &format!("version: 1\nsettings:\n{settings}")).unwrap_err();
     assert_eq!(found.0.len(), 100);

@@ -1,5 +1,5 @@
-//! Every policy, plugin and access plan that the documentation shows is right, and what it shows of a wrong
-//! one is what is told.
+//! Tests that every policy, plugin and access plan in the documentation is valid, and that the errors it
+//! shows for an invalid policy are those that are reported.
 
 use super::built_in;
 use crate::language::diagnostic::Findings;
@@ -12,7 +12,7 @@ const DOCUMENTS: &[(&str, &str)] = &[
     ("docs/POLICIES.md", include_str!("../../../../docs/POLICIES.md")),
 ];
 
-/// A block between fences: what follows the opening one, its first line in the document, and its text.
+/// A fenced block: the language after the opening fence, a name with the document and line, and the text.
 struct Block<'a> {
     language: &'a str,
     name: String,
@@ -39,11 +39,11 @@ fn blocks() -> Vec<Block<'static>> {
     all
 }
 
-/// What a block is, by the fields at its top.
+/// Kind of a document, by its top-level fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Policy,
-    /// A part of a policy, from its top, without `version`.
+    /// A part of a policy, from its top level, without `version`.
     Part,
     Plugin,
     Plan,
@@ -62,7 +62,7 @@ fn form(text: &str) -> Form {
     }
 }
 
-/// Everything that is wrong with a block, wherever the server is.
+/// Returns all errors of a block, for a server in any environment.
 fn wrong(name: &str, text: &str, form: Form) -> String {
     let mut texts = Texts::default();
     match form {
@@ -79,16 +79,16 @@ fn wrong(name: &str, text: &str, form: Form) -> String {
 }
 
 #[test]
-fn every_policy_plugin_and_plan_of_the_documentation_is_right() {
+fn documents_in_the_documentation_are_valid() {
     let mut forms = Vec::new();
     let is_one = |block: &&Block<'_>| match block.language.trim() {
         "yaml" | "yml" => true,
-        // What commands print is a list.
+        // Output of commands is a list.
         "json" => block.text.starts_with('{'),
         _ => false,
     };
     for block in blocks().iter().filter(is_one) {
-        // A sketch leaves out what is in lists and maps.
+        // Ellipses stand in the documentation for omitted items of lists and maps.
         let text = block.text.replace('…', "");
         let form = form(&text);
         assert_eq!(wrong(&block.name, &text, form), "", "{}", block.text);
@@ -100,7 +100,7 @@ fn every_policy_plugin_and_plan_of_the_documentation_is_right() {
 }
 
 #[test]
-fn the_test_knows_what_is_wrong_and_what_is_none_of_these() {
+fn invalid_and_unrelated_documents_fail_the_check() {
     let said = |text: &str| wrong("p", text, form(text));
     assert_eq!(said("version: 1\nrules: []\n") + &said("rules: []\n"), "");
     for text in
@@ -111,10 +111,9 @@ fn the_test_knows_what_is_wrong_and_what_is_none_of_these() {
     assert!(std::panic::catch_unwind(|| form("- {type: pin}")).is_err());
 }
 
-/// A policy in a block without a language is there to be refused; what is told of it stands in the document
-/// to the letter.
+/// The block without a language is an invalid policy. Its diagnostics are in the document word for word.
 #[test]
-fn what_the_documentation_shows_of_a_wrong_policy_is_what_is_told() {
+fn documented_errors_equal_the_reported_ones() {
     let blocks = blocks();
     let begins = |block: &&Block<'_>| block.language.is_empty() && block.text.starts_with("version:");
     let bad: Vec<_> = blocks.iter().filter(begins).collect();

@@ -1,4 +1,4 @@
-//! What a program says of accesses.
+//! Tests of the evaluation of programs for accesses.
 
 use super::{alone, built_in, layers};
 use crate::language::{
@@ -32,7 +32,7 @@ rules:
 }
 
 #[test]
-fn all_any_and_thresholds_count_weights() {
+fn all_any_and_threshold_matching() {
     let big = (Property::Size, Fact::Bytes(2 << 20));
     let named = (Property::Name, Fact::Text("a.pt"));
     let read = (Property::Reads, Fact::Number(2.0));
@@ -71,7 +71,7 @@ rules:
 ";
 
 #[test]
-fn all_rules_run_or_only_the_first() {
+fn setting_evaluation_selects_all_rules_or_the_first() {
     let key = facts(&[(Property::Key, Fact::Text("k"))]);
     let all = alone(&TWO.replace("WHICH", "all"));
     assert_eq!(ids(&all, &key), ["strong", "weak"]);
@@ -92,7 +92,7 @@ fn all_rules_run_or_only_the_first() {
 }
 
 #[test]
-fn of_what_is_due_that_is_heard_which_acts_and_is_asked_for() {
+fn acting_returns_actions_that_act_on_the_given_aspects() {
     let key = facts(&[(Property::Key, Fact::Text("k"))]);
     let aspects: Vec<_> = Aspect::ALL.iter().map(|one| vec![*one]).chain([Aspect::ALL.to_vec()]).collect();
     for which in ["all", "first"] {
@@ -106,13 +106,13 @@ fn of_what_is_due_that_is_heard_which_acts_and_is_asked_for() {
             assert_eq!(acting, due.map(|due| due.action.kind).collect::<Vec<_>>(), "{which} {asked:?}");
         }
     }
-    // The stronger one is heard alone, though it has nothing to say of this.
+    // Only the stronger rule runs, although it has no action for this aspect.
     let first = alone(&TWO.replace("WHICH", "first"));
     assert_eq!(first.acting(Aspects::of(&[Aspect::Pin]), &key).count(), 0);
 }
 
 #[test]
-fn rules_that_cannot_answer_are_not_tried() {
+fn rules_without_actions_for_an_aspect_are_not_tried() {
     let (program, asked) = (Program::built_in().unwrap(), RefCell::new(Vec::new()));
     let ask = |aspect: Aspect| {
         asked.borrow_mut().clear();
@@ -124,7 +124,7 @@ fn rules_that_cannot_answer_are_not_tried() {
     assert_eq!(ask(Aspect::Tier), [], "what comes with a server only says it");
 }
 
-/// Knows nothing, and notes what it is asked.
+/// A source without facts that records the requested properties.
 struct Asked<'a>(&'a RefCell<Vec<Property>>);
 
 impl Facts for Asked<'_> {
@@ -135,7 +135,7 @@ impl Facts for Asked<'_> {
 }
 
 #[test]
-fn what_is_not_known_holds_nothing_but_its_absence() {
+fn absent_facts_satisfy_only_exists_false() {
     let program = alone(
         "
 version: 1
@@ -156,7 +156,7 @@ rules:
 }
 
 #[test]
-fn rules_of_a_framework_wait_until_it_is_detected() {
+fn rules_of_a_framework_match_only_if_it_is_detected() {
     let built_in = built_in();
     let program = Program::compile(&layers(&[], built_in)).unwrap();
     let name = (Property::Name, Fact::Text("index.json"));
@@ -167,7 +167,7 @@ fn rules_of_a_framework_wait_until_it_is_detected() {
     assert!(verdict.tried.iter().any(|one| !one.applies && one.conditions.is_empty()));
 }
 
-/// Facts of a key alone.
+/// Facts that follow from a key alone.
 struct Key(&'static str);
 
 impl Facts for Key {
@@ -177,7 +177,7 @@ impl Facts for Key {
 }
 
 #[test]
-fn reasons_are_sentences() {
+fn reasons_have_the_exact_text() {
     let program = alone(&policy("all"));
     let seen = facts(&[
         (Property::Size, Fact::Bytes(3 << 30)),
@@ -218,7 +218,7 @@ rules:
 ";
 
 #[test]
-fn of_rivals_the_higher_priority_is_heard() {
+fn conflicts_are_resolved_by_priority() {
     let program = alone(RIVALS);
     let resolved = resolve(program.due(&Key("k")));
     let done: Vec<_> = resolved.done.iter().map(|due| (&*due.rule.rule.id, due.action.kind)).collect();
@@ -241,14 +241,14 @@ fn of_rivals_the_higher_priority_is_heard() {
             (ActionKind::Pin, ActionKind::Pin, Why::Same),
         ]
     );
-    // A rule that observes takes nothing from one that acts.
+    // A rule that only observes does not displace the action of a rule that acts.
     assert_eq!(resolved.observed.len(), 1);
     assert!(matches!(resolved.of(Aspect::Copy).unwrap().wish, Wish::Copy { keep: true, .. }));
     assert!(matches!(resolved.of(Aspect::Prefetch).unwrap().wish, Wish::Prefetch { depth: 4, .. }));
 }
 
 #[test]
-fn recommendations_are_what_rules_say_within_the_settings() {
+fn recommendations_follow_rules_within_the_bounds_of_settings() {
     let program = alone(
         "
 version: 1
@@ -288,14 +288,14 @@ rules:
     assert_eq!(kept, [false, true], "what goes at once is not kept");
 }
 
-/// A server evaluates one program from many threads.
+/// Checks at compile time that a server can evaluate one program from many threads.
 #[test]
 fn programs_are_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
     shared::<Program>();
 }
 
-/// By hand: `cargo test --release -p mlgw-policies -- --ignored --nocapture cost`.
+/// To be run manually: `cargo test --release -p mlgw-policies -- --ignored --nocapture cost`.
 #[test]
 #[ignore = "measures"]
 fn cost_of_twenty_rules() {
@@ -322,7 +322,7 @@ fn cost_of_twenty_rules() {
     }
 }
 
-/// Facts as a server would give them: a match over a few fields.
+/// Facts as in a server: a match over a few fields.
 struct Object {
     size: u64,
 }

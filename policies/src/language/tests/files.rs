@@ -1,4 +1,4 @@
-//! Everything that is built in: it reads, compiles, and recognises what it should.
+//! Tests that the built-in files parse, compile, and detect what they should.
 
 use super::{above, built_in, layers};
 use crate::language::{
@@ -30,7 +30,7 @@ fn recipes_together_use_every_action() {
 }
 
 #[test]
-fn built_in_rules_act_but_for_what_is_for_a_person() {
+fn built_in_rules_only_report_actions_that_a_person_must_request() {
     let built_in = built_in();
     let program = Program::compile(&layers(&[], built_in)).unwrap();
     assert!(program.rules().len() > 15);
@@ -47,7 +47,7 @@ fn built_in_rules_act_but_for_what_is_for_a_person() {
 }
 
 #[test]
-fn rules_of_a_framework_are_for_that_framework() {
+fn rules_of_a_plugin_are_bound_to_its_framework() {
     for (name, file, text) in FRAMEWORKS {
         let framework = Framework::parse(file, text).unwrap();
         assert_eq!(*framework.name, **name);
@@ -63,11 +63,11 @@ fn tar() -> Vec<u8> {
     bytes
 }
 
-/// Key, first bytes, user agent, and the frameworks that they speak for.
+/// Key, first bytes, user agent, and the frameworks for which they are evidence.
 type Case<'a> = (&'a str, Option<&'a [u8]>, Option<&'a str>, &'a [&'a str]);
 
 #[test]
-fn frameworks_are_recognised_by_key_content_and_user_agent() {
+fn frameworks_are_detected_by_key_content_and_user_agent() {
     let built_in = built_in();
     let program = Program::compile(&layers(&[], built_in)).unwrap();
     let safetensors: &[u8] = b"\x58\x01\x00\x00\x00\x00\x00\x00{\"__metadata__\"";
@@ -99,7 +99,7 @@ fn frameworks_are_recognised_by_key_content_and_user_agent() {
 }
 
 #[test]
-fn evidence_of_several_kinds_adds_up() {
+fn evidence_of_several_kinds_is_combined() {
     let text = "
 version: 1
 framework: mine
@@ -119,7 +119,7 @@ hints: {shards: \"*.x\", indexes: [\"*.i\", \"*.j\"]}
 }
 
 #[test]
-fn a_persons_plugin_takes_the_place_of_a_built_in_one() {
+fn custom_plugin_replaces_the_built_in_one() {
     let built_in = built_in();
     let text = "{\"version\": 1, \"framework\": \"pytorch\", \"detect\": {\"keys\": [{\"pattern\": \"*.mine\", \"confidence\": 1}]}}";
     let own = [Framework::parse("own.json", text).unwrap()];

@@ -1,4 +1,4 @@
-//! Stronger layers, environments, hardware and instances of templates.
+//! Tests of layers: custom files, environments, hardware profiles, frameworks and template instances.
 
 use super::{above, built_in, layers, parse};
 use crate::language::{
@@ -38,7 +38,7 @@ fn rule<'p>(program: &'p Program, id: &str) -> Option<&'p crate::language::Effec
 }
 
 #[test]
-fn the_stronger_layer_replaces() {
+fn rules_of_stronger_layers_replace_weaker_ones() {
     let built_in = built_in();
     let program = above(POLICY, built_in);
     let shards = rule(&program, "shards-ahead").unwrap();
@@ -53,14 +53,14 @@ fn the_stronger_layer_replaces() {
 }
 
 #[test]
-fn settings_fall_through_the_layers() {
+fn settings_come_from_the_strongest_layer() {
     let built_in = built_in();
     let program = above(POLICY, built_in);
     let value = |setting| program.settings().value(setting, None).cloned();
     assert_eq!(value(Setting::PinMax), Some(Value::Percent(10.0)));
     assert_eq!(value(Setting::CheckpointKeep), Some(Value::Number(9.0)));
     assert_eq!(value(Setting::PrefetchDepthMax), Some(Value::Number(64.0)));
-    // What a weaker layer says for one phase does not hold against what a stronger one says for all.
+    // A value for one phase in a weaker layer does not precede a value for all in a stronger layer.
     assert_eq!(program.settings().prefetch(Some(Phase::Tuning)), Strategy::Balanced);
     let defaults = Program::compile(&layers(&[], built_in)).unwrap();
     assert_eq!(defaults.settings().prefetch(Some(Phase::Tuning)), Strategy::Conservative);
@@ -68,7 +68,7 @@ fn settings_fall_through_the_layers() {
 }
 
 #[test]
-fn hardware_profiles_fill_in_for_machines_like_theirs() {
+fn hardware_profiles_apply_to_matching_machines() {
     let built_in = built_in();
     let custom = [parse(POLICY)];
     let compiled = |gpus, environment| {
@@ -84,14 +84,14 @@ fn hardware_profiles_fill_in_for_machines_like_theirs() {
     let large = compiled(8.0, None);
     assert_eq!((keep(&large), depth(&large)), (7, 99));
     assert_eq!(depth(&compiled(4.0, None)), 64);
-    // The environment is stronger.
+    // The environment is stronger than the hardware profile.
     let staged = compiled(16.0, Some(Environment::Staging));
     assert_eq!((keep(&staged), depth(&staged)), (5, 99));
     assert!(rule(&staged, "in-production").is_none());
 }
 
 #[test]
-fn of_several_files_the_first_is_strongest() {
+fn first_of_several_files_is_strongest() {
     let built_in = built_in();
     let custom = [parse("version: 1\nsettings: {pin_max: 1%}"), parse(POLICY)];
     let program = Program::compile(&layers(&custom, built_in)).unwrap();
@@ -108,7 +108,7 @@ fn rules_are_tried_by_priority_and_then_by_id() {
 }
 
 #[test]
-fn frameworks_are_turned_off_and_added_to() {
+fn frameworks_are_disabled_and_extended() {
     let built_in = built_in();
     let program = above(
         "
@@ -131,12 +131,12 @@ frameworks:
     assert_eq!(program.ignored_frameworks(), ["mosaicml".into(), "webdataset".into()]);
     assert_eq!(above(&program.to_yaml(), built_in), program);
     assert_eq!(above(&program.to_json()["policy"].to_string(), built_in), program);
-    // A person wrote it, so it acts.
+    // A person wrote the rule, so it acts.
     assert_eq!((mine.source.layer, mine.rule.actions[0].stance), (Layer::Custom, Some(Stance::Act)));
 }
 
 #[test]
-fn instances_are_rules_with_their_parameters() {
+fn instances_expand_to_rules_with_their_parameters() {
     let built_in = built_in();
     let program = above(
         "
@@ -171,7 +171,7 @@ use:
 }
 
 #[test]
-fn what_a_plugins_template_deletes_is_what_an_instance_asks_for() {
+fn templates_of_plugins_delete_only_on_request_of_an_instance() {
     let deletes = |is_plugin: bool, delete: &str, default: &str, given: &str| {
         let template = format!(
             "templates:\n- id: t\n  parameters:\n  - {{name: d, kind: boolean, default: {default}}}\n  - {{name: other, kind: boolean, default: true}}\n  rules:\n  - id: r\n    conditions: [{{type: file_context, property: key, operator: exists}}]\n    actions: [{{type: retain, parameters: {{delete: {delete}}}}}]\n"
@@ -180,7 +180,8 @@ fn what_a_plugins_template_deletes_is_what_an_instance_asks_for() {
         let mut texts = Texts::default();
         if is_plugin {
             let detect = "detect: {keys: [{pattern: x, confidence: 1}]}";
-            // Who gives one that deletes whatever is asked is told so; one that runs goes on, and does not.
+            // A submitted template that always deletes is refused. A stored one stays accepted, but deletes
+            // nothing.
             texts.stored_framework("f.yaml", &format!("version: 1\nframework: mine\n{detect}\n{template}"));
             texts.policy("p.yaml", &format!("version: 1\n{instance}"));
         } else {

@@ -1,9 +1,9 @@
-//! What is said of keys alone.
+//! Tests of evaluation without a server.
 
 use super::{above, alone, built_in};
 use crate::language::{Environment, Judgement, KeyFacts, KnownOfKey, Program};
 
-/// What is said of the rule `r` of `program`, and what could not be judged.
+/// Returns the result of the rule `r` of `program`, and the properties that could not be evaluated.
 fn judged(program: &Program, known: KnownOfKey<'_>) -> (Judgement, Vec<String>) {
     let facts = KeyFacts::new(program, known);
     let judged = program.judge(&facts);
@@ -29,7 +29,7 @@ const LARGE: &str = "{type: file_context, property: size, operator: greater_than
 const READ: &str = "{type: access_pattern, property: reads, operator: greater_than, value: 1, weight: 0.5}";
 
 #[test]
-fn what_is_not_known_leaves_a_rule_open() {
+fn unknown_facts_leave_a_rule_open() {
     let tar = KnownOfKey { key: "a/b.tar", ..KnownOfKey::default() };
     let large = KnownOfKey { size: Some(2 << 20), ..tar };
     let other = KnownOfKey { key: "a/b.jpg", size: Some(1), ..tar };
@@ -49,7 +49,7 @@ fn what_is_not_known_leaves_a_rule_open() {
 }
 
 #[test]
-fn what_is_absent_is_not_what_is_unknown() {
+fn absent_facts_differ_from_unknown_ones() {
     let exists = |property: &str| {
         rule(
             "all",
@@ -62,7 +62,7 @@ fn what_is_absent_is_not_what_is_unknown() {
 }
 
 #[test]
-fn plugins_say_what_a_key_is() {
+fn plugins_determine_type_and_framework_of_a_key() {
     let of_type = "
 version: 1
 rules:

@@ -1,4 +1,4 @@
-//! Programs printed back, and the documentation's tables.
+//! Tests of printed programs and of the documentation's tables.
 
 use super::{above, alone, built_in, layers};
 use crate::language::{
@@ -8,7 +8,7 @@ use crate::language::{
 use serde_json::Value as Json;
 
 #[test]
-fn what_is_printed_compiles_to_the_same_program() {
+fn printed_programs_compile_to_the_same_program() {
     let built_in = built_in();
     for (name, _, text) in recipes() {
         let program = above(text, built_in);
@@ -24,7 +24,7 @@ fn what_is_printed_compiles_to_the_same_program() {
 }
 
 #[test]
-fn printed_to_the_letter() {
+fn printed_program_has_the_exact_text() {
     let program = alone(
         "
 version: 1
@@ -70,7 +70,7 @@ rules:
 }
 
 #[test]
-fn schema_and_tables_know_every_word() {
+fn schema_and_tables_contain_every_word() {
     let (schema, tables) = (schema().to_string(), printed());
     let mut words: Vec<&str> = PROPERTIES.iter().map(|row| row.word.trim_end_matches('.')).collect();
     words.extend(ConditionType::WORDS.iter().chain(Operator::WORDS).chain(ActionKind::WORDS));

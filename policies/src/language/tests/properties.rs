@@ -1,17 +1,17 @@
-//! What holds for every text.
+//! Properties that hold for every text.
 
 use super::{alone, built_in, layers};
 use crate::language::{FRAMEWORKS, Framework, PolicyFile, Program, recipes};
 use proptest::prelude::*;
 
-/// Compiles what can be read; nothing may panic on the way.
+/// Compiles as much as can be read. No text may cause a panic.
 fn compile(text: &str) -> Option<Program> {
     let built_in = built_in();
     let policy = PolicyFile::parse("p.yaml", text).ok()?;
     Program::compile(&layers(&[policy], built_in)).ok()
 }
 
-/// Whatever program a text makes, what it prints makes the same.
+/// Checks that the printed form of a program compiles to the same program.
 fn round_trip(text: &str) -> Result<(), TestCaseError> {
     let Some(program) = compile(text) else { return Ok(()) };
     let yaml = program.to_yaml();
@@ -46,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_of_yaml_panics(text in "[-a-c:{}\\[\\], \n\"'#|>&*!%@`~?0-9.]{0,60}") {
+    fn no_yaml_like_text_panics(text in "[-a-c:{}\\[\\], \n\"'#|>&*!%@`~?0-9.]{0,60}") {
         compile(&text);
     }
 
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn any_policy_is_printed_and_read_again(
+    fn printed_policies_compile_to_the_same_program(
         rules in proptest::collection::vec((operator_and_value(), -100..100_i32, 0..3_u8, 0.01..1.0_f64, any::<String>()), 1..5),
         pin in 0..=100_u8,
     ) {
@@ -95,16 +95,16 @@ proptest! {
 }
 
 #[test]
-fn the_largest_numbers_are_printed_and_read_again() {
+fn printed_extreme_numbers_parse_to_the_same_number() {
     let text = "{version: 1, rules: [{id: r, conditions: [{type: access_pattern, property: reads, operator: in, value: [9007199254740992, -0.1, 1e-7]}], actions: [{type: pin}]}]}";
     round_trip(text).unwrap();
     assert_eq!(alone(text).rules().len(), 1);
 }
 
-/// By hand: `cargo test --release -p mlgw-policies -- --ignored --nocapture long_texts`.
+/// To be run manually: `cargo test --release -p mlgw-policies -- --ignored --nocapture long_texts`.
 #[test]
 #[ignore = "measures"]
-fn long_texts_take_time_in_proportion() {
+fn long_texts_parse_in_linear_time() {
     let n = 1 << 20;
     let texts = [
         ("spaces", " ".repeat(n)),

@@ -1,4 +1,4 @@
-//! What the recipes do: accesses as they come, and the rules of the recipe that match them.
+//! Tests of the recipes: typical accesses, and the rules of the recipe that match them.
 
 use super::{above, built_in};
 use crate::facts::tests::{Told, told};
@@ -8,7 +8,7 @@ use crate::language::{
 };
 use std::time::Duration;
 
-/// An access to a key, with some facts.
+/// An access to a key, with additional facts.
 struct Access<'a>(&'a str, &'a [(Property, &'a str, Fact<'a>)]);
 
 impl Facts for Access<'_> {
@@ -18,7 +18,7 @@ impl Facts for Access<'_> {
     }
 }
 
-/// The recipe's own rules that match, by id.
+/// Returns the ids of the recipe's own rules that match.
 fn matched(recipe: &str, access: &Access<'_>) -> Vec<String> {
     let text = recipes().iter().find(|(name, _, _)| *name == recipe).unwrap().2;
     let program = above(text, built_in());
@@ -123,7 +123,7 @@ fn places() {
     check("general", "out/_temporary-0", &[], &["temporary"]);
 }
 
-/// The words that a condition names.
+/// Returns the words in the value of a condition.
 fn words(condition: &Condition) -> Vec<&str> {
     match &condition.value {
         Value::List(items) => items.iter().filter_map(Value::text).collect(),
@@ -131,7 +131,7 @@ fn words(condition: &Condition) -> Vec<&str> {
     }
 }
 
-/// Whether a word is told for which all of these conditions on one property hold.
+/// True if a word exists for which all of these conditions on one property hold.
 fn may_hold(conditions: &[&Condition], told: &Told) -> bool {
     let property = conditions[0].property;
     told[&property].iter().any(|word| {
@@ -140,7 +140,7 @@ fn may_hold(conditions: &[&Condition], told: &Told) -> bool {
     })
 }
 
-/// Whether nothing that a rule asks for is never told.
+/// Checks that every property and word of a rule can occur. The error is the first one that cannot.
 fn can_fire(rule: &EffectiveRule, told: &Told) -> Result<(), String> {
     let conditions = &rule.rule.conditions;
     for one in conditions {
@@ -163,7 +163,7 @@ fn can_fire(rule: &EffectiveRule, told: &Told) -> Result<(), String> {
 }
 
 #[test]
-fn every_rule_that_comes_along_can_fire() {
+fn every_built_in_and_recipe_rule_can_match() {
     let told = told();
     let mut own = 0;
     for (name, _, text) in recipes() {
@@ -178,7 +178,7 @@ fn every_rule_that_comes_along_can_fire() {
 }
 
 #[test]
-fn a_rule_that_asks_for_what_nobody_tells_is_found() {
+fn rules_on_facts_that_never_occur_are_found() {
     let text = "version: 1\nrules:\n- {id: r, conditions: [{type: access_pattern, property: pattern, operator: in, value: [random, batch]}, {type: access_pattern, property: reads, operator: exists}], actions: [{type: pin}]}";
     let program = above(text, built_in());
     let rule = program.rules().iter().find(|rule| &*rule.rule.id == "r").unwrap();

@@ -1,5 +1,5 @@
-//! The schema and the reader are of one mind: what the one refuses the other refuses, but for what a schema
-//! cannot say.
+//! Tests that the schema and the reader agree: each refuses what the other refuses, except for errors that a
+//! schema cannot express.
 
 use super::{above, built_in, parse};
 use crate::language::{
@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 
-/// Whether `instance` is what `schema` says, of the keywords that ours uses.
+/// True if `instance` is valid by `schema`. Supports the keywords that the generated schemas use.
 fn holds(root: &Json, schema: &Json, instance: &Json) -> bool {
     if let Some(name) = schema["$ref"].as_str() {
         return holds(root, &root["$defs"][name.trim_start_matches("#/$defs/")], instance);
@@ -89,7 +89,7 @@ fn field_holds(root: &Json, schema: &Json, name: &str, value: &Json) -> bool {
         }
 }
 
-/// A file as JSON, the way that an editor would look at it.
+/// Converts a file to JSON as an editor would see it.
 fn json_of(text: &str) -> Json {
     use crate::language::diagnostic::Findings;
     use crate::language::tree::{Data, Node, parse};
@@ -110,7 +110,7 @@ fn json_of(text: &str) -> Json {
 }
 
 #[test]
-fn schemas_are_published_as_they_are() {
+fn published_schemas_are_current() {
     for (published, is, command) in [
         (include_str!("../../../../docs/policy.schema.json"), schema(), "policy schema"),
         (
@@ -125,7 +125,7 @@ fn schemas_are_published_as_they_are() {
 }
 
 #[test]
-fn recipes_and_printed_programs_are_what_the_schema_says() {
+fn recipes_and_printed_programs_satisfy_the_schema() {
     let (schema, built_in) = (schema(), built_in());
     for (name, _, text) in recipes() {
         assert!(holds(&schema, &schema, &json_of(text)), "{name}");
@@ -140,7 +140,7 @@ fn recipes_and_printed_programs_are_what_the_schema_says() {
 }
 
 #[test]
-fn what_the_schema_refuses_the_reader_refuses() {
+fn schema_and_reader_refuse_the_same_documents() {
     let schema = schema();
     let good = "{version: 1, rules: [{id: r, conditions: [{type: file_context, property: size, operator: less_than, value: 1MiB}], actions: [{type: prefetch, parameters: {depth: 4}}]}]}";
     parse(good);
@@ -202,9 +202,8 @@ fn what_the_schema_refuses_the_reader_refuses() {
     }
 }
 
-/// What only several values show together, what only the compiler of patterns knows, how large a text with a
-/// unit is, and what rules of a template come to when its parameters are filled in: of this alone a schema
-/// cannot say that it is wrong.
+/// Errors that a schema cannot express: those that only several values show together, those of the pattern
+/// compiler, ranges of values with units, and those of a template's rules with inserted parameters.
 const UNSAID: &[&str] = &[
     "stands here twice",
     "is no pair",
@@ -216,7 +215,7 @@ const UNSAID: &[&str] = &[
     "is no magic",
 ];
 
-/// A document with each of its values in turn taken away or put in the place of another one.
+/// Returns copies of a document, each with one value removed or replaced by another one.
 fn spoilt(document: &Json) -> Vec<Json> {
     fn pointers(at: &str, json: &Json, found: &mut Vec<String>) {
         found.push(at.to_owned());
@@ -310,7 +309,7 @@ fn agree(schema: &Json, document: &Json, read: impl Fn(&str) -> Result<(), Diagn
 }
 
 #[test]
-fn however_a_policy_is_spoilt_schema_and_reader_agree() {
+fn schema_and_reader_agree_on_mutated_policies() {
     let condition = json!({"type": "file_context", "property": "size", "operator": "less_than", "value": "1MiB", "weight": 0.5});
     let rule = json!({
         "id": "r", "name": "R", "description": "of it", "priority": 7, "enabled": true, "stance": "observe",
@@ -350,7 +349,7 @@ fn however_a_policy_is_spoilt_schema_and_reader_agree() {
 }
 
 #[test]
-fn however_a_plugin_is_spoilt_schema_and_reader_agree() {
+fn schema_and_reader_agree_on_mutated_plugins() {
     let document = json!({
         "version": 1, "framework": "mine", "description": "of it",
         "detect": {

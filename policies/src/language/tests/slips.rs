@@ -1,5 +1,5 @@
-//! Slips of every kind, alone, in pairs and all in one file: each is told once, at its place, and none hides
-//! another.
+//! Tests of all kinds of errors, alone, in pairs and all in one file: each is reported once, at its position,
+//! and none hides another.
 
 use super::built_in;
 use crate::language::{Diagnostic, NoFacts, Texts};
@@ -7,10 +7,10 @@ use crate::language::{Diagnostic, NoFacts, Texts};
 const KEY: &str = "conditions: [{type: file_context, property: key, operator: exists}]";
 const PIN: &str = "actions: [{type: pin}]";
 
-/// Where it stands, the text with a § before what is wrong, and how what is told of it begins.
+/// Section, text with a § before the error, and begin of the diagnostic.
 type Slip = (&'static str, &'static str, &'static str);
 
-/// Parts of a file, in their order; `top` is what stands beside them.
+/// Sections of a file, in their order; `top` is the top level.
 const PARTS: &[&str] =
     &["top", "settings", "use", "rules", "environments", "hardware_profiles", "frameworks", "templates"];
 
@@ -91,7 +91,7 @@ const SLIPS: &[Slip] = &[
     ),
 ];
 
-/// A file with these slips, and the line and column of each with what is told of it.
+/// Returns a file with these errors, and the line, column and begin of each diagnostic.
 fn file_of(slips: &[Slip]) -> (String, Vec<(u32, u32, &'static str)>) {
     let mut text = "version: 1\n".to_owned();
     let mut expected = Vec::new();
@@ -135,12 +135,12 @@ fn assert_told(slips: &[Slip]) {
 }
 
 #[test]
-fn a_file_with_every_slip_has_each_of_them_told_once_at_its_place() {
+fn each_error_of_a_file_is_reported_once_at_its_position() {
     assert_told(SLIPS);
 }
 
 #[test]
-fn of_two_slips_none_hides_the_other_and_nothing_follows() {
+fn two_errors_are_both_reported_and_nothing_else() {
     for (index, first) in SLIPS.iter().enumerate() {
         assert_told(&[*first]);
         SLIPS[index + 1..].iter().for_each(|second| assert_told(&[*first, *second]));
@@ -148,7 +148,7 @@ fn of_two_slips_none_hides_the_other_and_nothing_follows() {
 }
 
 #[test]
-fn everything_that_is_wrong_with_one_rule_is_told() {
+fn all_errors_of_a_rule_are_reported() {
     let text = format!(
         "version: 1
 rules:
@@ -198,7 +198,7 @@ rules:
 }
 
 #[test]
-fn a_wrong_template_and_its_instances_are_told_at_once() {
+fn errors_of_a_template_and_its_instances_are_reported_together() {
     let text = format!(
         "version: 1
 templates:
@@ -225,14 +225,14 @@ rules: [{{id: u.x, enabled: false}}, {{id: v.x, enabled: false}}]
             (8, "\"deep\" is no whole number"),
             (8, "\"kk\" is no field here"),
             (10, "\"keras\" is no framework"),
-            // Rules of the template are known, those of the other one are not.
+            // The rules of the template `t` are known, those of the template `bare` are not.
             (11, "there is no rule \"u.x\" to be switched off"),
         ]
     );
 }
 
 #[test]
-fn what_cannot_be_in_a_policy_hides_nothing_beside_it() {
+fn unsupported_yaml_hides_no_other_error() {
     let text = format!(
         "version: 1
 name: !!str x
@@ -284,7 +284,7 @@ use:
 ";
 
 #[test]
-fn who_gives_a_plugin_is_told_that_it_deletes_nothing() {
+fn deletions_in_a_submitted_plugin_are_reported() {
     let mut texts = Texts::default();
     texts.framework("mine.yaml", PLUGIN);
     texts.policy("policy.yaml", "version: 1\nuse: [{id: u, template: keep, parameters: {delete: true}}]\n");
@@ -301,7 +301,7 @@ fn who_gives_a_plugin_is_told_that_it_deletes_nothing() {
         "{wrong:#?}"
     );
     assert!(wrong[0].found.starts_with("delete does nothing in a plugin's own rule"), "{}", wrong[0]);
-    // What runs goes on, and a person may say the same.
+    // A stored plugin stays accepted, and a person's policy may have the same rule.
     let mut stored = Texts::default();
     stored.stored_framework("mine.yaml", PLUGIN);
     assert!(stored.compile(None, &NoFacts, built_in()).is_ok());

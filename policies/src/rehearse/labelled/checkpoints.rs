@@ -1,4 +1,4 @@
-//! Checkpoints: every rank writes its part of each, and now and then all of them are read back.
+//! Checkpoints: every rank writes its part of each, and some checkpoints are read back completely.
 
 use super::{Build, LENGTH_US, ranges};
 use crate::access::Op;
@@ -6,11 +6,11 @@ use crate::rehearse::scene::{Pattern, Request};
 
 #[derive(Clone, Copy)]
 enum Files {
-    /// PyTorch distributed checkpoints: shards of ranks, the list of them last.
+    /// PyTorch distributed checkpoint: one shard for each part, then the metadata file.
     Distributed,
-    /// Shards and an index.
+    /// Shards, then an index.
     Safetensors,
-    /// One file, and another under a name that stays.
+    /// A single file, then a copy of it under a constant name.
     Single,
 }
 
@@ -24,7 +24,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Names and sizes of one checkpoint, in the order in which they are written.
+    /// Names and sizes of the files of one checkpoint, in the order in which they are written.
     fn files(&self, step: u32) -> Vec<(String, u64)> {
         let directory = format!("run-{}/checkpoint-{step:07}", self.job);
         let mut files: Vec<_> = match self.files {
@@ -102,7 +102,7 @@ impl Build {
                 0..*size,
                 Op::Write,
             ));
-            // What comes back comes in parts of 8 MiB or more, at most sixteen of an object.
+            // Restores read parts of 8 MiB or more, at most sixteen of an object.
             let part_bytes = (size / 16).max(8 << 20);
             for (_, range) in ranges(key, *size, part_bytes) {
                 let at = at_us + every_us * (0.5 + 0.2 * reads.len() as f64 / (16 * files.len()) as f64);

@@ -1,15 +1,15 @@
-//! How the keys of a dataset are laid out.
+//! Key layouts of a dataset.
 
 use crate::rehearse::naming::mix;
 use std::fmt;
 
 #[derive(Clone, Copy)]
 pub(super) enum Layout {
-    /// All in one directory.
+    /// All keys in one directory.
     Flat,
     /// A directory for each class.
     Classes,
-    /// Under the first digits of a hash, which is the name.
+    /// Directories named after the first digits of a hash, which is the name of the object.
     Hashed,
     /// A directory for each day.
     Dated,
@@ -19,7 +19,7 @@ impl Layout {
     pub(super) const ALL: [Self; 4] = [Self::Flat, Self::Classes, Self::Hashed, Self::Dated];
 }
 
-/// The name of an object; in every layout the order of names is that of numbers.
+/// Name of an object. In every layout names are in the order of object numbers.
 pub(super) struct Named<'a> {
     pub(super) set: &'a str,
     pub(super) layout: Layout,

@@ -1,9 +1,9 @@
-//! Whole lives of workloads, each request with the phase that it belongs to in truth.
+//! Complete lifecycles of workloads, each request labelled with its true phase.
 //!
-//! A trainer reads a model or an index, trains in passes with pauses between batches, validates, writes
-//! checkpoints and is tested in the end; others evaluate a model, serve it to replicas that come up, or
-//! search for parameters. How many ranks, how large, how often and in which order is drawn from the seed. A
-//! life's length scales with `time_scale`, and names with the naming.
+//! A trainer reads a model or an index, trains in epochs with pauses between batches, validates, writes
+//! checkpoints and is tested at the end. Other workloads evaluate a model, serve it to replicas that start,
+//! or search for hyperparameters. The number of ranks, sizes, frequencies and orders are drawn from the
+//! seed. The length of a lifecycle scales with `time_scale`; the names depend on the naming.
 
 use crate::access::Op;
 use crate::language::Phase;
@@ -11,55 +11,55 @@ use crate::rehearse::naming::{Naming, mix};
 use crate::rehearse::scene::{Pattern, Request, Scene};
 use std::ops::Range;
 
-/// What a workload does in its life.
+/// Kind of lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Model, epochs with validation and checkpoints, a test set.
+    /// A model, epochs with validation and checkpoints, a test set.
     Finetune,
-    /// Index, epochs of shards, checkpoints that are written while reading goes on.
+    /// An index, epochs of shards, checkpoints that are written while reads continue.
     Pretrain,
-    /// Model, a test set once.
+    /// A model, then a test set once.
     Evaluate,
-    /// Replicas come up and load a model.
+    /// Replicas that start and load a model.
     Serve,
-    /// Several trainers of one dataset, called alike.
+    /// Several trainers on one dataset, with similar names.
     Search,
 }
 
 impl Life {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 5] = [Self::Finetune, Self::Pretrain, Self::Evaluate, Self::Serve, Self::Search];
 }
 
-/// What lives are made with.
+/// Parameters of generated lifecycles.
 #[derive(Clone, Copy, Debug)]
 pub struct Lives {
-    /// Another seed gives other lives.
+    /// Seed of all random values.
     pub seed: u64,
-    /// How keys are called.
+    /// Naming of the keys.
     pub naming: Naming,
-    /// Everything takes so many times as long.
+    /// Factor for all durations.
     pub time_scale: f64,
 }
 
 /// Requests with the truth about them.
 #[derive(Debug)]
 pub struct Told {
-    /// What requests refer to; the stream of a request is the number of its life.
+    /// Tables that requests refer to; the stream of a request is the number of its lifecycle.
     pub scene: Scene,
-    /// The requests in the order of time, and the phase of each.
+    /// Requests in order of time, each with its phase.
     pub requests: Vec<(Request, Phase)>,
-    /// What workloads call themselves: by family.
+    /// Names that workloads announce, by caller family.
     pub names: Vec<(u64, String)>,
-    /// By number, what each life is; a search has several.
+    /// Kind of each lifecycle, by number; a search has several entries.
     pub lives: Vec<Life>,
 }
 
-/// The batches of a trainer read for so long, and then it computes.
+/// Fraction of a training step in which the batch is read; computation takes the rest.
 const READING_SHARE: f64 = 0.3;
 
 impl Lives {
-    /// One life of each kind, beside each other.
+    /// Generates one lifecycle of each kind; they overlap in time.
     #[must_use]
     pub fn generate(&self) -> Told {
         let mut writer = Writer {
@@ -87,7 +87,7 @@ struct Writer {
     requests: Vec<(Request, Phase)>,
     names: Vec<(u64, String)>,
     lives: Vec<Life>,
-    /// Of the life that is written, its ranks, and how far it is.
+    /// Ranks of the lifecycle that is being generated; the next field is its current time.
     callers: Vec<u16>,
     at_us: f64,
     scale: f64,
@@ -139,7 +139,7 @@ impl Writer {
         (self.scene.add_key(bucket, name, size), 0..size)
     }
 
-    /// A model of a few large files beside a few small ones.
+    /// A model of a few large files and a few small ones.
     fn model(&mut self, name: &str) -> Vec<Item> {
         let files = self.random.u64(1..=6);
         let parts = [1, 4, 16][self.random.usize(0..3)];
@@ -168,7 +168,7 @@ impl Writer {
         self.pass_time(took_us * 1.2);
     }
 
-    /// Objects that are read at once.
+    /// Objects that are read in one request each.
     fn objects(&mut self, name: &str, count: u32) -> Vec<Item> {
         let size = self.random.u64(10_000..2_000_000);
         let object =
@@ -176,7 +176,7 @@ impl Writer {
         (0..count).map(object).collect()
     }
 
-    /// Passes over a dataset by all ranks in batches.
+    /// Reads a dataset once, by all ranks in batches.
     fn epoch(
         &mut self,
         items: &[Item],
@@ -294,7 +294,7 @@ impl Writer {
             if !is_in_order {
                 self.random.shuffle(&mut order);
             }
-            // Each rank reads a shard of its own from its begin to its end.
+            // Each rank reads its own shard from start to end.
             let ranks = self.callers.len();
             let mut items = Vec::new();
             for group in order.chunks(ranks) {
@@ -344,7 +344,7 @@ impl Writer {
             for _ in 0..self.random.u32(3..6) {
                 self.epoch(&train, true, 8, Phase::Training, None);
             }
-            // It is a search when the third has begun.
+            // A search is recognizable once the third trial has begun.
             for (request, phase) in &mut self.requests[from..] {
                 if request.at_us as f64 >= third_us {
                     *phase = Phase::Tuning;
@@ -354,13 +354,13 @@ impl Writer {
     }
 }
 
-/// How checkpoints are written.
+/// Parameters of checkpoint writes.
 struct Saving {
     run: String,
     every: u32,
     step: u32,
     bytes: u64,
     is_dcp: bool,
-    /// While reading goes on.
+    /// True if reads continue during the write.
     is_beside: bool,
 }

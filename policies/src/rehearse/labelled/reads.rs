@@ -1,4 +1,4 @@
-//! Readers of datasets in epochs, with what makes them irregular.
+//! Readers of datasets in epochs, with their irregularities.
 
 use crate::access::Op;
 use crate::rehearse::scene::{Request, Source};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A range of an object.
 pub(super) type Item = (u32, Range<u64>);
 
-/// A job that reads groups of ranges: objects, shards or files. What is in a group is read in its order.
+/// A job that reads groups of ranges: objects, shards or files. Ranges of a group are read in order.
 #[derive(Clone)]
 pub(super) struct Reader {
     groups: Arc<[Vec<Item>]>,
@@ -17,20 +17,20 @@ pub(super) struct Reader {
     epochs: u32,
     shuffled: bool,
     validation: Option<(u16, Arc<[Vec<Item>]>)>,
-    /// Every group is one object that is read at once.
+    /// True if every group is one object that is read in one request.
     is_of_objects: bool,
-    /// Every request is for one object, be it one of a shard.
+    /// True if every request is for one whole object, including objects in a shard.
     has_samples: bool,
-    /// Groups that workers of a loader are at, in random turns.
+    /// Number of groups that loader workers read at the same time, in random turns.
     pub(super) open_max: usize,
-    /// Objects that are read together; the last ones that do not fill a batch are left out.
+    /// Number of objects in a batch; an incomplete last batch is dropped.
     pub(super) batch: usize,
-    /// The part of requests that come twice.
+    /// Fraction of requests that are repeated.
     pub(super) retried: f64,
-    /// Requests that come at almost the same time.
+    /// Number of requests that arrive at almost the same time.
     pub(super) burst: usize,
     pub(super) start_us: f64,
-    /// How long all epochs take together.
+    /// Length of all epochs together, in microseconds.
     pub(super) length_us: f64,
     pub(super) order_seed: u64,
 }
@@ -63,8 +63,8 @@ impl Reader {
         }
     }
 
-    /// What one rank of `ranks` asks for. All ranks have one order, of which each takes every so manyth
-    /// group.
+    /// Requests of one rank out of `ranks`. All ranks share one order, and rank `rank` reads every
+    /// `ranks`-th group of it.
     pub(super) fn requests(self, caller: u16, rank: usize, ranks: usize, seed: u64) -> Source {
         let mut orders = fastrand::Rng::with_seed(self.order_seed);
         let mut random = fastrand::Rng::with_seed(seed);
@@ -99,8 +99,8 @@ impl Reader {
         if self.shuffled {
             orders.shuffle(&mut order);
         }
-        // A sampler begins again with the first when ranks would not get as many objects each. Shards are not
-        // read twice for that.
+        // A sampler starts over from the first object if ranks would otherwise get different numbers of
+        // objects. Shards are not read twice for that purpose.
         let each = if self.is_of_objects { order.len().div_ceil(ranks) * ranks } else { order.len() };
         let mine = order.iter().cycle().take(each).skip(rank).step_by(ranks).copied().collect();
         let mut items = self.interleaved(&self.groups, mine, self.stream, random);
@@ -114,7 +114,7 @@ impl Reader {
         items
     }
 
-    /// The ranges of some groups at a time, in random turns.
+    /// The ranges of `open_max` groups at a time, in random turns.
     fn interleaved(
         &self,
         groups: &[Vec<Item>],
@@ -141,7 +141,7 @@ impl Reader {
         items
     }
 
-    /// Draws groups by a Zipf distribution, ten for each there is; callers take turns at random.
+    /// Draws groups by a Zipf distribution, ten draws for each group; callers take turns at random.
     pub(super) fn skewed(self, callers: Vec<u16>, alpha: f64, seed: u64) -> Source {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut ranks: Vec<usize> = (0..self.groups.len()).collect();
@@ -168,7 +168,8 @@ impl Reader {
     }
 }
 
-/// Moments of `count` requests, of which `burst` at a time come within a tenth of the time that they have.
+/// Times of `count` requests; each burst of `burst` requests arrives within a tenth of its share of the
+/// time.
 fn times(begin_us: f64, step_us: f64, burst: usize, count: usize, random: &mut fastrand::Rng) -> Vec<u64> {
     let moment = |number: usize| {
         let (begun, within) = (number / burst * burst, number % burst);

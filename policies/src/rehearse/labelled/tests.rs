@@ -1,4 +1,4 @@
-//! Traffic is what its labels say, and irregular in no more than it says.
+//! Tests that generated traffic matches its labels and has no other irregularities.
 
 use super::{Kind, Traffic};
 use crate::access::Op;
@@ -13,7 +13,7 @@ fn make(seed: u64, jobs: &[Kind]) -> (Scene, Vec<Request>) {
 }
 
 #[test]
-fn is_in_the_order_of_time_and_of_its_objects() {
+fn requests_are_ordered_by_time_and_stay_within_their_objects() {
     for seed in 0..20 {
         let Workload { scene, requests } = Traffic::new(seed).generate();
         let requests: Vec<_> = requests.collect();
@@ -33,7 +33,7 @@ fn is_in_the_order_of_time_and_of_its_objects() {
     }
 }
 
-/// Jobs are interleaved: in most windows of the middle there are several.
+/// Jobs are interleaved: most windows in the middle contain several.
 #[test]
 fn jobs_are_interleaved() {
     let Workload { requests, .. } = Traffic::new(3).generate();
@@ -80,7 +80,7 @@ fn epochs_cover_their_dataset() {
     }
 }
 
-/// How often a request of a rank is for the key after the one before, or for the same.
+/// The fraction of requests of a rank that are for a key close to the previous one or for the same key.
 fn follows(requests: &[Request]) -> f64 {
     let mut last = BTreeMap::new();
     let mut near = 0;
@@ -92,7 +92,7 @@ fn follows(requests: &[Request]) -> f64 {
 }
 
 #[test]
-fn orders_differ_as_told() {
+fn orders_match_their_labels() {
     let mean = |kind| (0..20).map(|seed| follows(&make(seed, &[kind]).1)).sum::<f64>() / 20.0;
     assert!(mean(Kind::Sequential) > 0.9);
     assert!(mean(Kind::Shuffled) < 0.15);
@@ -185,7 +185,7 @@ fn datasets_are_of_many_sizes() {
 }
 
 #[test]
-fn lives_are_what_their_phases_say() {
+fn phases_match_the_requests_of_lifecycles() {
     for seed in 0..8 {
         let lives = super::lives::Lives { seed, naming: crate::rehearse::Naming::Plain, time_scale: 1.0 };
         let told = lives.generate();
@@ -196,7 +196,7 @@ fn lives_are_what_their_phases_say() {
             let access = told.scene.access(request);
             assert!(access.range.start < access.range.end && access.range.end <= access.size);
             assert_eq!(request.op == Op::Write, *phase == Phase::CheckpointSave);
-            // Who reads a model reads that first.
+            // Every workload that loads a model reads it first.
             let is_first = begun.insert(request.stream);
             let has_none = told.lives[usize::from(request.stream)] == super::lives::Life::Search;
             assert!(!is_first || has_none || *phase == Phase::Initialization, "{phase}");

@@ -1,23 +1,23 @@
-//! Blocks that are there or under way: those that are kept, and those that wait in memory to be read.
+//! Blocks that are cached or in transit: kept blocks, and blocks that wait in memory until they are read.
 
 use std::collections::{HashMap, VecDeque};
 
-/// A block that came from upstream.
+/// A block fetched from upstream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     pub(super) there_us: u64,
     pub(super) bytes: u32,
     pub(super) key: u32,
-    /// For whom it was fetched before anybody asked; nothing once somebody has.
+    /// Stream for which read-ahead fetched the block; `None` once a caller has read it.
     pub(super) stream: Option<u64>,
 }
 
-/// See the module.
+/// Cached and buffered blocks. A block is in at most one of `kept` and `memory`.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     kept: HashMap<u64, Fetched>,
     memory: HashMap<u64, Fetched>,
-    /// Ids in the order in which they came to memory; some have left it.
+    /// Block ids in the order in which they entered memory; some have left it since.
     order: VecDeque<u64>,
     memory_bytes: u64,
 }
@@ -27,7 +27,7 @@ impl Store {
         self.kept.contains_key(&id) || self.memory.contains_key(&id)
     }
 
-    /// A block is read, and kept from then on or not. Answers what it was before.
+    /// Reads a block, which is kept from then on if `is_kept`. Returns its previous state.
     pub(super) fn read(&mut self, id: u64, is_kept: bool) -> Option<Fetched> {
         let known = self.kept.get_mut(&id).or_else(|| self.memory.get_mut(&id))?;
         let before = *known;
@@ -52,7 +52,7 @@ impl Store {
         self.kept.remove(&id)
     }
 
-    /// What has been in memory longest, if that holds too much.
+    /// Removes and returns the block that has been in memory longest, if memory exceeds its bound.
     pub(super) fn trim(&mut self, bytes_max: u64) -> Option<Fetched> {
         while self.memory_bytes > bytes_max {
             if let Some(fetched) = self.memory.remove(&self.order.pop_front()?) {
@@ -63,7 +63,7 @@ impl Store {
         None
     }
 
-    /// Bytes that nobody asked for.
+    /// Bytes of blocks that no caller has read.
     pub(super) fn unread_bytes(&self) -> u64 {
         let unread = self.kept.values().chain(self.memory.values()).filter(|one| one.stream.is_some());
         unread.map(|one| u64::from(one.bytes)).sum()

@@ -1,4 +1,4 @@
-//! What reading ahead brings, and what it costs where there is nothing to read ahead.
+//! Tests of the benefit of read-ahead, and of its cost where nothing can be predicted.
 
 use super::{Setup, Waits, run};
 use crate::engine::{Ahead, Beyond};
@@ -29,12 +29,12 @@ fn settings(order: Order, objects: u32, epochs: u32) -> Settings {
 }
 
 #[test]
-fn who_reads_on_in_shards_or_in_the_order_of_keys_does_not_wait() {
+fn sequential_and_sharded_readers_do_not_wait() {
     for (profile, objects) in [(Profile::Resnet50, 64), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)] {
         for order in [Order::Sequential, Order::ShardShuffled] {
             let found = waits(profile, &settings(order, objects, 1), &SETUP, false);
-            // Where a shard is one object its first request is not known before; where it is a folder, few
-            // are.
+            // The first request of a shard cannot be predicted if a shard is one object. If a shard is a
+            // folder, such requests are few.
             let prompt = if profile == Profile::Resnet50 { found.prompt_within() } else { found.prompt() };
             assert!(prompt >= 0.95 && found.wasted() <= 0.05, "{profile:?} {order:?}: {prompt} {found:?}");
             let setup = Setup { ahead: None, ..SETUP };
@@ -47,7 +47,7 @@ fn who_reads_on_in_shards_or_in_the_order_of_keys_does_not_wait() {
 }
 
 #[test]
-fn who_follows_a_plan_does_not_wait_in_any_order() {
+fn readers_with_a_plan_do_not_wait_in_any_order() {
     for (profile, objects) in [(Profile::Resnet50, 64), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)] {
         for order in [Order::Sequential, Order::ShardShuffled, Order::Shuffled] {
             let found = waits(profile, &settings(order, objects, 1), &SETUP, true);
@@ -57,7 +57,7 @@ fn who_follows_a_plan_does_not_wait_in_any_order() {
 }
 
 #[test]
-fn shuffles_without_a_plan_are_not_read_ahead_of() {
+fn shuffled_reads_without_a_plan_cause_no_read_ahead() {
     for (profile, objects) in [(Profile::Unet3d, 168), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)] {
         for capacity_bytes in [SETUP.capacity_bytes, 1] {
             let setup = Setup { capacity_bytes, memory_bytes: 512 << 20, ..SETUP };
@@ -67,7 +67,7 @@ fn shuffles_without_a_plan_are_not_read_ahead_of() {
     }
 }
 
-/// Requests of a workload, made otherwise.
+/// Runs a workload with each request changed by `change`.
 fn changed(
     settings: &Settings,
     profile: Profile,
@@ -79,7 +79,7 @@ fn changed(
 }
 
 #[test]
-fn ranges_that_are_chosen_are_not_read_ahead_of() {
+fn random_ranges_cause_no_read_ahead() {
     let mut random = fastrand::Rng::with_seed(5);
     let setup = Setup { capacity_bytes: 1, memory_bytes: 512 << 20, ..SETUP };
     let found = changed(&settings(Order::Sequential, 64, 1), Profile::Resnet50, &setup, |request| {
@@ -90,7 +90,7 @@ fn ranges_that_are_chosen_are_not_read_ahead_of() {
 }
 
 #[test]
-fn ranks_that_share_out_keys_are_told_apart() {
+fn ranks_that_share_out_keys_are_distinguished() {
     let settings = Settings { workloads: Some(4), ..settings(Order::Sequential, 4000, 1) };
     let found = changed(&settings, Profile::KWorkloads, &SETUP, |request| {
         let key = request.key / 4 * 4 + u32::from(request.caller);
@@ -100,7 +100,7 @@ fn ranks_that_share_out_keys_are_told_apart() {
 }
 
 #[test]
-fn the_same_requests_wait_alike_every_time() {
+fn identical_requests_have_identical_waits() {
     let once = || waits(Profile::Epochs, &settings(Order::ShardShuffled, 1000, 2), &SETUP, true);
     assert_eq!(once(), once());
 }

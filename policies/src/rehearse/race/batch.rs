@@ -1,23 +1,25 @@
-//! Accesses that are gone through together.
+//! Batches of accesses that are processed together.
 //!
-//! Each access looks its object up in tables of millions, and waits for memory. Lookups that stand together
-//! wait together; so what is looked up of a few dozen accesses is touched first, and then they are taken one
-//! after the other, in their order, as if they came so.
+//! Each access looks its object up in tables with millions of entries and waits for memory. Lookups that
+//! are issued together overlap their waits. The entries that a few dozen accesses need are therefore
+//! touched first, and then the accesses are processed one after another in order, with the same result as
+//! without batching.
 
 use crate::access::{Access, Caller, Op};
 use std::ops::Range;
 
-/// So many are enough to wait together, and few enough for what was touched to be still near.
+/// Number of accesses in a full batch: enough for memory waits to overlap, and few enough for the touched
+/// entries to stay in the CPU cache.
 const ACCESSES: usize = 32;
 
-/// See the module.
+/// Accesses in order, with the text of their keys.
 #[derive(Default)]
 pub struct Batch {
     keys: String,
     held: Vec<Held>,
 }
 
-/// An access, whose key is in `keys`, and whether it counts.
+/// An access, whose key is a range of `keys`, and a flag that is true if it counts.
 struct Held {
     at_us: u64,
     caller: Caller,
@@ -30,7 +32,7 @@ struct Held {
 }
 
 impl Batch {
-    /// Adds an access, and says whether there are enough.
+    /// Adds an access and returns true if the batch is full.
     pub fn push(&mut self, access: &Access<'_>, counts: bool) -> bool {
         let begin = self.keys.len();
         self.keys.push_str(access.key);
@@ -47,7 +49,7 @@ impl Batch {
         self.held.len() >= ACCESSES
     }
 
-    /// The accesses in their order, and whether they count.
+    /// The accesses in order, each with a flag that is true if it counts.
     pub fn iter(&self) -> impl Iterator<Item = (Access<'_>, bool)> {
         self.held.iter().map(|one| {
             let access = Access {
@@ -63,19 +65,19 @@ impl Batch {
         })
     }
 
-    /// How many there are.
+    /// Number of accesses.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether there are none.
+    /// True if the batch has no accesses.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Forgets them.
+    /// Removes all accesses.
     pub fn clear(&mut self) {
         self.keys.clear();
         self.held.clear();
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_comes_back_in_order() {
+    fn pushed_accesses_are_returned_in_order() {
         let mut batch = Batch::default();
         for _ in 0..2 {
             assert!(batch.is_empty());

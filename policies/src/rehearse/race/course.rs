@@ -1,4 +1,4 @@
-//! What references run on: each block that was asked for, by number.
+//! Input of the reference caches: each requested block, by number.
 
 use super::{Batch, Racer, Score};
 use crate::access::{Access, Op};
@@ -7,51 +7,52 @@ use crate::rehearse::reference::{Event, Lru, NeverEvict, Outcome, Reference, S3F
 use crate::trace::ByHash;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Numbers objects in the order in which they are first seen.
+/// Numbers objects in the order in which they first occur.
 ///
-/// An object is known by a hash of 64 bits: of ten million, two are taken for one once in 400,000 rehearsals.
+/// An object is identified by a hash of 64 bits. With ten million objects, a collision occurs in one of
+/// about 400,000 rehearsals.
 #[derive(Default)]
 pub struct Objects(ByHash);
 
 impl Objects {
-    /// The object's number.
+    /// Returns the number of the object.
     pub fn number(&mut self, access: &Access<'_>) -> u32 {
         let next = self.0.len() as u32;
         *self.0.entry(xxh3_64_with_seed(access.key.as_bytes(), access.bucket)).or_insert(next)
     }
 
-    /// The numbers of the objects of a batch, in its order.
+    /// Returns the numbers of the objects of a batch, in order.
     pub fn numbers(&mut self, batch: &Batch) -> Vec<u32> {
         batch.iter().map(|(access, _)| self.number(&access)).collect()
     }
 
-    /// How many there are.
+    /// Number of objects.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// See the module.
+/// Sequence of block accesses that each reference replays.
 #[derive(Debug)]
 pub struct Course {
     blocks: Blocks,
     events: Vec<Event>,
-    /// Whether each of them counts.
+    /// For each event, true if it counts.
     counts: Vec<bool>,
-    /// Which of them are deletions, in order.
+    /// Indices of events that are deletions, in ascending order.
     deletions: Vec<u32>,
 }
 
 impl Course {
-    /// One with blocks of `block_bytes` each.
+    /// Creates an empty sequence with blocks of `block_bytes` each.
     #[must_use]
     pub fn new(block_bytes: u32) -> Self {
         let blocks = Blocks::new(block_bytes);
         Self { blocks, events: Vec::new(), counts: Vec::new(), deletions: Vec::new() }
     }
 
-    /// Adds an access to the object of that number, and says whether it counts.
+    /// Adds an access to the object with this number; `counts` is true if the access counts.
     pub fn add(&mut self, object: u32, access: &Access<'_>, counts: bool) {
         if access.op == Op::Delete {
             for block in self.blocks.known(object) {
@@ -66,7 +67,8 @@ impl Course {
         }
     }
 
-    /// Looks objects up, and nothing else, so that they are near when accesses to them are added.
+    /// Looks objects up without any other effect, so that their entries are in the CPU cache when accesses
+    /// to them are added.
     pub fn bring_near(&self, objects: &[u32]) {
         objects.iter().for_each(|object| self.blocks.bring_near(*object));
     }
@@ -76,13 +78,13 @@ impl Course {
         self.counts.push(counts);
     }
 
-    /// How many blocks there are.
+    /// Number of distinct blocks.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.blocks.count() as usize
     }
 
-    /// How often one was asked for.
+    /// Number of events.
     #[must_use]
     pub fn events(&self) -> usize {
         self.events.len()
@@ -99,8 +101,8 @@ impl Course {
         bytes.into_iter().map(u64::from).sum()
     }
 
-    /// What a reference reaches with a cache of so many bytes; nothing for our engine, which is told of more
-    /// than blocks.
+    /// Returns the score of a reference with a cache of `capacity_bytes`; `None` for the mlgw engine, whose
+    /// input is more than blocks.
     #[must_use]
     pub fn score(&self, racer: Racer, capacity_bytes: u64) -> Option<Score> {
         match racer {
@@ -130,7 +132,7 @@ impl Course {
         score
     }
 
-    /// A deletion is a write to it: a copy from before it is of no use.
+    /// Score of the optimum. A deletion counts as a write to the block: a copy from before it is stale.
     fn best(&self, capacity_bytes: u64) -> Score {
         let mut score = Score::default();
         let outcomes = optimum(&self.events, capacity_bytes);
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deleted_is_no_hit_afterwards() {
+    fn a_deleted_object_does_not_hit() {
         let (mut course, mut objects) = (Course::new(10), Objects::default());
         for op in [Op::Read, Op::Read, Op::Delete, Op::Read] {
             for key in ["a", "b"] {

@@ -1,4 +1,4 @@
-//! Our engine in a race: it hears one request after the other, as in a server.
+//! Runs the mlgw engine in a comparison: it receives one request after another, as in a server.
 
 use super::{Batch, Score};
 use crate::access::{Access, Op};
@@ -13,7 +13,7 @@ use crate::workloads::Identity;
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// See the module.
+/// An engine with its score and the fingerprint of its decisions.
 pub struct Runner {
     mind: Mind,
     block_bytes: u32,
@@ -21,11 +21,11 @@ pub struct Runner {
     fingerprint: Fingerprint,
 }
 
-/// Who decides.
+/// Policy that makes the decisions.
 enum Mind {
-    /// The engine alone.
+    /// The engine without rules.
     Engine(Box<Engine>),
-    /// With rules, as in a server.
+    /// The engine with rules, as in a server.
     Decider(Box<Decider>),
 }
 
@@ -37,7 +37,7 @@ impl Mind {
         }
     }
 
-    /// See [`Decider::bring_near`].
+    /// Forwards to [`Decider::bring_near`], or looks up the first block in the engine.
     fn bring_near(&self, access: &Access<'_>) {
         match self {
             Self::Engine(engine) => {
@@ -49,19 +49,20 @@ impl Mind {
     }
 }
 
-/// Blocks that an engine remembers at least.
+/// Minimum number of blocks that an engine tracks.
 const BLOCKS_MIN: usize = 1 << 16;
 
 impl Runner {
-    /// An engine that knows nothing, with room for so many bytes, which remembers this many blocks and some
-    /// more.
+    /// Creates an engine without history, with a capacity of `capacity_bytes`, that tracks `blocks` blocks
+    /// and [`BLOCKS_MIN`] more.
     #[must_use]
     pub fn new(capacity_bytes: u64, block_bytes: u32, blocks: usize) -> Self {
         let engine = Engine::new(options(capacity_bytes, block_bytes, blocks));
         Self::of(Mind::Engine(Box::new(engine)), block_bytes)
     }
 
-    /// The same with rules, which is told of writes as a server is: they teach it, and are kept nowhere.
+    /// Like [`Runner::new`], with rules. Writes are observed as in a server: they update statistics, and
+    /// their blocks are not cached.
     #[must_use]
     pub fn with_rules(capacity_bytes: u64, block_bytes: u32, blocks: usize, program: Arc<Program>) -> Self {
         let decider = Decider::new(options(capacity_bytes, block_bytes, blocks), program);
@@ -76,10 +77,10 @@ impl Runner {
         self.mind.engine()
     }
 
-    /// Is told plans before anything is read.
+    /// Registers access plans before the first read.
     ///
     /// # Errors
-    /// When there are too many.
+    /// If there are too many plans.
     pub fn tell(&mut self, told: &[Told]) -> Result<(), TooManyPlans> {
         for (number, told) in told.iter().enumerate() {
             self.engine().put_plan(number as u64, told.who, told.bucket, told.plan.clone())?;
@@ -87,7 +88,7 @@ impl Runner {
         Ok(())
     }
 
-    /// How many plans are followed as they say.
+    /// Number of these plans that the engine trusts, because reads follow them.
     #[must_use]
     pub fn trusted(&mut self, told: &[Told]) -> usize {
         let engine = self.engine();
@@ -95,7 +96,7 @@ impl Runner {
         (0..told.len()).filter(is_trusted).count()
     }
 
-    /// Hears of accesses, as of one after the other.
+    /// Processes the accesses of a batch with the same result as one after another.
     pub fn take_all(&mut self, batch: &Batch) {
         batch.iter().for_each(|(access, _)| self.mind.bring_near(&access));
         for (access, counts) in batch.iter() {
@@ -103,7 +104,7 @@ impl Runner {
         }
     }
 
-    /// Hears of an access, and whether it counts.
+    /// Processes an access, which contributes to the score if `counts` is true.
     pub fn take(&mut self, access: &Access<'_>, counts: bool) {
         let (seen, ruling) = match &mut self.mind {
             Mind::Engine(engine) => (engine.observe(access), None),
@@ -141,13 +142,13 @@ impl Runner {
         }
     }
 
-    /// What it has decided so far.
+    /// Fingerprint of all decisions so far.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// What it has reached so far.
+    /// Score of all accesses so far.
     #[must_use]
     pub fn score(&self) -> Score {
         self.score
@@ -155,7 +156,7 @@ impl Runner {
 }
 
 fn options(capacity_bytes: u64, block_bytes: u32, blocks: usize) -> Options {
-    // As in a server: what it decides can be held against that.
+    // The same seed as in a server, so that decisions can be compared with those of the server.
     let seed = BLOCK_ID_SEED;
     Options { capacity_bytes, blocks_max: blocks + BLOCKS_MIN, block_bytes: u64::from(block_bytes), seed }
 }
@@ -167,7 +168,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn accesses_of_a_batch_are_taken_as_one_after_the_other() {
+    fn batched_accesses_give_the_same_result_as_single_ones() {
         let program = Arc::new(Program::built_in().unwrap());
         let alone = || Runner::new(1 << 20, 4096, 1000);
         let ruled = || Runner::with_rules(1 << 20, 4096, 1000, Arc::clone(&program));

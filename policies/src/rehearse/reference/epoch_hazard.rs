@@ -1,12 +1,13 @@
-//! EPOCH-HAZARD: for several jobs that each read every block of one dataset once per epoch. It is told what
-//! it would have to find out.
+//! EPOCH-HAZARD: a cache for several jobs that each read every block of one dataset once per epoch. It
+//! receives the facts that a real policy would have to infer.
 //!
-//! A block is worth the sum, over all jobs, of the rate at which the job is expected to ask for it next: 1/r
-//! for a job that has not read it in its epoch, where r is how many reads are left in that epoch, and 1/(r +
-//! N/2) for one that has, as it is half an epoch away on average once the next one begins. Blocks that the
-//! same jobs have read are worth the same, so that a victim is looked for among at most 2ᵏ groups. What is
-//! worth least is evicted, or not admitted. All blocks weigh 1. It is here to compare with, and a measure of
-//! what can be reached without knowing the jobs' seeds.
+//! The value of a block is the sum, over all jobs, of the rate at which the job is expected to request it
+//! next: 1/r for a job that has not read it in its epoch, where r is the number of reads left in that
+//! epoch, and 1/(r + N/2) for a job that has, because the block is half an epoch away on average once the
+//! next epoch begins. Blocks that the same jobs have read have the same value, so that a victim is selected
+//! among at most 2ᵏ groups. The block with the lowest value is evicted, or not admitted. All blocks weigh
+//! 1. The cache serves for comparison, and as a measure of what is possible without knowledge of the jobs'
+//! seeds.
 
 use super::links::{Links, NONE, Queue};
 
@@ -15,28 +16,28 @@ use super::links::{Links, NONE, Queue};
 pub struct EpochHazard {
     capacity: u32,
     blocks: u32,
-    /// Reads of each job in its epoch.
+    /// Number of reads of each job in its current epoch.
     read: Vec<u32>,
-    /// For each block, a bit for each job that has read it in its epoch.
+    /// For each block, one bit for each job that has read it in its current epoch.
     readers: Vec<u16>,
     held: Vec<bool>,
     count: u32,
     links: Links,
-    /// What is held, by who has read it.
+    /// Cached blocks, grouped by the set of jobs that have read them.
     groups: Vec<Queue>,
-    /// What a block of each group is worth at the moment.
+    /// Current value of a block of each group.
     worth: Vec<f64>,
 }
 
 impl EpochHazard {
-    /// More jobs than these would make too many groups.
+    /// Maximum number of jobs; more jobs would make too many groups.
     pub const JOBS_MAX: usize = 12;
 
-    /// A cache of `capacity` blocks of a dataset of `blocks`, which are numbered from 0, that `jobs` jobs
-    /// read.
+    /// Creates a cache of `capacity` blocks for `jobs` jobs that read a dataset of `blocks` blocks, which
+    /// are numbered from 0.
     ///
     /// # Panics
-    /// For more than [`Self::JOBS_MAX`] jobs.
+    /// If there are more than [`Self::JOBS_MAX`] jobs.
     #[must_use]
     pub fn new(blocks: u32, jobs: usize, capacity: u32) -> Self {
         assert!(jobs <= Self::JOBS_MAX, "at most {} jobs", Self::JOBS_MAX);
@@ -55,10 +56,10 @@ impl EpochHazard {
         }
     }
 
-    /// Takes a read of `block` by `job`, and says whether the cache held it.
+    /// Processes a read of `block` by `job` and returns true if it was a hit.
     ///
     /// # Panics
-    /// For a job or a block that it was not told of.
+    /// If the job or the block is out of range.
     pub fn access(&mut self, job: usize, block: u32) -> bool {
         let index = block as usize;
         let before = self.readers[index];
@@ -80,7 +81,7 @@ impl EpochHazard {
         hit
     }
 
-    /// Nobody has read anything in the new epoch: two groups become one each time.
+    /// Marks all blocks as unread by `job` in its new epoch, which merges pairs of groups.
     fn begin_epoch(&mut self, job: usize) {
         let bit = 1 << job;
         self.read[job] = 0;
@@ -94,7 +95,8 @@ impl EpochHazard {
         }
     }
 
-    /// Evicts a block if there must be room for one of the group `readers` and any is worth less.
+    /// Makes room for a block of the group `readers`. Evicts a block if the cache is full and another group
+    /// has a lower value; returns false if there is no room.
     fn make_room(&mut self, readers: usize) -> bool {
         if self.count < self.capacity {
             return true;
@@ -102,7 +104,7 @@ impl EpochHazard {
         self.weigh();
         let held = (0..self.groups.len()).filter(|group| self.groups[*group].oldest() != NONE);
         let Some(least) = held.min_by(|a, b| self.worth[*a].total_cmp(&self.worth[*b])) else { return false };
-        // Equal but for rounding is not less.
+        // A difference within rounding errors does not count as lower.
         if self.worth[least] >= self.worth[readers] - 1e-15 {
             return false;
         }
@@ -113,7 +115,7 @@ impl EpochHazard {
         true
     }
 
-    /// Fills in the worth of every group, each from one with a reader less.
+    /// Computes the value of every group, each from the group with one reader less.
     fn weigh(&mut self) {
         let left = |read: u32| f64::from((self.blocks - read).max(1));
         self.worth[0] = self.read.iter().map(|read| 1.0 / left(*read)).sum();

@@ -1,23 +1,23 @@
-//! Queues of blocks that share one array of links: a block is in at most one of them at a time.
+//! Queues of blocks that share one array of links. A block is in at most one queue at a time.
 
-/// No block.
+/// Marks the absence of a block.
 pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
     newer: u32,
     older: u32,
-    /// 0 for a block in no queue.
+    /// Weight of the block; 0 for a block in no queue.
     bytes: u32,
 }
 
 const UNLINKED: Link = Link { newer: NONE, older: NONE, bytes: 0 };
 
-/// The links of all blocks, 12 bytes each.
+/// Links of all blocks, 12 bytes each.
 #[derive(Debug, Default)]
 pub(super) struct Links(Vec<Link>);
 
-/// The ends of a queue and what is between.
+/// Ends of a queue and the total weight of its blocks.
 #[derive(Debug)]
 pub(super) struct Queue {
     newest: u32,
@@ -36,31 +36,31 @@ impl Queue {
         self.bytes
     }
 
-    /// The block that came first, or [`NONE`].
+    /// The block that was added first, or [`NONE`].
     pub(super) fn oldest(&self) -> u32 {
         self.oldest
     }
 }
 
 impl Links {
-    /// Makes place for what is known of `block`.
+    /// Grows the array to cover `block`.
     pub(super) fn cover(&mut self, block: u32) {
         if block as usize >= self.0.len() {
             self.0.resize(block as usize + 1, UNLINKED);
         }
     }
 
-    /// Weight of a block that is in a queue, 0 for others.
+    /// Weight of a block that is in a queue; 0 for other blocks.
     pub(super) fn bytes(&self, block: u32) -> u32 {
         self.0.get(block as usize).map_or(0, |link| link.bytes)
     }
 
-    /// The block that came after this one, or [`NONE`].
+    /// The block that was added after this one, or [`NONE`].
     pub(super) fn newer(&self, block: u32) -> u32 {
         self.0[block as usize].newer
     }
 
-    /// Puts a covered block that is in no queue at the new end.
+    /// Adds a covered block that is in no queue at the new end.
     pub(super) fn push(&mut self, queue: &mut Queue, block: u32, bytes: u32) {
         debug_assert_eq!(self.bytes(block), 0, "a block is in one queue");
         self.0[block as usize] = Link { newer: NONE, older: queue.newest, bytes };
@@ -72,7 +72,7 @@ impl Links {
         queue.bytes += u64::from(bytes);
     }
 
-    /// Takes a block out of the queue that it is in, and says its weight.
+    /// Removes a block from its queue and returns its weight.
     pub(super) fn remove(&mut self, queue: &mut Queue, block: u32) -> u32 {
         let Link { newer, older, bytes } = std::mem::replace(&mut self.0[block as usize], UNLINKED);
         match newer {
@@ -87,7 +87,7 @@ impl Links {
         bytes
     }
 
-    /// Puts all of `from` behind the newest of `to`, and leaves `from` empty.
+    /// Moves all blocks of `from` behind the newest block of `to`.
     pub(super) fn append(&mut self, to: &mut Queue, from: &mut Queue) {
         let from = std::mem::take(from);
         if from.oldest == NONE {

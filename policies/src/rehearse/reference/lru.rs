@@ -1,9 +1,9 @@
-//! LRU: what was used last stays.
+//! LRU: evicts the least recently used block.
 
 use super::links::{Links, Queue};
 use super::{Reference, weight};
 
-/// A cache that evicts what was not used for the longest time.
+/// A cache that evicts the block that was not used for the longest time.
 #[derive(Debug)]
 pub struct Lru {
     capacity: u64,
@@ -13,13 +13,13 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// A cache of `capacity` bytes.
+    /// Creates a cache of `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self { capacity, links: Links::default(), queue: Queue::default(), written: 0 }
     }
 
-    /// From now on it may hold so many bytes; what is too much goes when the next block comes.
+    /// Changes the capacity; excess blocks are evicted when the next block is admitted.
     pub fn set_capacity(&mut self, bytes: u64) {
         self.capacity = bytes;
     }

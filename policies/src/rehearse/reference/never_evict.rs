@@ -1,29 +1,29 @@
-//! Never-evict: what came first stays.
+//! Never-evict: keeps the blocks that were admitted first.
 //!
-//! For one job that reads everything once per epoch this is the optimum: its hit ratio is the cache's share
-//! of the dataset. Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training" (VLDB 2021), call it
-//! MinIO.
+//! For one job that reads everything once per epoch, this policy is optimal: its hit ratio is the cache's
+//! share of the dataset. Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training" (VLDB 2021),
+//! call it MinIO.
 
 use super::{Reference, weight};
 
-/// A cache that admits while there is room, and keeps it all.
+/// A cache that admits blocks while there is room and never evicts.
 #[derive(Debug)]
 pub struct NeverEvict {
     capacity: u64,
     used: u64,
-    /// Weight of each block that is held, 0 for others.
+    /// Weight of each cached block, 0 for other blocks.
     held: Vec<u32>,
     written: u64,
 }
 
 impl NeverEvict {
-    /// A cache of `capacity` bytes.
+    /// Creates a cache of `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self { capacity, used: 0, held: Vec::new(), written: 0 }
     }
 
-    /// From now on it may hold so many bytes; what is too much stays, and nothing comes to it.
+    /// Changes the capacity; excess blocks stay, and no blocks are admitted until there is room.
     pub fn set_capacity(&mut self, bytes: u64) {
         self.capacity = bytes;
     }

@@ -1,50 +1,50 @@
-//! The offline optimum: what a cache could reach that knows all accesses to come.
+//! The offline optimum: the hits of a cache that knows all future accesses.
 //!
-//! Belady, "A study of replacement algorithms for a virtual-storage computer" (1966): evict what is read
-//! again last, and do not admit what is read again later than everything that is held (bypass). For blocks of
-//! one weight nothing reaches more hits. For different weights the exact optimum is NP-hard (Chrobak et al.,
-//! "Caching is hard — even in the fault model", 2012), and this greedy choice is an approximation: another
-//! cache may reach a little more, in hits or in bytes.
+//! Belady, "A study of replacement algorithms for a virtual-storage computer" (1966): evict the block whose
+//! next read is last, and do not admit a block that is read again later than all cached blocks (bypass).
+//! For blocks of equal weight, no policy achieves more hits. For different weights the exact optimum is
+//! NP-hard (Chrobak et al., "Caching is hard — even in the fault model", 2012), and this greedy choice is
+//! an approximation: another cache may achieve slightly more hits or hit bytes.
 //!
-//! Only reads count. A write may admit its block; a copy from before a write is of no use, as it is not what
-//! is read after it.
+//! Only reads count. A write may admit its block; a copy from before a write is stale.
 
 use super::weight;
 use std::collections::BinaryHeap;
 
-/// One access of a recorded sequence.
+/// An access in a recorded sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The block's number.
+    /// Number of the block.
     pub block: u32,
-    /// Its weight in bytes.
+    /// Weight of the block in bytes.
     pub bytes: u32,
-    /// Whether it is read; it is written otherwise.
+    /// True for a read, false for a write.
     pub is_read: bool,
 }
 
-/// What became of an access.
+/// Result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Outcome {
-    /// The block was held.
+    /// The block was cached.
     Hit,
-    /// It was not, and is from then on, until it is read again.
+    /// The block was not cached, and is from then on, until it is read again.
     Admitted,
-    /// It was not, and need not be.
+    /// The block was not cached and is not admitted.
     Passed,
 }
 
-/// The block is never read again.
+/// Next read of a block that is never read again.
 const NEVER: u32 = u32::MAX;
 
-/// What becomes of each event in a cache of `capacity` bytes that knows them all. Bytes are written to flash
-/// for reads that are [`Outcome::Admitted`].
+/// Computes the result of each event in a cache of `capacity` bytes that knows all events. Bytes are
+/// written to flash for reads that are [`Outcome::Admitted`].
 ///
-/// Takes 5 bytes of memory for each event, 16 for each block and 8 for twice as many as are held at once.
+/// Takes 5 bytes of memory for each event, 16 for each block, and 8 for each heap entry, with at most about
+/// twice as many entries as blocks cached at the same time.
 ///
 /// # Panics
-/// For 2³² − 1 events and more.
+/// If there are 2³² − 1 events or more.
 #[must_use]
 pub fn optimum(events: &[Event], capacity: u64) -> Vec<Outcome> {
     let next = next_reads(events);
@@ -63,7 +63,8 @@ pub fn optimum(events: &[Event], capacity: u64) -> Vec<Outcome> {
     cache.outcomes
 }
 
-/// For each event, the one at which its block is next read, if it is not written before.
+/// For each event, the index of the next read of its block, or [`NEVER`] if the block is written before or
+/// not read again.
 fn next_reads(events: &[Event]) -> Vec<u32> {
     assert!(events.len() < NEVER as usize, "events are numbered in 32 bits");
     let blocks = events.iter().map(|event| event.block as usize + 1).max().unwrap_or(0);
@@ -78,11 +79,11 @@ fn next_reads(events: &[Event]) -> Vec<u32> {
 
 #[derive(Clone, Copy)]
 struct Held {
-    /// 0 for a block that is not held.
+    /// Weight; 0 for a block that is not cached.
     bytes: u32,
-    /// When it is read again.
+    /// Index of the next read.
     next: u32,
-    /// The access that admitted it, or [`NEVER`] once it was hit.
+    /// Index of the access that admitted the block, or [`NEVER`] once it was hit.
     admitted: u32,
 }
 
@@ -93,7 +94,7 @@ struct Cache {
     used: u64,
     count: usize,
     held: Vec<Held>,
-    /// Next read and block of all that is held, and entries that no longer hold.
+    /// Next read and block of all cached blocks, plus stale entries.
     farthest: BinaryHeap<(u32, u32)>,
     outcomes: Vec<Outcome>,
 }
@@ -111,7 +112,7 @@ impl Cache {
         if hit {
             self.outcomes[at as usize] = Outcome::Hit;
         }
-        // What is never read again is let go at once, which costs nothing.
+        // Blocks that are never read again are dropped immediately, which costs nothing.
         if next == NEVER || !self.make_room(bytes, next) {
             return;
         }
@@ -126,7 +127,8 @@ impl Cache {
         self.held[block as usize] = held;
         self.used += u64::from(held.bytes);
         self.count += 1;
-        // Entries of blocks that were read since sink to the bottom and are swept when they are the most.
+        // Entries of blocks that were read since sink to the bottom; they are removed when they outnumber
+        // the others.
         if self.farthest.len() > 2 * self.count + 1024 {
             let held = &self.held;
             self.farthest.retain(|(next, block)| {
@@ -136,7 +138,8 @@ impl Cache {
         self.farthest.push((held.next, block));
     }
 
-    /// Evicts what is read later than `next` until there is room, or nothing if that does not make enough.
+    /// Evicts blocks that are read later than `next` until there is room. Evicts nothing and returns false
+    /// if that does not make enough room.
     fn make_room(&mut self, bytes: u32, next: u32) -> bool {
         let mut victims = Vec::new();
         let mut left = self.used;
@@ -168,7 +171,7 @@ impl Cache {
         true
     }
 
-    /// What was admitted and let go before it was read need not have been admitted.
+    /// Undoes the admission of a block that was evicted before it was read.
     fn unused(&mut self, admitted: u32) {
         if admitted != NEVER {
             self.outcomes[admitted as usize] = Outcome::Passed;

@@ -1,18 +1,18 @@
-//! S3-FIFO: a small queue that new blocks must prove themselves in, a main one, and a memory of what was let
-//! go.
+//! S3-FIFO: a small probationary queue for new blocks, a main queue, and a ghost queue of evicted block
+//! numbers.
 //!
-//! Yang et al., "FIFO Queues are All You Need for Cache Eviction" (SOSP 2023): the small queue has a tenth of
-//! the bytes. What leaves it with more than one hit goes on to the main queue; the rest leaves the cache, and
-//! its numbers are remembered in a ghost queue that covers as many bytes as the main one. A block that comes
-//! back while it is remembered goes to the main queue at once. The main queue gives each block as many more
-//! rounds as it had hits, at most three.
+//! Yang et al., "FIFO Queues are All You Need for Cache Eviction" (SOSP 2023): the small queue has a tenth
+//! of the bytes. Blocks that leave it with more than one hit move to the main queue; the others leave the
+//! cache, and their numbers enter a ghost queue that covers as many bytes as the main queue. A block that
+//! is requested again while it is in the ghost queue goes directly to the main queue. The main queue keeps
+//! each block for one more round per hit, at most three.
 
 use super::links::{Links, NONE, Queue};
 use super::{Reference, weight};
 
-/// Hits are counted up to this, in two bits.
+/// Maximum hit count, which fits into two bits.
 const HITS_MAX: u8 = 3;
-/// Hits in the small queue above which a block goes on to the main one.
+/// Number of hits in the small queue above which a block moves to the main queue.
 const HITS_TO_STAY: u8 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct S3Fifo {
 }
 
 impl S3Fifo {
-    /// A cache of `capacity` bytes.
+    /// Creates a cache of `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl S3Fifo {
         }
     }
 
-    /// From now on it may hold so many bytes; what is too much goes when the next block comes.
+    /// Changes the capacity; excess blocks are evicted when the next block is admitted.
     pub fn set_capacity(&mut self, bytes: u64) {
         self.capacity = bytes;
         self.small_bytes_max = (bytes / 10).max(1);
@@ -125,7 +125,7 @@ impl S3Fifo {
         }
     }
 
-    /// Lets one block go: the oldest that has no more rounds.
+    /// Evicts one block: the oldest that has no rounds left.
     fn evict_main(&mut self) {
         loop {
             let block = self.main.oldest();

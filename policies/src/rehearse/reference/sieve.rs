@@ -1,26 +1,26 @@
-//! SIEVE: a queue and a hand that passes over what was used since it last came by.
+//! SIEVE: a queue and a hand that skips blocks that were used since its last pass.
 //!
 //! Zhang et al., "SIEVE is Simpler than LRU: an Efficient Turn-Key Eviction Algorithm for Web Caches" (NSDI
-//! 2024). A hit marks a block and moves nothing; the hand goes from old to new, unmarks what it finds marked
-//! and evicts the first that is not.
+//! 2024). A hit marks a block and moves nothing; the hand goes from old to new, unmarks marked blocks and
+//! evicts the first unmarked one.
 
 use super::links::{Links, NONE, Queue};
 use super::{Reference, weight};
 
-/// A cache that evicts by a hand over a queue.
+/// A cache that evicts with a hand that moves over a queue.
 #[derive(Debug)]
 pub struct Sieve {
     capacity: u64,
     links: Links,
     queue: Queue,
     visited: Vec<bool>,
-    /// Where the hand goes on, or [`NONE`] for the oldest.
+    /// Block at which the hand continues, or [`NONE`] for the oldest.
     hand: u32,
     written: u64,
 }
 
 impl Sieve {
-    /// A cache of `capacity` bytes.
+    /// Creates a cache of `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self {

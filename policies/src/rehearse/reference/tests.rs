@@ -1,5 +1,5 @@
-//! The references on the traces that the published table was measured on, and what holds for each of them on
-//! any trace.
+//! Tests of the references on the traces of the published table, and of properties that hold for each of
+//! them on any trace.
 
 mod properties;
 mod python;

@@ -1,68 +1,70 @@
-//! A cache that is told the class of every block: what classes are worth, apart from finding them out.
+//! A cache that receives the class of every block: a measure of the value of classes, apart from the task
+//! of inferring them.
 //!
-//! It knows nothing of the future. Scans are not admitted; of checkpoints only the newest is kept; what is
-//! read again and again (a validation set, a model) stays; what trainers in lock-step share leaves after the
-//! last of them; training sets fill what is left and are never evicted for their own sake. A training set
-//! gives way to any of the others, newest first, and one that is no longer read gives way to its successor.
-//! It is the measure for an engine that infers the classes.
+//! The cache has no knowledge of the future. Scans are not admitted. Only the newest checkpoint is kept.
+//! Data that is read repeatedly (a validation set, a model) stays. Data that trainers share in lock-step is
+//! dropped after its last reader. Training sets fill the remaining space and are never evicted in favour of
+//! their own blocks. A training set gives way to any other class, newest block first, and one that is no
+//! longer read gives way to its successor. The result is the reference for an engine that infers the
+//! classes.
 
 use super::weight;
 
-/// What a block is, as the cache is told.
+/// Class of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Read once by a pass over everything.
+    /// Read once by a pass over a whole dataset.
     Scan,
     /// Part of a checkpoint.
     Checkpoint {
-        /// Which one of them.
+        /// Number of the checkpoint.
         generation: u32,
     },
     /// Part of a training set that is read in epochs.
     Train {
-        /// Which one of them.
+        /// Number of the training set.
         dataset: u16,
     },
-    /// Read by so many trainers one soon after the other.
+    /// Read by several trainers, one shortly after the other.
     Shared {
-        /// How many.
+        /// Number of trainers.
         readers: u8,
     },
-    /// Read again and again.
+    /// Read repeatedly.
     Kept,
 }
 
-/// Reads of another training set after which the one before it counts as finished.
+/// Number of reads of another training set after which the current one counts as finished.
 const READS_TO_SWITCH: u32 = 200;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
-    /// 0 for a block that is not held.
+    /// Weight; 0 for a block that is not cached.
     bytes: u32,
-    /// Trainers that have read it.
+    /// Number of trainers that have read the block.
     readers: u8,
 }
 
-/// A cache that knows classes.
+/// A cache that receives classes.
 #[derive(Debug)]
 pub struct Told {
     capacity: u64,
     used: u64,
     held: Vec<Held>,
-    /// The checkpoint that is kept, and its blocks.
+    /// Current checkpoint; the next field lists its cached blocks.
     generation: Option<u32>,
     checkpoint: Vec<u32>,
-    /// The training set that is read, and reads of another one since.
+    /// Current training set; the next field counts reads of other training sets since it became current.
     dataset: Option<u16>,
     strangers: u32,
-    /// Blocks of training sets, those of the one that is read and those of the ones before, in the order of
-    /// admission.
+    /// Cached blocks of the current training set, in order of admission; the next field has those of
+    /// earlier training sets.
     training: Vec<u32>,
     retired: Vec<u32>,
 }
 
 impl Told {
-    /// A cache of `capacity` bytes.
+    /// Creates a cache of `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self {
@@ -78,8 +80,8 @@ impl Told {
         }
     }
 
-    /// Takes an access, read or write, to a block of this class that weighs `bytes`, and says whether the
-    /// cache held it. A block keeps its weight and its class.
+    /// Processes an access, read or write, to a block of this class with a weight of `bytes`, and returns
+    /// true if it was a hit. The weight and the class of a block must not change.
     pub fn access(&mut self, block: u32, bytes: u32, class: Class) -> bool {
         if block as usize >= self.held.len() {
             self.held.resize(block as usize + 1, Held::default());
@@ -120,7 +122,8 @@ impl Told {
         self.used -= u64::from(std::mem::take(&mut self.held[block as usize]).bytes);
     }
 
-    /// Lets training sets give way, those that are finished first.
+    /// Makes room by evicting blocks of training sets, those of finished sets first. Returns false if that
+    /// is not enough.
     fn room(&mut self, bytes: u32) -> bool {
         while self.free() < u64::from(bytes) {
             match self.retired.pop().or_else(|| self.training.pop()) {

@@ -1,26 +1,26 @@
-//! Requests of several sources in the order of time.
+//! Requests of several sources, merged in order of time.
 //!
-//! A source is not asked for anything before its first request is due, so that what it needs to remember (a
-//! permutation of a dataset) is not there earlier; and it is dropped when it is empty.
+//! A source is not polled before its first request is due, so that its state (a permutation of a dataset)
+//! is not allocated earlier. A source is dropped when it is exhausted.
 
 use super::Request;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Requests of one caller, in the order of time.
+/// Requests of one source, in order of time.
 pub type Source = Box<dyn Iterator<Item = Request> + Send>;
 
-/// Requests of all sources, in the order of time; of those at one moment, in the order of sources.
+/// Requests of all sources in order of time; requests at the same time are in order of sources.
 #[derive(Default)]
 pub struct Requests {
     sources: Vec<Waiting>,
-    /// When each source that has more is due.
+    /// Due time and number of each source that has more requests.
     due: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 struct Waiting {
     source: Source,
-    /// Its next request, once it was asked for one.
+    /// Next request of the source; `None` before its first poll.
     head: Option<Request>,
 }
 
@@ -45,7 +45,7 @@ impl Iterator for Requests {
             match &waiting.head {
                 Some(next) => {
                     debug_assert!(next.at_us >= due_us, "a source is in the order of time");
-                    // The heap is put in order when `first` goes.
+                    // The heap restores its order when `first` is dropped.
                     *first = Reverse((next.at_us.max(due_us), number));
                 }
                 None => {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn time_goes_on_and_sources_take_turns() {
+    fn requests_are_merged_by_time_then_by_source() {
         let mut requests = Requests::default();
         requests.add(0, Box::new([5, 7, 7, 20].map(|at| request(at, 0)).into_iter()));
         requests.add(7, Box::new([7, 8].map(|at| request(at, 1)).into_iter()));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_not_asked_before_it_is_due() {
+    fn a_source_is_not_polled_before_it_is_due() {
         let mut requests = Requests::default();
         requests.add(0, Box::new((0..10).map(|at| request(at, 0))));
         requests.add(10, Box::new(std::iter::from_fn(|| panic!("not due yet"))));

@@ -13,7 +13,7 @@ pub(super) struct Dataset {
     pub(super) first: u32,
     /// Bytes of each object.
     pub(super) sizes: Arc<[u64]>,
-    /// Where each shard begins, and the number of objects; at least one shard.
+    /// Start of each shard, then the number of objects; at least one shard.
     pub(super) shards: Arc<[u32]>,
 }
 
@@ -26,7 +26,7 @@ impl Dataset {
         self.sizes.iter().sum()
     }
 
-    /// The objects, counted from the first, as an epoch reads them.
+    /// Objects, numbered from the first of the dataset, in the order in which an epoch reads them.
     pub(super) fn order(&self, order: Order, random: &mut fastrand::Rng) -> Vec<u32> {
         let mut objects: Vec<u32> = (0..self.len()).collect();
         match order {
@@ -42,42 +42,42 @@ impl Dataset {
     }
 }
 
-/// Where shards of `each` objects begin and end.
+/// Boundaries of shards of `each` objects.
 pub(super) fn shards(objects: u32, each: u32) -> Arc<[u32]> {
     (0..objects).step_by(each.max(1) as usize).chain([objects]).collect()
 }
 
-/// One pass over a dataset, as it is made in every epoch.
+/// A pass over a dataset that is part of every epoch.
 #[derive(Clone, Debug)]
 pub(super) struct Phase {
     pub(super) dataset: Dataset,
     pub(super) order: Order,
-    /// Objects that are read at once, taking turns.
+    /// Number of objects that are read at the same time, in turns.
     pub(super) open_max: usize,
-    /// Bytes of an object that are asked for at once.
+    /// Bytes of an object that are read in one request.
     pub(super) range_bytes: u64,
-    /// How long a request takes, and each byte of it.
+    /// Fixed duration of a request; the next field is the additional duration per byte.
     pub(super) request_us: f64,
     pub(super) byte_us: f64,
     pub(super) stream: u16,
 }
 
-/// A caller that goes through its phases in every epoch.
+/// A caller that runs all its passes in every epoch.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) phases: Vec<Phase>,
     pub(super) epochs: u32,
     pub(super) caller: u16,
     pub(super) start_us: f64,
-    /// Of its orders; jobs with the same one read in the same order.
+    /// Seed of the orders; jobs with the same seed read in the same order.
     pub(super) order_seed: u64,
-    /// Of the moments of its requests.
+    /// Seed of the times of requests.
     pub(super) pace_seed: u64,
 }
 
 impl Job {
-    /// Its requests. Each is at a random moment of the time that it has, so that jobs of the same pace do not
-    /// drift apart.
+    /// Requests of the job. Each occurs at a random time within its duration, so that jobs of the same pace
+    /// do not drift apart.
     pub(super) fn requests(self) -> Source {
         let Self { phases, epochs, caller, start_us, order_seed, pace_seed } = self;
         let mut orders = fastrand::Rng::with_seed(order_seed);
@@ -98,11 +98,11 @@ impl Job {
     }
 }
 
-/// The requests of one pass: ranges of some objects at a time, in turns.
+/// Requests of one pass: ranges of `open_max` objects at a time, in turns.
 struct Pass {
     phase: Phase,
     order: std::vec::IntoIter<u32>,
-    /// Objects that are read, and how far.
+    /// Objects that are being read, each with its next offset.
     open: Vec<(u32, u64)>,
     turn: usize,
 }
@@ -136,7 +136,7 @@ impl Pass {
 }
 
 impl Iterator for Pass {
-    /// Range, key, stream and the time that it has.
+    /// Range, key, stream and duration of a request.
     type Item = (Range<u64>, u32, u16, f64);
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,12 +1,12 @@
-//! A day of a cluster in small: training, validation, checkpoints, a scan, a model that replicas load, and a
-//! hyperparameter search.
+//! A cluster's day on a small scale: training, validation, checkpoints, a scan, a model that replicas load,
+//! and a hyperparameter search.
 //!
-//! Two training jobs follow each other, each on a set of its own that is read in six shuffled epochs with a
-//! validation set after each of them. A pipeline passes over a data lake once at half their rate. Every 800
-//! steps a checkpoint is written, every eighth is read back by another process. Replicas come up at random
-//! and load a model. Trainers of a hyperparameter search read a fourth dataset in lock-step. An object is one
-//! block, so that hits of objects and of bytes are the same. With another number of objects everything keeps
-//! its proportion to the training set.
+//! Two training jobs run one after the other. Each reads a training set of its own in six shuffled epochs,
+//! each followed by a pass over a validation set. A pipeline scans a data lake once at half their rate. A
+//! checkpoint is written every 800 steps, and every eighth is read back by another process. Replicas start
+//! at random times and load a model. Trainers of a hyperparameter search read a fourth dataset in
+//! lock-step. An object is one block, so that object hits and byte hits are the same. If the number of
+//! objects is changed, everything keeps its proportion to the training set.
 
 use super::jobs::shards;
 use super::{Dataset, Job, Order, Phase, Settings, Workload};
@@ -15,7 +15,7 @@ use crate::rehearse::naming::mix;
 use crate::rehearse::scene::{Pattern, Request, Requests, Scene};
 use std::sync::Arc;
 
-/// Objects of a training set, to which all other numbers are in proportion.
+/// Objects of a training set, which is the base of all other numbers.
 const TRAIN: f64 = 4000.0;
 const VALIDATION: f64 = 200.0;
 const CHECKPOINT: f64 = 150.0;
@@ -25,18 +25,17 @@ const EPOCHS: u32 = 6;
 pub(super) const OBJECTS_AND_EPOCHS: (u32, u32) = (TRAIN as u32, EPOCHS);
 const SEARCH_EPOCHS: u32 = 8;
 const SEARCHERS: u16 = 4;
-/// Steps between two checkpoints, of which every so many is read back so many steps after it was begun.
+/// Steps between two checkpoints. One in `RESTORED_ONE_IN` is read back `RESTORE_STEPS` after its start.
 const CHECKPOINT_STEPS: f64 = 800.0;
 const RESTORED_ONE_IN: u32 = 8;
 const RESTORE_STEPS: f64 = 300.0;
-/// Steps between two replicas that load the model, on average.
+/// Mean number of steps between two replicas that load the model.
 const REPLICA_STEPS: f64 = 900.0;
-/// When the search begins, how long it takes for an object, and how far each trainer is behind the one
-/// before.
+/// Start of the search, duration per object, and distance between one trainer and the next, in steps.
 const SEARCH_BEGIN_STEPS: f64 = 6000.0;
 const SEARCH_STEPS: f64 = 1.5;
 const SEARCH_LAG_STEPS: f64 = 60.0;
-/// How long a step takes, in which the training job reads one object of so many bytes.
+/// Duration of a step, in which the training job reads one object of `OBJECT_BYTES`.
 const STEP_US: f64 = 100_000.0;
 const OBJECT_BYTES: f64 = 1048576.0;
 
@@ -48,7 +47,7 @@ const DATASET_SEARCH: u16 = 5;
 
 struct Mix<'a> {
     settings: &'a Settings,
-    /// Of the proportions above.
+    /// Factor for the object counts above.
     scale: f64,
     scene: Scene,
     requests: Requests,
@@ -85,17 +84,18 @@ pub(super) fn workload(settings: &Settings) -> Workload {
 }
 
 impl Mix<'_> {
-    /// So many objects, in proportion.
+    /// Scales a number of objects.
     fn count(&self, objects: f64) -> u32 {
         count(objects, self.scale)
     }
 
-    /// So many steps, in proportion, in microseconds.
+    /// Converts a number of steps to microseconds, scaled by the number of objects.
     fn us(&self, steps: f64) -> f64 {
         self.step_us() * steps * self.scale
     }
 
-    /// Microseconds of one step, which is one object and in no proportion to anything.
+    /// Duration of one step in microseconds. A step is one object and does not scale with the number of
+    /// objects.
     fn step_us(&self) -> f64 {
         self.settings.us(STEP_US)
     }
@@ -114,7 +114,7 @@ impl Mix<'_> {
         Phase { dataset, order, open_max: 1, range_bytes: u64::MAX, request_us, byte_us: 0.0, stream }
     }
 
-    /// Two jobs, one after the other; the moment of their end is answered.
+    /// Adds two jobs, one after the other, and returns the end time of the second.
     fn training(&mut self) -> f64 {
         let mut start_us = 0.0;
         for (number, set) in [(0, "imagenet-21k"), (1, "laion-aesthetic")] {
@@ -159,7 +159,7 @@ impl Mix<'_> {
         self.add(Job { phases: vec![phase], epochs: 1, caller, start_us: 0.0, order_seed: 0, pace_seed });
     }
 
-    /// Written by the trainer that runs; the list of shards comes last.
+    /// Adds checkpoints, written by the running trainer; the metadata file comes last.
     fn checkpoints(&mut self, end_us: f64) {
         let stream = self.scene.add_stream(Pattern::Checkpoint, DATASET_CHECKPOINTS, 1);
         let count = self.count(CHECKPOINT);
@@ -188,7 +188,7 @@ impl Mix<'_> {
         }
     }
 
-    /// All objects of a dataset in their order, one every so many steps.
+    /// Adds requests for all objects of a dataset in order, one every `steps` steps.
     fn burst(
         &mut self,
         dataset: &Dataset,

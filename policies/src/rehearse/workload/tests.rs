@@ -1,4 +1,5 @@
-//! Workloads are what they say: orders, proportions, hits of the references; and lazily made.
+//! Tests that workloads have the documented orders, proportions and reference hits, and are generated
+//! lazily.
 
 use super::{Order, Profile, Settings, Sharing, Workload, Zipf, workload};
 use crate::access::Op;
@@ -17,7 +18,7 @@ fn all(profile: Profile, settings: &Settings) -> Vec<Request> {
 }
 
 #[test]
-fn time_goes_on_and_every_request_is_of_its_object() {
+fn workload_requests_are_ordered_by_time_and_stay_within_their_objects() {
     for profile in Profile::ALL {
         let Workload { scene, requests } =
             make(profile, &Settings { objects: Some(500), ..Settings::default() });
@@ -36,7 +37,7 @@ fn time_goes_on_and_every_request_is_of_its_object() {
 }
 
 #[test]
-fn one_seed_is_one_workload() {
+fn the_seed_determines_the_workload() {
     for profile in Profile::ALL {
         let settings = Settings { objects: Some(200), ..Settings::default() };
         let first = all(profile, &settings);
@@ -94,7 +95,7 @@ fn names_are_in_the_order_of_numbers_and_distinct() {
 }
 
 #[test]
-fn scales_change_sizes_and_times_and_names_and_nothing_else() {
+fn scales_change_only_sizes_times_and_names() {
     for profile in Profile::ALL {
         let plain = Settings { objects: Some(300), ..Settings::default() };
         let scaled = Settings {
@@ -107,7 +108,7 @@ fn scales_change_sizes_and_times_and_names_and_nothing_else() {
         let name = profile.name();
         let (one, other): (Vec<_>, Vec<_>) = (plain.requests.collect(), scaled.requests.collect());
         assert_eq!(one.len(), other.len());
-        // What falls into one microsecond can fall apart when that becomes ten.
+        // Requests within one microsecond may be reordered when it becomes ten.
         let swapped = one.iter().zip(&other).filter(|(a, b)| (a.caller, a.key) != (b.caller, b.key)).count();
         assert!(swapped <= one.len() / 500, "{name}: {swapped} of {}", one.len());
         for (one, other) in one.iter().zip(&other).filter(|(a, b)| (a.caller, a.key) == (b.caller, b.key)) {
@@ -120,7 +121,7 @@ fn scales_change_sizes_and_times_and_names_and_nothing_else() {
 }
 
 #[test]
-fn jobs_share_a_dataset_as_told() {
+fn jobs_share_a_dataset_as_configured() {
     let settings =
         Settings { objects: Some(1000), epochs: Some(3), workloads: Some(3), ..Settings::default() };
     let orders = |settings: &Settings| {
@@ -136,7 +137,7 @@ fn jobs_share_a_dataset_as_told() {
     let together = Settings { sharing: Sharing::LockStep { lag: 0.1 }, ..settings };
     let orders = orders(&together);
     assert!(orders[0] == orders[1] && orders[1] == orders[2]);
-    // The second is a hundred objects behind the first, all the time.
+    // The second job is always a hundred objects behind the first.
     let mut done = [0_i64; 3];
     for request in make(Profile::KWorkloads, &together).requests {
         done[usize::from(request.caller)] += 1;
@@ -146,8 +147,8 @@ fn jobs_share_a_dataset_as_told() {
     }
 }
 
-/// Hit ratios of LRU, the optimum and the cache that is told classes in the mixed workload; all objects are
-/// one block.
+/// Hit ratios of LRU, the optimum and the class-aware cache in the mixed workload; all objects are one
+/// block.
 fn mixed(settings: &Settings, blocks: u64) -> [f64; 3] {
     let Workload { scene, requests } = make(Profile::Mix, settings);
     let bytes = scene.keys.size(0);
@@ -170,7 +171,7 @@ fn mixed(settings: &Settings, blocks: u64) -> [f64; 3] {
 }
 
 #[test]
-fn the_mix_gives_the_hits_of_the_published_one() {
+fn the_mix_has_the_hit_ratios_of_the_published_one() {
     let rows = [
         (1000, [0.313, 0.427, 0.381]),
         (2000, [0.334, 0.514, 0.457]),
@@ -183,16 +184,16 @@ fn the_mix_gives_the_hits_of_the_published_one() {
             let found = mixed(&Settings { seed, ..Settings::default() }, blocks);
             (0..3).for_each(|i| mean[i] += found[i] / 8.0);
         }
-        // The published one has 70 replicas; 55 are to be expected, and each is a thousandth of the hits.
+        // The published workload has 70 replicas; the expected number is 55, and each replica contributes a
+        // thousandth of the hits.
         let close = mean.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 0.02);
         assert!(close, "{blocks}: {mean:.3?} and {expected:?}");
     }
 }
 
-/// The published ratios to the optimum of the cache that is told jobs, .735 and .846, are means over seeds as
-/// here.
+/// The published ratios of EPOCH-HAZARD to the optimum, .735 and .846, are means over seeds, as here.
 #[test]
-fn several_jobs_give_the_hits_of_the_published_ones() {
+fn several_jobs_have_the_published_hit_ratios() {
     for (blocks, expected) in [(400, [0.138, 0.359, 0.488]), (800, [0.295, 0.575, 0.680])] {
         let mut mean = [0.0; 3];
         for seed in 0..8 {
@@ -218,10 +219,10 @@ fn several_jobs_give_the_hits_of_the_published_ones() {
     }
 }
 
-/// What this traffic is there for: a scan-resistant cache does better than LRU, and the optimum better than
-/// that.
+/// Checks the purpose of this traffic: a scan-resistant cache does better than LRU, and the optimum better
+/// than that.
 #[test]
-fn off_training_the_references_differ() {
+fn references_differ_on_non_training_traffic() {
     for alpha in [0.7, 1.0, 1.2] {
         let settings = Settings { objects: Some(5000), alpha, ..Settings::default() };
         let Workload { scene, requests } = make(Profile::Zipf, &settings);
@@ -241,7 +242,7 @@ fn off_training_the_references_differ() {
 }
 
 #[test]
-fn the_mix_is_made_of_all_that_it_says() {
+fn the_mix_has_the_documented_parts() {
     let Workload { scene, requests } = make(Profile::Mix, &Settings::default());
     let mut counts = BTreeMap::<String, u32>::new();
     let mut generations = BTreeSet::new();
@@ -262,7 +263,7 @@ fn the_mix_is_made_of_all_that_it_says() {
 }
 
 #[test]
-fn ranks_are_drawn_as_often_as_they_ought_to_be() {
+fn ranks_are_drawn_with_the_expected_frequencies() {
     for alpha in [0.0, 0.7, 1.0, 1.2] {
         let zipf = Zipf::new(1000, alpha);
         let mut random = fastrand::Rng::with_seed(3);
@@ -278,7 +279,7 @@ fn ranks_are_drawn_as_often_as_they_ought_to_be() {
 }
 
 #[test]
-fn popularity_drifts_and_new_objects_come() {
+fn popularity_drifts_and_new_objects_appear() {
     let Workload { scene, requests } =
         make(Profile::Zipf, &Settings { objects: Some(2000), ..Settings::default() });
     let requests: Vec<_> = requests.filter(|r| scene.stream(r).pattern == Pattern::Skewed).collect();
@@ -297,7 +298,7 @@ fn popularity_drifts_and_new_objects_come() {
 }
 
 #[test]
-fn settings_out_of_bounds_are_named() {
+fn settings_out_of_bounds_are_reported() {
     let settings = Settings { size_scale: f64::NAN, ..Settings::default() };
     let error = workload(Profile::Mix, &settings).unwrap_err();
     assert_eq!(error.to_string(), "size_scale is NaN: it has to be from 0.000001 to 1000000");

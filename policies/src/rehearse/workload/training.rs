@@ -1,8 +1,8 @@
 //! Jobs on one dataset: those of MLPerf Storage, and plain ones.
 //!
-//! Numbers of files, samples, bytes and seconds are those of the MLPerf Storage benchmark (closed division,
-//! H100; RetinaNet: B200). Where a dataset has more than 10,000 files a 64th of them is generated unless
-//! settings say otherwise.
+//! The numbers of files, samples, bytes and seconds are those of the MLPerf Storage benchmark (closed
+//! division, H100; RetinaNet: B200). For a dataset of more than 10,000 files, a 64th of them is generated
+//! unless the settings override it.
 
 use super::jobs::shards;
 use super::{Dataset, Job, Order, Phase, Profile, Settings, Sharing, Workload};
@@ -10,7 +10,7 @@ use crate::rehearse::naming::mix;
 use crate::rehearse::scene::{Pattern, Requests, Scene};
 use std::f64::consts::TAU;
 
-/// What a profile is unless settings say otherwise.
+/// Defaults of a profile.
 struct Defaults {
     objects: u32,
     bytes: f64,
@@ -18,17 +18,17 @@ struct Defaults {
     spread: f64,
     /// Objects of a shard.
     shard: u32,
-    /// Bytes that are asked for at once.
+    /// Bytes that are read in one request.
     range_bytes: f64,
     open_max: usize,
-    /// Bytes that an accelerator works off in a second.
+    /// Bytes that an accelerator processes in a second.
     bytes_per_s: f64,
     order: Order,
     workloads: u16,
     epochs: u32,
 }
 
-/// Objects of plain workloads; any would do.
+/// Defaults of plain workloads; the values are arbitrary.
 const PLAIN: Defaults = Defaults {
     objects: 5000,
     bytes: 1048576.0,
@@ -48,7 +48,7 @@ fn defaults(profile: Profile) -> Defaults {
             objects: 1024,
             bytes: 1251.0 * 114_660.0,
             shard: 1,
-            // A reader asks for 8 MiB at once, and four files are interleaved.
+            // A reader requests 8 MiB at a time, and four files are interleaved.
             range_bytes: 8.0 * 1048576.0,
             open_max: 4,
             bytes_per_s: 400.0 * 114_660.0 / 0.224,
@@ -89,7 +89,7 @@ pub(super) fn objects_and_epochs(profile: Profile) -> (u32, u32) {
     (objects, epochs)
 }
 
-/// The name of an object of `count`; in the order of their numbers.
+/// Name of an object of `count`. Names are in the order of object numbers.
 fn name(profile: Profile, object: u32, count: u32, shard: u32) -> String {
     match profile {
         Profile::Resnet50 => format!("imagenet/train/train-{object:05}-of-{count:05}.tfrecord"),
@@ -97,7 +97,7 @@ fn name(profile: Profile, object: u32, count: u32, shard: u32) -> String {
         Profile::Cosmoflow => {
             format!("cosmo/train/univ_ics_2019-03_a{:07}_{object:06}.tfrecord", object / 100)
         }
-        // Pictures are called by 16 hexadecimal digits.
+        // Image names have 16 hexadecimal digits.
         Profile::Retinanet => {
             let step = u64::MAX / u64::from(count);
             let within = mix(u64::from(object)) % step;
@@ -156,7 +156,7 @@ fn dataset(profile: Profile, defaults: &Defaults, settings: &Settings, scene: &m
     let mut random = settings.random(0);
     let first = scene.keys.len() as u32;
     let sizes = (0..count).map(|object| {
-        // No file is less than a tenth of what files are on average.
+        // The minimum file size is a tenth of the mean.
         let bytes = normal(&mut random, defaults.bytes, defaults.spread).max(defaults.bytes / 10.0);
         let bytes = settings.bytes(bytes);
         scene.add_key("datasets", &name(profile, object, count, defaults.shard), bytes);
@@ -166,7 +166,8 @@ fn dataset(profile: Profile, defaults: &Defaults, settings: &Settings, scene: &m
     Dataset { first, sizes, shards: shards(count, defaults.shard) }
 }
 
-/// Box and Muller, "A Note on the Generation of Random Normal Deviates" (1958).
+/// Draws from a normal distribution (Box and Muller, "A Note on the Generation of Random Normal Deviates",
+/// 1958).
 fn normal(random: &mut fastrand::Rng, mean: f64, deviation: f64) -> f64 {
     let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
     mean + deviation * radius * (TAU * random.f64()).cos()

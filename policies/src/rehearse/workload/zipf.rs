@@ -1,12 +1,12 @@
-//! No training at all: few objects are read often, popularity drifts, new objects come, and now and then
-//! everything is scanned.
+//! Traffic without training: a few objects are read often, popularity drifts, new objects appear, and
+//! everything is scanned from time to time.
 //!
 //! Ranks are drawn from a Zipf distribution by rejection-inversion (Hörmann and Derflinger,
-//! "Rejection-inversion to generate variates from monotone discrete distributions", 1996). Each rank stands
-//! for an object. Every hundredth request a new object takes a random rank, and what had it is not read
-//! again, and an object changes places with one of a tenth of its rank, so that what is popular is so for
-//! about ten requests per object. Every five requests per object another caller reads as many objects of its
-//! own as a fifth.
+//! "Rejection-inversion to generate variates from monotone discrete distributions", 1996). Each rank
+//! belongs to one object. At every hundredth request a new object takes over a random rank, whose previous
+//! object is not read again, and one object swaps ranks with the object at a tenth of its rank, so that
+//! popularity lasts for about ten requests per object. After every five requests per object, another caller
+//! scans new objects of its own, a fifth of the number of objects.
 
 use super::{Settings, Workload};
 use crate::access::Op;
@@ -19,9 +19,9 @@ pub(super) const OBJECTS_AND_EPOCHS: (u32, u32) = (OBJECTS, REQUESTS_PER_OBJECT)
 const ARRIVAL_ONE_IN: u64 = 100;
 const DRIFT_ONE_IN: u64 = 100;
 const SCAN_EVERY: u64 = 5;
-/// A request comes so often, on average.
+/// Mean time between requests.
 const STEP_US: f64 = 10_000.0;
-/// Objects are of 64 KiB to 4 MiB, as many of each order of magnitude.
+/// Object sizes are between 64 KiB and 4 MiB, distributed evenly over the orders of magnitude.
 const BYTES_MIN: f64 = 65536.0;
 const BYTES_OCTAVES: f64 = 6.0;
 
@@ -82,7 +82,7 @@ fn reads(
     })
 }
 
-/// Reads `count` objects that nobody else does, ten times as fast as everything else comes.
+/// Reads `count` objects that no other caller reads, at ten times the rate of the other requests.
 fn scan(
     settings: &Settings,
     number: u64,
@@ -111,7 +111,7 @@ fn scan(
     requests.add(start_us as u64, Box::new(reads));
 }
 
-/// Draws numbers from 1 to `count`, each with a probability that falls with its power `alpha`.
+/// Draws numbers from 1 to `count`; the probability of n is proportional to n to the power of −`alpha`.
 pub(in crate::rehearse) struct Zipf {
     alpha: f64,
     count: f64,

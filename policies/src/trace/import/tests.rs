@@ -1,10 +1,10 @@
-//! Lines of both logs become the accesses that they tell of, and those that do not are accounted for.
+//! Tests that lines of both logs become the right accesses, and that all other lines are accounted for.
 
 use super::{BadLine, Imported, Log, LogImport, Report, WAITING_MAX};
 use crate::access::Op;
 use proptest::prelude::*;
 
-/// A line of S3's log.
+/// A line of an S3 server access log.
 fn s3(second: u64, operation: &str, key: &str, uri: &str, status: &str, sent: &str, size: &str) -> String {
     format!(
         "79a59df900b949e55d96a1e698fbaced mybucket [06/Feb/2019:00:{:02}:{:02} +0000] 192.0.2.3 arn:aws:iam::1:user/a \
@@ -16,7 +16,7 @@ fn s3(second: u64, operation: &str, key: &str, uri: &str, status: &str, sent: &s
     )
 }
 
-/// A line of this program's log.
+/// A line of the mlgw access log.
 fn own(second: u64, operation: &str, path: &str, status: u16, bytes_in: u64, bytes_out: u64) -> String {
     format!(
         r#"{{"time":"2026-11-20T11:36:{second:02}.250Z","request_id":"r","from":"10.0.0.1:4{second}","access_key":"AK","method":"M","operation":"{operation}","bucket":"b","path":"{path}","status":{status},"bytes_in":{bytes_in},"bytes_out":{bytes_out},"first_byte_ms":0.1,"took_ms":0.5,"user_agent":"a \"q\" é"}}"#
@@ -40,7 +40,7 @@ fn told(found: &[Imported]) -> Vec<(Op, &str, u64, std::ops::Range<u64>)> {
 }
 
 #[test]
-fn a_log_of_s3() {
+fn lines_of_an_s3_log_become_accesses() {
     let lines = [
         s3(1, "REST.PUT.OBJECT", "a/b", "PUT /mybucket/a/b", "200", "-", "1000"),
         s3(2, "REST.GET.OBJECT", "a/b", "GET /mybucket/a/b", "200", "1000", "1000"),
@@ -71,7 +71,7 @@ fn a_log_of_s3() {
 }
 
 #[test]
-fn parts_follow_each_other() {
+fn partial_reads_follow_each_other() {
     let part = |second, sent: &str| s3(second, "REST.GET.OBJECT", "k", "GET /k", "206", sent, "100");
     let lines = [part(1, "40"), part(2, "40"), part(3, "20"), part(4, "40"), part(5, "90")];
     let ranges: Vec<_> = import(Log::S3, &lines).0.into_iter().map(|access| access.range).collect();
@@ -90,7 +90,7 @@ fn keys_are_decoded_once_or_twice() {
 }
 
 #[test]
-fn our_own_log() {
+fn lines_of_the_mlgw_log_become_accesses() {
     let lines = [
         own(1, "PutObject", "/b/x%20y", 200, 500, 0),
         own(2, "GetObject", "/b/x%20y", 206, 0, 300),
@@ -128,7 +128,7 @@ fn our_own_log() {
 }
 
 #[test]
-fn bad_lines_are_counted_and_the_first_are_named() {
+fn bad_lines_are_counted_and_the_first_are_kept() {
     let mut lines = vec![
         s3(1, "REST.GET.OBJECT", "k", "GET /k", "200", "5", "5"),
         "nonsense".to_owned(),
@@ -152,12 +152,12 @@ fn bad_lines_are_counted_and_the_first_are_named() {
 }
 
 #[test]
-fn lines_are_put_in_the_order_of_time() {
+fn lines_are_sorted_by_time() {
     let line = |second| s3(second, "REST.GET.OBJECT", "k", "GET /k", "200", "5", "5");
     let (found, report) = import(Log::S3, &[line(9), line(3), line(7), line(3)]);
     let seconds: Vec<_> = found.iter().map(|access| access.at_us / 1_000_000 % 100).collect();
     assert_eq!((seconds, report.late), (vec![3, 3, 7, 9], 0));
-    // One comes after all that can wait have waited.
+    // A line that arrives after the window of held-back lines is late.
     let mut lines = vec![line(50); WAITING_MAX + 100];
     lines.push(line(10));
     let (found, report) = import(Log::S3, &lines);
@@ -166,7 +166,7 @@ fn lines_are_put_in_the_order_of_time() {
 }
 
 proptest! {
-    /// Whatever the lines, each is accounted for.
+    /// Every line is counted as imported, skipped or bad.
     #[test]
     fn any_line_is_accounted_for(
         lines in prop::collection::vec(prop_oneof!["\\PC{0,60}", "[\\[\\]\"{}: a-]{0,40}"], 0..20),

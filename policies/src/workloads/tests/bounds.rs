@@ -1,4 +1,4 @@
-//! What is remembered is bounded, and who is silent is forgotten first.
+//! Memory is bounded, and the workloads that have been idle longest are evicted first.
 
 use super::told::program;
 use crate::access::{Access, Caller, Op};
@@ -21,7 +21,7 @@ fn many_workloads_and_datasets_stay_within_the_limits() {
     let mut known = Workloads::new(Limits { workloads_max: 50, ..Limits::default() });
     let long = "x".repeat(10_000);
     for at in 0..5000_u64 {
-        // One of them asks now and then, and so stays.
+        // Family 1 sends requests regularly and is therefore kept.
         let family = if at.is_multiple_of(7) { 1 } else { at };
         let key = format!("{long}-{}/{}/a", at % 97, char::from(b'a' + (at % 23) as u8));
         let caller = Caller { id: at.wrapping_mul(0x9e37_79b9_7f4a_7c15), family };

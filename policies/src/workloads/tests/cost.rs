@@ -1,4 +1,4 @@
-//! What noting an access costs, by hand: `cargo test --release -p mlgw-policies note_cost -- --ignored
+//! Cost of recording an access; run by hand: `cargo test --release -p mlgw-policies note_cost -- --ignored
 //! --nocapture`.
 
 use crate::engine::{Engine, Options};

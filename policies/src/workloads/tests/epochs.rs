@@ -1,4 +1,4 @@
-//! Epochs are as many as there were whole passes, from the second one on.
+//! The number of epochs is the number of whole passes, from the second pass on.
 
 use super::told::program;
 use crate::access::{Access, Caller, Op};
@@ -13,7 +13,8 @@ const OBJECTS: u64 = 101;
 const OPTIONS: Options =
     Options { capacity_bytes: 1 << 30, blocks_max: 1 << 12, block_bytes: 8 << 20, seed: 0 };
 
-/// What is said after each read: epochs of the workload, of all of them, and what rules are told.
+/// After each read: epochs of the workload, epochs of all workloads, and the epoch count in the facts for
+/// rules.
 fn epochs_after_each(reads: impl Iterator<Item = u64>) -> Vec<(u32, u64, f64)> {
     let mut all = Vec::new();
     let said = |decider: &mut Decider, now_us, key: &str| {
@@ -27,7 +28,7 @@ fn epochs_after_each(reads: impl Iterator<Item = u64>) -> Vec<(u32, u64, f64)> {
     all
 }
 
-/// Reads objects, and does something after each of them.
+/// Reads objects and calls `then` after each read.
 fn read_all(reads: impl Iterator<Item = u64>, mut then: impl FnMut(&mut Decider, u64, &str)) -> Decider {
     let mut decider = Decider::new(OPTIONS, Arc::new(program()));
     for (at, object) in reads.enumerate() {
@@ -61,16 +62,16 @@ fn a_pass_is_over_when_its_last_object_was_read() {
 }
 
 #[test]
-fn a_pass_that_is_broken_off_is_none() {
+fn an_incomplete_pass_is_not_counted() {
     let said = epochs_after_each((0..2).flat_map(order).chain(order(2).into_iter().take(50)));
     assert_eq!(said.last().unwrap().0, 2);
 }
 
 #[test]
-fn epochs_that_were_told_of_stay_when_the_engine_forgets_and_when_the_workload_is_forgotten() {
+fn epochs_stay_counted_when_the_engine_or_the_tracker_evicts_their_state() {
     let mut decider = read_all((0..3).flat_map(order), |_, _, _| {});
     let now_us = 1000 * 3 * OBJECTS;
-    // It knows the dataset, and nobody who reads it.
+    // An engine that has the dataset, but no state about this reader.
     let mut nothing = Engine::new(OPTIONS);
     for object in order(0) {
         let (caller, key) = (Caller { id: 8, family: 8 }, format!("set/{object:05}.jpg"));
@@ -81,7 +82,7 @@ fn epochs_that_were_told_of_stay_when_the_engine_forgets_and_when_the_workload_i
     assert!(decider.workloads.get(2).unwrap().epochs < 3, "nobody has looked since the last read");
     assert_eq!(decider.workloads.totals(&decider.engine, now_us, 0).epochs, 3);
     assert_eq!(decider.workloads.totals(&nothing, now_us, 0).epochs, 3);
-    // Of one that is forgotten the last pass counts, though nobody has asked since.
+    // The last pass of an evicted workload counts, although there was no query since.
     let mut decider = read_all((0..3).flat_map(order), |_, _, _| {});
     let max = Limits::default().workloads_max as u64;
     let program = Arc::clone(decider.program());

@@ -1,4 +1,4 @@
-//! Whoever had a dataset's number before is not taken for who has it now.
+//! Dataset numbers are reused without confusion of their previous and current datasets.
 
 use super::told::program;
 use crate::access::{Access, Caller, Op};
@@ -8,20 +8,20 @@ use crate::language::Property;
 use crate::workloads::{Identity, Role};
 use std::sync::Arc;
 
-/// More than there are numbers.
+/// More datasets than the engine has numbers.
 const DATASETS: u64 = 6000;
 const OBJECTS: u64 = 8;
-/// Objects of the dataset that is read throughout.
+/// Number of objects of the dataset that is read throughout.
 const LONG: u64 = 100;
 
-/// An object of a folder that no other is called like but for numbers.
+/// Key of an object in a folder whose name differs from all others in letters.
 fn key(folder: u64, object: u64) -> String {
     let letters: String = (0..4).map(|place| (b'g' + (folder >> (4 * place) & 15) as u8) as char).collect();
     format!("{letters}/{object}.jpg")
 }
 
 #[test]
-fn a_workload_that_trains_while_thousands_come_and_go_keeps_its_dataset_and_each_of_them_has_its_own() {
+fn reused_dataset_numbers_do_not_mix_up_datasets() {
     let options = Options { capacity_bytes: 200_000, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 0 };
     let mut decider = Decider::new(options, Arc::new(program()));
     let mut at_us = 0;
@@ -69,7 +69,7 @@ fn a_workload_that_trains_while_thousands_come_and_go_keeps_its_dataset_and_each
     let (first, last) = (key(0, 0), key(DATASETS - 1, 0));
     assert_eq!(fact(&decider, now_us, &first, Property::Dataset), None, "it is forgotten");
     assert!(fact(&decider, now_us, &last, Property::Dataset).is_some());
-    // What was read most is told apart still, and is called what it is.
+    // The dataset with the most reads is still distinguished and has its own name.
     let most = decider.shadow.datasets().max_by(|(_, one), (_, other)| one.bytes.total_cmp(&other.bytes));
     let name = decider.engine.dataset_name(most.unwrap().0).unwrap();
     assert_eq!(name.folder, "trained/");

@@ -1,4 +1,4 @@
-//! Phases of whole lives, told and found.
+//! Detected phases of complete lifecycles, compared with their labels.
 
 use crate::access::{Access, Op};
 use crate::checkpoints::{Checkpoints, Limits as GroupLimits};
@@ -14,7 +14,7 @@ pub(super) fn program() -> Program {
     Program::built_in().unwrap()
 }
 
-/// What was said of each request, and what is known in the end.
+/// Detected phase of each request, and the final state.
 struct Replay {
     told: Told,
     found: Vec<Option<Phase>>,
@@ -26,7 +26,7 @@ fn replay(lives: Lives, program: &Program) -> Replay {
     replay_until(lives, program, None)
 }
 
-/// The same up to the last request of a phase.
+/// Like [`replay`], up to the last request of a phase.
 fn replay_until(lives: Lives, program: &Program, phase: Option<Phase>) -> Replay {
     let mut told = lives.generate();
     let end = told.requests.iter().rposition(|(_, other)| Some(*other) == phase);
@@ -56,11 +56,11 @@ fn replay_until(lives: Lives, program: &Program, phase: Option<Phase>) -> Replay
     Replay { told, found, known, engine }
 }
 
-/// Of each life: requests, those that were right, changes of phase, those that were found, and changes that
-/// were said.
+/// For each lifecycle: requests, correct ones, stretches with one phase, detected stretches, and stretches
+/// of the detected phase.
 type Scores = BTreeMap<&'static str, [usize; 5]>;
 
-/// A stretch of so few reads is not asked for.
+/// Minimum number of requests of a stretch that must be detected.
 const STRETCH_MIN: usize = 8;
 
 fn score(replay: &Replay, scores: &mut Scores) {
@@ -83,7 +83,7 @@ fn score(replay: &Replay, scores: &mut Scores) {
             score[0] += stretch.len();
             score[1] += right;
             if phase == Phase::CheckpointSave {
-                // While a checkpoint is written, others read: its writes are one stretch.
+                // Other ranks read while a checkpoint is written: all of its writes are one stretch.
                 let key = replay.told.scene.keys.name(stretch[0].0.0.key);
                 *saves.entry(key.rsplit_once('/').unwrap().0).or_default() |= right > 0;
             } else if stretch.len() >= STRETCH_MIN {
@@ -103,7 +103,7 @@ fn mean(scores: &Scores) -> f64 {
 }
 
 #[test]
-fn phases_are_found() {
+fn phases_are_detected() {
     let program = program();
     let mut said = BTreeSet::new();
     for (case, naming, time_scale) in [
@@ -126,7 +126,7 @@ fn phases_are_found() {
 }
 
 #[test]
-fn what_a_workload_has_done_is_known() {
+fn the_activity_of_a_workload_is_tracked() {
     let program = program();
     let mut told = replay(Lives { seed: 7, naming: Naming::Plain, time_scale: 1.0 }, &program);
     let end_us = told.told.requests.last().unwrap().0.at_us;
@@ -167,19 +167,19 @@ fn what_a_workload_has_done_is_known() {
 }
 
 #[test]
-fn batches_are_as_many_as_pauses_or_as_it_says() {
+fn batch_size_is_derived_from_pauses() {
     let program = program();
     let lives = Lives { seed: 11, naming: Naming::Plain, time_scale: 1.0 };
     let told = replay(lives, &program);
     let (family, _) = told.told.names.iter().find(|(_, name)| name == "sweep-0").unwrap();
-    // Batches of eight objects.
+    // Batches have eight objects.
     let found = told.known.get(*family).unwrap().batch_size().unwrap();
     assert!((7.0..=10.0).contains(&found), "{found}");
 }
 
-/// Facts as a server asks them, at the last access of a life in a phase.
+/// Facts as a server requests them, at the last access of a lifecycle in a phase.
 #[test]
-fn rules_are_told_what_is_known() {
+fn rules_receive_the_facts_of_a_workload() {
     let program = program();
     let lives = Lives { seed: 7, naming: Naming::Plain, time_scale: 1.0 };
     let told = replay_until(lives, &program, Some(Phase::Tuning));
@@ -199,11 +199,11 @@ fn rules_are_told_what_is_known() {
     assert!(fact(Property::Frequency).and_then(|it| it.size()).is_some_and(|reads| reads > 0.0));
     assert!(matches!(fact(Property::WorkloadName), Some(Fact::Text(name)) if name.starts_with("sweep-")));
     assert_eq!((fact(Property::Tier), fact(Property::ModelFileKind)), (None, None));
-    // What the server knows holds before that.
+    // Facts from the server take precedence.
     let mine = FactList(vec![(Property::Frequency, "", Fact::Number(5.0))]);
     let facts = AccessFacts::new(&access, (&engine, seen), &told.known, OfKey::default(), &program, &mine);
     assert_eq!(facts.fact(Property::Frequency, ""), Some(Fact::Number(5.0)));
-    // But for how many accelerators it reads, it knows best.
+    // The announced number of accelerators takes precedence over the server's.
     let mine = FactList(vec![(Property::GpuCount, "", Fact::Number(2.0))]);
     let mut known = told.known;
     for (said, expected) in [(None, 2.0), (Some(64), 64.0)] {

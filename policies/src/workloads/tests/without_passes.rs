@@ -1,5 +1,5 @@
-//! What is read again and again without passes has no epochs, and who reads it serves; passes stay passes,
-//! however they look.
+//! Repeated reads without passes have no epochs, and their workload serves; irregular passes are still
+//! passes.
 
 use super::told::program;
 use crate::access::{Access, Caller, Op};
@@ -9,23 +9,23 @@ use crate::language::{Fact, NoFacts, Phase, Property};
 use crate::workloads::Identity;
 use std::sync::Arc;
 
-/// What decides, and the time; each request comes a millisecond after the one before.
+/// An engine with a clock; each request is sent a millisecond after the previous one.
 struct Bench {
     decider: Decider,
     at_us: u64,
     random: fastrand::Rng,
-    /// The most epochs that were ever counted for all, and whether that fell.
+    /// Last number of epochs of all workloads; the next field is true if it ever decreased.
     counted: u64,
     fell: bool,
 }
 
-/// What is said of a workload in the end.
+/// State of a workload after an access.
 #[derive(Debug, PartialEq)]
 struct Said {
     epochs: u32,
     passes: u32,
     phase: Option<Phase>,
-    /// What rules were told at its last read.
+    /// Epoch count in the facts for rules at its last read.
     epoch_count: f64,
     pattern: String,
 }
@@ -57,7 +57,7 @@ impl Bench {
         Said { epochs: workload.epochs, passes, phase: workload.phase, epoch_count, pattern }
     }
 
-    /// Has objects read by as many callers of a family, at random; what is said in the end.
+    /// Reads objects by `callers` callers of a family, selected at random; returns the final state.
     fn read(&mut self, family: u64, callers: u64, objects: impl IntoIterator<Item = usize>) -> Said {
         let mut last = None;
         for object in objects {
@@ -67,7 +67,8 @@ impl Bench {
         last.unwrap()
     }
 
-    /// So many passes in a new order each, of which this share is read.
+    /// The given number of passes over `count` objects, each in a new order and truncated to the fraction
+    /// `share`.
     fn passes(&mut self, count: usize, passes: usize, share: f64) -> Vec<usize> {
         let pass = |_| {
             let mut order: Vec<usize> = (0..count).collect();
@@ -79,7 +80,7 @@ impl Bench {
     }
 }
 
-/// Reads by Zipf's law, with replacement: the exponent 0 is none.
+/// Reads by Zipf's law, with replacement; with the exponent 0, all objects are equally likely.
 fn zipf(count: usize, exponent: f64, reads: usize, seed: u64) -> Vec<usize> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut names: Vec<usize> = (0..count).collect();
@@ -99,7 +100,7 @@ fn zipf(count: usize, exponent: f64, reads: usize, seed: u64) -> Vec<usize> {
 }
 
 #[test]
-fn skewed_and_random_reads_are_no_epochs_and_serve() {
+fn skewed_and_random_reads_have_no_epochs_and_count_as_serving() {
     for (count, exponent, reads) in
         [(2000, 1.0, 6000), (300, 0.6, 2400), (300, 1.0, 2400), (300, 1.4, 2400), (300, 0.0, 2400)]
     {
@@ -120,7 +121,7 @@ fn skewed_and_random_reads_are_no_epochs_and_serve() {
 }
 
 #[test]
-fn several_datasets_are_served_as_one_is() {
+fn reads_of_several_datasets_without_passes_count_as_serving() {
     let mut bench = Bench::new(1);
     let mut last = None;
     for object in zipf(600, 1.0, 8000, 5) {
@@ -132,7 +133,7 @@ fn several_datasets_are_served_as_one_is() {
 }
 
 #[test]
-fn who_writes_checkpoints_trains_in_whatever_order() {
+fn a_workload_that_writes_checkpoints_trains_in_any_order() {
     let mut bench = Bench::new(1);
     let reads = zipf(300, 1.0, 4000, 7);
     bench.read(1, 1, reads[..200].iter().copied());
@@ -142,8 +143,9 @@ fn who_writes_checkpoints_trains_in_whatever_order() {
 }
 
 #[test]
-fn epochs_stay_epochs() {
-    // Whole ones, with a few that are left out in each, and with a tenth, which is no order any more.
+fn passes_are_counted_as_epochs() {
+    // Whole passes, passes with a few objects left out, and passes with a tenth left out, which have no
+    // detectable order.
     for (count, share, callers) in
         [(300, 1.0, 1), (300, 1.0, 4), (100, 1.0, 8), (2000, 0.97, 2), (300, 0.9, 1), (400, 0.9, 1)]
     {
@@ -152,7 +154,7 @@ fn epochs_stay_epochs() {
             let order = bench.passes(count, 6, share);
             let said = bench.read(1, callers, order);
             let case = format!("{count} {share} {callers} {seed}: {said:?}");
-            // Where so much is left out, it is not sure that the last pass was one.
+            // With that many objects left out, the last pass may not be recognized.
             let least = if share < 0.95 { 5 } else { 6 };
             assert!((least..=6).contains(&said.epochs), "{case}");
             assert_eq!(said.epoch_count, f64::from(said.epochs), "{case}");
@@ -163,7 +165,7 @@ fn epochs_stay_epochs() {
 }
 
 #[test]
-fn who_trains_with_a_dataset_that_another_serves_from_has_its_epochs() {
+fn training_and_serving_on_one_dataset_are_distinguished() {
     let mut bench = Bench::new(1);
     let (order, served) = (bench.passes(300, 10, 1.0), zipf(300, 1.0, 3000, 1));
     let mut last = None;
@@ -176,7 +178,7 @@ fn who_trains_with_a_dataset_that_another_serves_from_has_its_epochs() {
 }
 
 #[test]
-fn who_trains_after_it_has_served_has_the_epochs_since() {
+fn training_after_serving_counts_epochs_from_then_on() {
     let mut bench = Bench::new(1);
     bench.read(1, 1, zipf(300, 1.0, 3000, 1));
     let order = bench.passes(300, 10, 1.0);

@@ -1,4 +1,4 @@
-//! What comes through the server before it is read: data is data, whoever wrote it.
+//! Datasets that are written through the gateway before they are read are classified as data.
 
 use super::told::program;
 use crate::access::{Access, Caller, Op};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 const OBJECTS: usize = 200;
 
-/// Has all objects written by one and read by another, shuffled; what is thought of the reader after each
-/// pass.
+/// Writes all objects with one caller and reads them with another in shuffled passes. Returns the role,
+/// phase and pattern of the reader after each pass.
 fn trained_on_what_was_written(
     name: impl Fn(usize) -> String,
 ) -> Vec<(Role, Option<Phase>, Option<Pattern>)> {
@@ -46,7 +46,7 @@ fn trained_on_what_was_written(
 }
 
 #[test]
-fn a_dataset_that_was_written_here_is_trained_with_from_the_first_epoch_on() {
+fn a_written_dataset_counts_as_training_from_the_first_epoch_on() {
     let shuffled = Some(Pattern::Epochs(Order::Shuffled));
     let expected = (Role::Training, Some(Phase::Training), shuffled);
     for name in [|at: usize| format!("set/{at:06}.jpg"), |at| format!("set/{at:06}")] {

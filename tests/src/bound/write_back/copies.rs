@@ -1,4 +1,4 @@
-//! Copies between buckets that are bound, and ours: whichever way they go, they are what their sources are.
+//! Copies between remote-backed and local buckets: in every direction, a copy equals its source.
 
 use http::Method;
 
@@ -7,7 +7,7 @@ use super::{HERE, MIB, back, flush, is_here, put, release, slow_down};
 use crate::content::Content;
 use crate::s3::{Answer, Client, Failure, encode, whole};
 
-/// A bucket of ours, one that is written through, and the one that is written back.
+/// A local bucket, and one in write-through mode; `HERE` is in write-back mode.
 const OURS: &str = "ours";
 const THROUGH: &str = "through";
 
@@ -28,7 +28,7 @@ fn benches() -> Bench {
     bench
 }
 
-/// The origin takes all but the object `dirty`, until it is released.
+/// Makes the origin refuse writes of the object `dirty` until it is released.
 fn hold_dirty(bench: &Bench) {
     bench.proxy.set_rules(vec![slow_down("PUT").path("/dirty"), slow_down("POST").path("/dirty")]);
 }
@@ -50,7 +50,7 @@ fn objects_are_copied_between_buckets_of_every_kind() {
                 .call(Method::PUT, &path(OURS, &key), &like, whole(bytes(id, length)))
                 .await
                 .expect("stored");
-            // To the origin, from there to us, and what the origin has not yet, too.
+            // From here to the origin and back, and also from a write that the origin does not have yet.
             for (from, to) in [
                 ((OURS, key.clone()), (THROUGH, format!("through {n}"))),
                 ((THROUGH, format!("through {n}")), (OURS, format!("back {n}"))),
@@ -81,7 +81,7 @@ fn objects_are_copied_between_buckets_of_every_kind() {
 }
 
 #[test]
-fn what_a_copy_asks_of_its_source_and_gives_instead_is_heeded() {
+fn copies_honour_source_conditions_and_replaced_metadata() {
     let bench = benches();
     runtime().block_on(async {
         let client = bench.gateway.client();

@@ -1,4 +1,4 @@
-//! Pages of a bucket with dirty writes are as full as those of any other.
+//! Pages of a bucket with dirty writes are as full as those of any other bucket.
 
 use http::Method;
 
@@ -7,7 +7,7 @@ use crate::content::Content;
 use crate::s3::{encode, whole};
 
 #[test]
-fn pages_are_full_whatever_is_dirty() {
+fn pages_are_full_with_any_dirty_writes() {
     let bench = back();
     runtime().block_on(async {
         for n in 0..60 {
@@ -15,7 +15,7 @@ fn pages_are_full_whatever_is_dirty() {
         }
         hold(&bench);
         let client = bench.gateway.client();
-        // Runs of deletes shorter and longer than a page, and new keys among them.
+        // Runs of deletes shorter and longer than a page, with new keys between them.
         let gone = |n: u64| !n.is_multiple_of(4) || (20..40).contains(&n);
         for n in (0..60).filter(|n| gone(*n)) {
             client.delete(HERE, &format!("k{n:03}")).await.expect("acknowledged");

@@ -1,4 +1,5 @@
-//! Uploads in parts to a bucket that is written back: they are here, and go as their clients cut them.
+//! Multipart uploads to a bucket in write-back mode: their parts are stored here, and sent with the
+//! boundaries that the client chose.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,10 @@ use super::{
 use crate::proxy::{Fault, Rule};
 use crate::s3::{Answer, Client, Failure, encode, whole};
 
-/// Lengths of parts whose boundaries are in no pattern.
+/// Lengths of parts with irregular boundaries.
 const PARTS: [usize; 4] = [5 * MIB, 6 * MIB + 1, 5 * MIB + 77, 100];
 
-/// Nothing of an upload reaches the origin.
+/// Makes the origin refuse every request of an upload.
 fn hold_parts(bench: &Bench) {
     bench.proxy.set_rules(vec![slow_down("PUT"), slow_down("POST"), slow_down("DELETE")]);
 }
@@ -46,7 +47,7 @@ async fn part(client: &Client, path: &str, number: usize) -> Answer {
     client.call(Method::GET, &format!("{path}?partNumber={number}"), &[], whole("")).await.expect("a part")
 }
 
-/// Completes an upload on a condition; its status when it is refused.
+/// Completes an upload on a condition. Returns the status if it is refused.
 async fn complete_if(
     client: &Client,
     key: &str,
@@ -64,7 +65,7 @@ async fn complete_if(
 }
 
 #[test]
-fn an_upload_is_seen_here_when_it_is_complete_and_at_the_origin_with_the_same_parts() {
+fn a_completed_upload_is_visible_here_and_has_the_same_parts_at_the_origin() {
     let bench = back();
     hold_parts(&bench);
     runtime().block_on(async {
@@ -114,7 +115,8 @@ fn an_upload_is_seen_here_when_it_is_complete_and_at_the_origin_with_the_same_pa
     });
 }
 
-/// The header, the element and the value of a part's checksum, where an upload by this algorithm wants one.
+/// Returns the header, the element and the value of a part's checksum if an upload by this algorithm
+/// requires it.
 fn composite(algorithm: &str, part: &[u8]) -> Option<(&'static str, &'static str, String)> {
     match algorithm {
         "CRC32C" => {
@@ -130,7 +132,7 @@ fn composite(algorithm: &str, part: &[u8]) -> Option<(&'static str, &'static str
 }
 
 #[test]
-fn checksums_and_descriptions_go_with_the_parts() {
+fn checksums_and_metadata_are_sent_with_the_parts() {
     let bench = back();
     runtime().block_on(async {
         let client = bench.gateway.client();
@@ -185,7 +187,7 @@ fn checksums_and_descriptions_go_with_the_parts() {
 }
 
 #[test]
-fn after_a_crash_only_those_parts_go_that_are_not_there() {
+fn only_missing_parts_are_sent_after_a_crash() {
     let mut bench = back();
     let runtime = runtime();
     let parts = content(11);
@@ -200,7 +202,7 @@ fn after_a_crash_only_those_parts_go_that_are_not_there() {
         }
         counts
     };
-    // The third does not get through, and nothing is completed.
+    // The third part fails, so nothing is completed.
     bench.proxy.set_rules(vec![slow_down("PUT").query("partNumber=3"), slow_down("POST").query("uploadId=")]);
     runtime.block_on(async {
         put_in_parts(&bench.gateway.client(), "k", &parts).await;
@@ -216,7 +218,7 @@ fn after_a_crash_only_those_parts_go_that_are_not_there() {
     flush(&bench);
     let expected: BTreeMap<String, usize> = (1..=4).map(|number| (number.to_string(), 1)).collect();
     assert_eq!(numbers(&bench), expected);
-    // The origin has it, and nobody here knows.
+    // The origin has the object, but the gateway does not know.
     let parts = content(21);
     let all: Bytes = parts.concat().into();
     bench.proxy.set_rules(vec![Rule::new(Fault::CutBeforeAnswer).method("POST").query("uploadId=")]);
@@ -239,7 +241,7 @@ fn after_a_crash_only_those_parts_go_that_are_not_there() {
 }
 
 #[test]
-fn of_a_write_that_met_something_foreign_no_part_stays_at_the_origin() {
+fn no_part_stays_at_the_origin_after_a_conflict() {
     let bench = back();
     runtime().block_on(async {
         let parts = content(31);
@@ -247,7 +249,7 @@ fn of_a_write_that_met_something_foreign_no_part_stays_at_the_origin() {
         put_in_parts(&bench.gateway.client(), "k", &parts).await;
         until("it was begun", async || !bench.there().list_uploads(THERE).await.expect("listed").is_empty())
             .await;
-        // A second later, for the origin's headers tell seconds.
+        // A second later, because the origin's headers have whole seconds.
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
         bench.there().put(THERE, &there("k"), whole(bytes(40, 50))).await.expect("stored");
         release(&bench);
@@ -260,7 +262,7 @@ fn of_a_write_that_met_something_foreign_no_part_stays_at_the_origin() {
 }
 
 #[test]
-fn conditions_of_a_complete_hold_among_all_that_is_written_here() {
+fn conditions_of_a_complete_hold_against_concurrent_writes() {
     let bench = back();
     runtime().block_on(async {
         let client = bench.gateway.client();
@@ -280,7 +282,7 @@ fn conditions_of_a_complete_hold_among_all_that_is_written_here() {
         let upload = uploaded(&client, "k", &content(3)).await;
         complete_if(&client, "k", &upload, is(&etag)).await.expect("as it was");
         is_here(&bench, "k", &content(3).concat().into()).await;
-        // Of many that want a key to be absent, one gets it, whichever way each of them takes.
+        // Of several writers that require a key to be absent one succeeds, whether by upload or by PUT.
         for round in 0..4 {
             let key = format!("contested-{round}");
             let mut writers = Vec::new();
@@ -314,7 +316,7 @@ fn conditions_of_a_complete_hold_among_all_that_is_written_here() {
 }
 
 #[test]
-fn an_upload_that_is_larger_than_what_may_be_dirty_waits_until_nothing_else_is() {
+fn an_upload_larger_than_the_dirty_limit_waits_until_it_is_the_only_one() {
     let bench = back_with("bound.dirty_bytes_max", "1MiB");
     runtime().block_on(async {
         let (client, parts) = (bench.gateway.client(), content(1));

@@ -1,5 +1,5 @@
-//! A copy of a server that is restored while the original went on: what the original wrote at the origin
-//! after the backup stays.
+//! A restored copy of a server whose original continued: writes that the original made at the origin after
+//! the backup stay.
 
 use super::{HERE, another_second, back, bytes, flush, hold, is_there, put, release, runtime, there, until};
 use crate::proxy::FaultProxy;
@@ -8,7 +8,7 @@ use crate::server::Setup;
 use super::THERE;
 
 #[test]
-fn what_the_original_wrote_after_the_backup_is_not_overwritten_by_a_restored_copy() {
+fn a_restored_copy_does_not_overwrite_later_writes_of_the_original() {
     let mut bench = back();
     let runtime = runtime();
     let path = |name: &str| bench.room.path().join(name).display().to_string();
@@ -29,7 +29,7 @@ fn what_the_original_wrote_after_the_backup_is_not_overwritten_by_a_restored_cop
         let (said, status) = bench.setup.command(&words);
         assert_eq!(status, Some(0), "{said}");
     }
-    // The original goes on, in the next second.
+    // The original continues, in the next second.
     release(&bench);
     bench.gateway = bench.setup.start();
     flush(&bench);
@@ -53,9 +53,9 @@ fn what_the_original_wrote_after_the_backup_is_not_overwritten_by_a_restored_cop
         .await;
         is_there(&bench, "replaced", &bytes(2, 200)).await;
         is_there(&bench, "made", &bytes(2, 300)).await;
-        // One write, sent by both.
+        // One write, sent by both servers.
         is_there(&bench, "same", &bytes(1, 100)).await;
-        // A write that a client makes now replaces what it finds, and names its incarnation.
+        // A new write of a client replaces the foreign object, and carries the incarnation of its server.
         put(&server.client(), "replaced", 3, 50).await;
         until("it is there", async || {
             let found = bench.there().get(THERE, &there("replaced")).await.expect("there");

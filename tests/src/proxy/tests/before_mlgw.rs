@@ -1,4 +1,5 @@
-//! Before the shipped binary: signatures hold, uploads arrive, and a lost answer is a write that was done.
+//! The proxy before the shipped binary: signatures stay valid, uploads arrive, and a lost response belongs to
+//! a write that took effect.
 
 use super::runtime;
 use crate::content::Content;
@@ -11,7 +12,7 @@ const LARGE: Content = Content { id: 1, length: 6 << 20 };
 const SMALL: Content = Content { id: 2, length: 1000 };
 
 #[test]
-fn proxy_stands_before_mlgw() {
+fn proxy_works_before_mlgw() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Setup::new(dir.path().join("mlgw-data")).start();
     let proxy = FaultProxy::start(server.s3);

@@ -1,5 +1,5 @@
-//! Clients: one by hand, which sees every byte up to where a connection breaks, and one of hyper's, which
-//! uses its connection again.
+//! Test clients: a raw one that records every byte up to the point where a connection breaks, and one based
+//! on hyper that reuses its connection.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use super::PATIENCE;
 use super::origin::{Body, sized};
 
-/// All that came back on a connection.
+/// All bytes that came back on a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Raw {
     pub(super) head: String,
@@ -30,11 +30,11 @@ impl Raw {
     }
 }
 
-/// Connects, sends this and reads until the other side closes or resets.
+/// Connects, sends this request and reads until the other side closes or resets the connection.
 pub(super) fn raw(proxy: SocketAddr, request: &str, body: &[u8]) -> Raw {
     let mut stream = TcpStream::connect(proxy).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("set");
-    // Who is cut off may not get rid of all of it.
+    // A client that is cut off may not be able to send everything.
     let _sent = stream.write_all(&[request.as_bytes(), body].concat());
     let mut received = Vec::new();
     let _ended = stream.read_to_end(&mut received);
@@ -74,10 +74,10 @@ pub(super) fn unchunked(mut body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A connection that is used again and again.
+/// A connection that is reused for several requests.
 pub(super) struct Caller(SendRequest<Body>);
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -94,7 +94,7 @@ impl Caller {
     }
 
     /// # Errors
-    /// No whole answer came.
+    /// No complete response arrived.
     pub(super) async fn call(&mut self, method: Method, path: &str, body: Body) -> hyper::Result<Answer> {
         let request = Request::builder().method(method).uri(path).header("host", "origin").body(body);
         self.0.ready().await?;

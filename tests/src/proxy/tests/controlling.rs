@@ -1,4 +1,5 @@
-//! Counters are exact when a client has its answer, and the control port says and does what the methods do.
+//! Counters are exact when a client has its response, and the control port has the same effects as the
+//! methods.
 
 use std::net::SocketAddr;
 
@@ -22,7 +23,7 @@ fn ask(control: SocketAddr, method: Method, path: &str, document: &Value) -> (u1
 }
 
 #[test]
-fn proxy_counts_what_is_in_flight_exactly() {
+fn proxy_counts_requests_in_flight_exactly() {
     let runtime = runtime();
     let origin = Origin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);
@@ -74,7 +75,7 @@ fn proxy_logs_each_request() {
 }
 
 #[test]
-fn proxy_is_told_by_its_control_port() {
+fn proxy_obeys_its_control_port() {
     let runtime = runtime();
     let proxy = FaultProxy::start(Origin::start(&runtime).addr);
     let control = proxy.control_at("127.0.0.1:0".parse().unwrap()).expect("a port");
@@ -97,7 +98,7 @@ fn proxy_is_told_by_its_control_port() {
 }
 
 #[test]
-fn proxy_changes_of_its_shape_what_it_is_told() {
+fn proxy_changes_only_the_given_fields_of_its_shape() {
     let proxy = FaultProxy::start("127.0.0.1:1".parse().unwrap());
     let control = proxy.control_at("127.0.0.1:0".parse().unwrap()).expect("a port");
     let shape = |document| {

@@ -1,4 +1,4 @@
-//! Each fault does what it says and nothing else, to the byte; what the client gets is read by hand.
+//! Each fault has exactly its effect, to the byte; the client's input is read by hand.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::origin::{Origin, body, scripted, sized};
 use super::{runtime, until};
 use crate::proxy::{Fault, FaultProxy, Rule};
 
-/// More than a buffer, and places in the first and in another one.
+/// More than a buffer, with positions in the first buffer and in later ones.
 const LENGTH: usize = 300_000;
 const PLACES: &[u64] = &[0, 1, 5_000, 200_001, 299_999];
 
@@ -50,7 +50,7 @@ fn proxy_answers_with_a_status_itself_and_keeps_the_connection() {
 }
 
 #[test]
-fn proxy_refuses_before_the_body_whoever_waits_for_leave() {
+fn proxy_refuses_a_request_that_expects_100_continue_before_its_body() {
     let (_runtime, origin, proxy) = started();
     set(&proxy, Fault::Status { status: 429, code: "TooMany".to_owned() });
     let head = "PUT /k HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
@@ -69,7 +69,7 @@ fn proxy_delays_a_request() {
 }
 
 #[test]
-fn proxy_cuts_off_a_client_whose_request_was_done() {
+fn proxy_closes_the_client_connection_after_the_request_took_effect() {
     let (_runtime, origin, proxy) = started();
     set(&proxy, Fault::CutBeforeAnswer);
     let got = raw_put(proxy.addr(), "/k", &body(LENGTH));
@@ -81,7 +81,7 @@ fn proxy_cuts_off_a_client_whose_request_was_done() {
 }
 
 #[test]
-fn proxy_cuts_a_request_after_so_many_bytes() {
+fn proxy_cuts_a_request_after_a_number_of_bytes() {
     for after in PLACES {
         let (runtime, origin, proxy) = started();
         set(&proxy, Fault::CutRequest { after: *after });
@@ -104,7 +104,7 @@ fn proxy_passes_exactly_the_bytes_before_the_cut_of_a_request() {
 }
 
 #[test]
-fn proxy_cuts_an_answer_after_so_many_bytes() {
+fn proxy_cuts_an_answer_after_a_number_of_bytes() {
     let (_runtime, _origin, proxy) = started();
     for after in PLACES {
         set(&proxy, Fault::CutAnswer { after: *after });
@@ -120,7 +120,7 @@ fn proxy_cuts_an_answer_after_so_many_bytes() {
 }
 
 #[test]
-fn proxy_shortens_an_answer_that_says_so_itself() {
+fn proxy_truncates_an_answer_with_consistent_framing() {
     let (runtime, _origin, proxy) = started();
     runtime.block_on(async {
         let mut caller = Caller::connect(proxy.addr()).await;

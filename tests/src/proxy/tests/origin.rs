@@ -1,8 +1,8 @@
-//! Origins: one of hyper's that serves bodies of any size, and one that says a fixed text whatever it is
-//! asked.
+//! Test origins: one based on hyper that serves bodies of any size, and one that sends a fixed text for any
+//! request.
 //!
-//! `GET /sized/N` and `GET /chunked/N` answer with the body of N bytes, `GET /held` when it is told to and
-//! `GET /nothing` with 204; everything else reads its body whole, notes it and answers 200.
+//! `GET /sized/N` and `GET /chunked/N` return a body of N bytes, `GET /held` responds when the test releases
+//! it, and `GET /nothing` returns 204; any other request is read in full, recorded and answered with 200.
 
 use std::convert::Infallible;
 use std::io::{Read as _, Write as _};
@@ -31,7 +31,7 @@ pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// Chunks of an odd length, so that they fall on no boundary of buffers.
 const CHUNK_BYTES: usize = 10_007;
 
-/// The body of so many bytes.
+/// The body with this many bytes.
 pub(super) fn body(length: usize) -> Bytes {
     Content { id: 5, length }.bytes()
 }
@@ -46,7 +46,7 @@ pub(super) fn chunked(bytes: &Bytes) -> Body {
     StreamBody::new(stream::iter(frames)).boxed_unsync()
 }
 
-/// What came of the requests with bodies.
+/// Record of the requests with bodies.
 #[derive(Default)]
 struct Notes {
     whole: Mutex<Vec<(String, Bytes)>>,
@@ -71,27 +71,27 @@ impl Origin {
         origin
     }
 
-    /// Paths and bodies of what it has received whole.
+    /// Paths and bodies that were received in full.
     pub(super) fn received(&self) -> Vec<(String, Bytes)> {
         self.notes.whole.lock().expect("no panic while held").clone()
     }
 
-    /// Bodies that broke off.
+    /// Number of bodies that broke off.
     pub(super) fn broken(&self) -> usize {
         self.notes.broken.load(Ordering::SeqCst)
     }
 
-    /// Requests that it is at.
+    /// Number of requests in progress.
     pub(super) fn at_work(&self) -> usize {
         self.notes.begun.load(Ordering::SeqCst) - self.notes.ended.load(Ordering::SeqCst)
     }
 
-    /// All requests that it was asked.
+    /// Number of all requests received.
     pub(super) fn asked(&self) -> usize {
         self.notes.begun.load(Ordering::SeqCst)
     }
 
-    /// Lets so many of `/held` go.
+    /// Releases this many requests for `/held`.
     pub(super) fn let_go(&self, requests: usize) {
         self.gate.add_permits(requests);
     }
@@ -108,7 +108,7 @@ impl Origin {
             let origin = self.clone();
             async move { Ok::<_, Infallible>(origin.answer(request).await) }
         });
-        // A client that hangs up is no mistake here.
+        // A client that closes its connection is not an error here.
         drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
     }
 
@@ -144,7 +144,7 @@ impl Origin {
     }
 }
 
-/// Counts a request as ended whichever way it ends.
+/// Counts a request as ended, however it ends.
 struct AtWork<'a>(&'a Notes);
 
 impl<'a> AtWork<'a> {
@@ -160,8 +160,8 @@ impl Drop for AtWork<'_> {
     }
 }
 
-/// An origin for one connection that answers a head with this text and closes when the other side does, or at
-/// once; what it was sent comes out of the channel.
+/// An origin for one connection. It responds to a head with this text, and closes immediately if `closes`,
+/// otherwise when the other side does. The received bytes come out of the channel.
 pub(super) fn scripted(answer: &'static str, closes: bool) -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let addr = listener.local_addr().expect("bound");
@@ -176,7 +176,7 @@ pub(super) fn scripted(answer: &'static str, closes: bool) -> (SocketAddr, mpsc:
         }
         stream.write_all(answer.as_bytes()).expect("sent");
         if !closes {
-            // A reset is as good an end as any.
+            // A reset ends the stream as well as a close.
             drop(stream.read_to_end(&mut received));
         }
         said.send(received).ok();

@@ -1,4 +1,4 @@
-//! What no rule touches passes as it is: heads, bodies, interim answers, and the ends of connections.
+//! Messages that match no rule pass unchanged: heads, bodies, interim responses, and the ends of connections.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use super::origin::{Origin, body, chunked, scripted, sized};
 use super::{PATIENCE, runtime, until};
 use crate::proxy::FaultProxy;
 
-/// Lengths around what is buffered, and none.
+/// Lengths around the buffer size, and 0.
 const LENGTHS: &[usize] = &[0, 1, 10_007, 131_071, 131_072, 131_073, 3_000_000];
 
 #[test]
@@ -93,9 +93,9 @@ fn proxy_passes_an_answer_that_ends_with_its_connection() {
     assert_eq!(proxy.counters().in_flight, 0);
 }
 
-/// The body is sent only after leave was given, and leave comes from the origin.
+/// The body is sent only after 100 Continue, which comes from the origin.
 #[test]
-fn proxy_passes_the_leave_to_send_a_body() {
+fn proxy_passes_100_continue() {
     let runtime = runtime();
     let origin = Origin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);
@@ -120,12 +120,12 @@ fn proxy_passes_the_leave_to_send_a_body() {
 }
 
 #[test]
-fn proxy_passes_a_refusal_that_comes_before_the_body() {
+fn proxy_passes_a_refusal_sent_before_the_body() {
     let answer = "HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno";
     for expect in ["", "expect: 100-continue\r\n"] {
         let (addr, _) = scripted(answer, true);
         let proxy = FaultProxy::start(addr);
-        // No byte of the body follows: it is still the answer's turn, and then the end of the connection.
+        // No byte of the body follows: the response comes first, and then the end of the connection.
         let head = format!("PUT /k HTTP/1.1\r\nhost: o\r\n{expect}content-length: 5\r\n\r\n");
         let mut stream = TcpStream::connect(proxy.addr()).expect("connected");
         stream.set_read_timeout(Some(PATIENCE)).expect("set");
@@ -155,12 +155,12 @@ fn proxy_passes_the_rest_of_a_body_that_was_answered_early() {
 }
 
 #[test]
-fn proxy_hangs_up_on_one_side_when_the_other_does() {
+fn proxy_closes_one_side_when_the_other_closes() {
     let runtime = runtime();
     let origin = Origin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);
     runtime.block_on(async {
-        // A client that waits for an answer, and one in the middle of a body.
+        // A client that waits for a response, and one in the middle of a body.
         let waiting = TcpStream::connect(proxy.addr()).expect("connected");
         (&waiting).write_all(b"GET /held HTTP/1.1\r\nhost: o\r\n\r\n").expect("sent");
         let sending = TcpStream::connect(proxy.addr()).expect("connected");
@@ -189,7 +189,7 @@ fn proxy_without_an_origin_closes() {
 }
 
 #[test]
-fn proxy_closes_all_it_has_when_it_is_dropped() {
+fn proxy_closes_all_connections_when_dropped() {
     let runtime = runtime();
     let origin = Origin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);
@@ -207,7 +207,7 @@ fn proxy_closes_all_it_has_when_it_is_dropped() {
 }
 
 #[test]
-fn proxy_passes_chunks_as_they_are() {
+fn proxy_passes_chunks_unchanged() {
     let runtime = runtime();
     let origin = Origin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);

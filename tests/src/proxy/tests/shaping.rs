@@ -1,5 +1,5 @@
-//! Delay and rates. Nothing is ever faster than it may be, which no busy machine can spoil; that it is not
-//! much slower has a generous bound.
+//! Tests of delay and rates. Nothing ever passes faster than allowed, which holds on a busy machine too; the
+//! bound on slowness is generous.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::proxy::{FaultProxy, Shape};
 
 const LENGTH: usize = 1_000_000;
 const RATE: u64 = 5_000_000;
-/// What a body of that length takes at that rate, less the little that a line makes up for.
+/// Duration of a body of that length at that rate, less the idle time for which a line compensates.
 const AT_LEAST: Duration = Duration::from_millis(190);
 const AT_MOST: Duration = Duration::from_secs(30);
 
@@ -58,7 +58,7 @@ fn proxy_shares_the_total_rate_among_connections() {
     proxy.set_shape(Shape { total_rate: RATE, ..Shape::default() });
     let addr = proxy.addr();
     let took = runtime.block_on(async {
-        // One that connects late would leave the others more than their share.
+        // A caller that connected late would leave the others more than their share.
         let callers = join_all((0..4).map(|_| Caller::connect(addr))).await;
         let begun = Instant::now();
         let get = |mut caller: Caller| async move {
@@ -69,7 +69,7 @@ fn proxy_shares_the_total_rate_among_connections() {
     });
     let (first, last) = (*took.iter().min().expect("four"), *took.iter().max().expect("four"));
     assert!((AT_LEAST..AT_MOST).contains(&last), "{last:?}");
-    // One after another they would take a quarter, a half, ...
+    // One after another, the bodies would take a quarter, a half, ... of the time.
     assert!(first > AT_LEAST / 2, "the others have a share from the beginning: {took:?}");
 }
 
@@ -97,7 +97,7 @@ fn proxy_passes_an_even_stream() {
 fn proxy_takes_another_shape_in_the_middle_of_a_body() {
     let runtime = runtime();
     let proxy = FaultProxy::start(Origin::start(&runtime).addr);
-    // 1,000 seconds, which nobody waits for.
+    // 1,000 seconds, which the test does not wait for.
     proxy.set_shape(Shape { connection_rate: 1_000, ..Shape::default() });
     let addr = proxy.addr();
     runtime.block_on(async {

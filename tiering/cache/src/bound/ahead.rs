@@ -1,9 +1,9 @@
-//! Fetches what a stream of reads will ask for next, as the engine says.
+//! Read-ahead: fetches the blocks that the policy engine expects a sequence of reads to need next.
 //!
-//! What comes waits in memory for its reader, who has it kept or not: reading ahead changes nothing of what
-//! is decided. Always: no more objects at a time than [`mlgw_common::limits::AHEAD_OBJECTS_MAX`], and of the
-//! memory for blocks enough is left to those who have asked. An object that nobody knew is asked for at its
-//! origin with its first block, in one round trip.
+//! A fetched block waits in memory for its reader, whose request decides whether it is kept: read-ahead
+//! changes no decision. Invariants: at most [`mlgw_common::limits::AHEAD_OBJECTS_MAX`] objects are read ahead
+//! at the same time, and enough memory for blocks is left to requests. An unknown object is requested from
+//! its origin together with its first block, in one round trip.
 
 use super::BoundBucket;
 use super::block;
@@ -16,8 +16,8 @@ use mlgw_policies::engine::{Next, Outcome};
 use mlgw_remote::origin::{OriginError, Part};
 
 impl BoundBucket {
-    /// Begins to fetch what comes next after a read of an object of `size` bytes. For a reader that finds its
-    /// object here (`is_here`), nothing is guessed: only known keys are fetched.
+    /// Begins to fetch the blocks expected after a read of an object of `size` bytes. If the reader's own
+    /// object is present, only known keys are fetched, and no key is guessed.
     pub(super) fn fetch_ahead(&self, keeper: &Keeper, all: Vec<Next>, is_here: bool, size: u64) {
         for next in all {
             let place = self.inner.ahead.clone().try_acquire_owned().ok();
@@ -27,7 +27,7 @@ impl BoundBucket {
                 keeper.declines(&next);
                 continue;
             };
-            // Before it is asked for: its reader may come at any time.
+            // The expectation is recorded before the request, because the reader may arrive at any time.
             keeper.expects(&next, self.id, &key);
             let (bucket, keeper) = (self.clone(), keeper.clone());
             tokio::spawn(async move {
@@ -71,7 +71,8 @@ impl BoundBucket {
         }
     }
 
-    /// The facts of an object whose block is to be fetched, assumed to have `size` bytes.
+    /// Returns the metadata of an object whose block is to be fetched. An unknown object is assumed to have
+    /// `size` bytes.
     async fn object_ahead(
         &self,
         key: &ObjectKey,
@@ -87,8 +88,8 @@ impl BoundBucket {
                 let part = if is_small { Part::Whole } else { block };
                 let opened = self.contact(key, Some(part), known).await;
                 if opened.as_ref().is_err_and(|error| matches!(error, OriginError::NoSuchKey)) {
-                    // Only this server asked: a client that asks soon after the object was written there has
-                    // to find it.
+                    // Only this server asked: a client that requests the key soon after the object was
+                    // created at the origin must find it.
                     self.inner.absent.remove(&(self.id, key.clone()));
                 }
                 let opened = opened?;

@@ -1,20 +1,20 @@
-//! How objects of an origin are cut into blocks: pure arithmetic.
+//! Division of an origin's objects into blocks. Pure arithmetic.
 
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use std::ops::Range;
 
-/// The block that byte `at` of an object is in.
+/// Returns the block that contains byte `at`.
 pub(super) const fn of(at: u64) -> u64 {
     at / COPY_BLOCK_BYTES
 }
 
-/// The bytes of block `number` of an object of `size` bytes.
+/// Returns the byte range of block `number` of an object of `size` bytes.
 pub(super) fn range(number: u64, size: u64) -> Range<u64> {
     let first = number.saturating_mul(COPY_BLOCK_BYTES).min(size);
     first..first.saturating_add(COPY_BLOCK_BYTES).min(size)
 }
 
-/// The blocks that a range touches.
+/// Returns the blocks that a range touches.
 pub(super) fn touched(range: &Range<u64>) -> Range<u64> {
     mlgw_policies::touched(range, COPY_BLOCK_BYTES)
 }
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_end_there_is_nothing() {
+    fn blocks_beyond_the_end_are_empty() {
         assert!(range(2, BLOCK).is_empty() && range(u64::MAX, 5).is_empty());
     }
 }

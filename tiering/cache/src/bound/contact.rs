@@ -1,5 +1,5 @@
-//! Asking an origin for what is not known, or holds no more: one request however many ask, and what it
-//! fetches is shared.
+//! Lookup of objects whose metadata is unknown or expired: one request to the origin, however many callers
+//! need it, and a shared result.
 
 use super::fetch::Begun;
 use super::order::Ticket;
@@ -14,21 +14,21 @@ use mlgw_remote::origin::{GetQuery, OriginError, Part, weak_validator};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Headers tell seconds, listings tell more.
+/// Compares times by the second, because headers have whole seconds and listings have milliseconds.
 pub(super) fn is_other_second(one_ms: i64, other_ms: i64) -> bool {
     one_ms.div_euclid(1000) != other_ms.div_euclid(1000)
 }
 
-/// Who is being asked for, and what for: an answer about an object may lack its checksums. Who asks after a
-/// write does not ask together with who asked before it.
+/// Key of a shared lookup. The flag is set for a lookup of metadata with checksums, which a response with
+/// bytes may lack. The ticket separates lookups that began after a write from those that began before it.
 type Asked = (BucketId, ObjectKey, bool, Ticket);
 type Answer = Shared<BoxFuture<'static, Result<Contact, OriginError>>>;
 
-/// The requests that are under way.
+/// Lookups in flight.
 #[derive(Default)]
 pub(super) struct Contacts(Mutex<HashMap<Asked, Answer>>);
 
-/// What came of one.
+/// Result of a lookup.
 #[derive(Clone)]
 struct Contact {
     copy: Copy,
@@ -37,7 +37,7 @@ struct Contact {
 }
 
 impl BoundBucket {
-    /// Asks the origin for an object, of which `part` is about to be read; or only what it is like.
+    /// Looks an object up at the origin: with the first bytes of `part`, or only its metadata without a part.
     pub(super) async fn contact(
         &self,
         key: &ObjectKey,
@@ -63,13 +63,13 @@ impl BoundBucket {
         Ok(Opened { tail, rest, claim: Mutex::new(claim), ..self.opened(copy, state) })
     }
 
-    /// To be taken before the origin is asked. What a bucket that is bound elsewhere by now is told holds for
-    /// nobody.
+    /// Returns a ticket, which must be taken before the origin is contacted. If the bucket was moved to
+    /// another origin, the ticket is void: nothing that the old origin answers is stored.
     pub(super) fn ticket(&self, key: &ObjectKey) -> Ticket {
         if self.is_current() { self.inner.order.ticket(self.id, key) } else { Ticket::VOID }
     }
 
-    /// While this key is being asked for: ends when that is answered.
+    /// Returns a future that resolves when the lookup of this key in flight ends; `None` if there is none.
     pub(super) fn asked_for(&self, key: &ObjectKey) -> Option<impl Future<Output = ()> + Send + use<>> {
         let ticket = self.ticket(key);
         let contacts = self.inner.contacts.0.lock();
@@ -78,15 +78,15 @@ impl BoundBucket {
         Some(async move { drop(answer.await) })
     }
 
-    /// What somebody else has asked since it was looked at what is `known`. Who has reason to doubt that asks
-    /// although it holds.
+    /// Returns metadata that another lookup obtained since `known` was read. A caller that must revalidate
+    /// does so even if `known` is fresh.
     fn learned(&self, key: &ObjectKey, with_checksums: bool, known: Option<&Copy>) -> Option<Copy> {
         let copy = self.inner.copies.find(self.id, key)?;
         let is_new = known.is_none_or(|known| copy.validated_ms > known.validated_ms);
         (is_new && self.is_fresh(&copy) && (copy.with_checksums || !with_checksums)).then_some(copy)
     }
 
-    /// Begins to ask. It goes on although who asked first goes away: others wait for the same.
+    /// Starts a lookup. It continues even if the first caller goes away, because others may wait for it.
     fn begin(&self, asked: Asked, part: Option<Part>, known: Option<Copy>) -> Answer {
         let bucket = self.clone();
         let task = tokio::spawn(async move {
@@ -129,7 +129,7 @@ impl BoundBucket {
         }
     }
 
-    /// What is known although asking failed, if that may be said once more.
+    /// Returns the known copy although the origin request failed, if it may still be served.
     fn stand_in(
         &self,
         key: &ObjectKey,
@@ -137,7 +137,7 @@ impl BoundBucket {
         error: OriginError,
     ) -> Result<Contact, OriginError> {
         let Some(known) = known else { return Err(error) };
-        // Meanwhile more of it may have been kept, or it is another one.
+        // Meanwhile more blocks may have been kept, or the version may have changed.
         let copy = self.inner.copies.find(self.id, key).unwrap_or(known);
         if !self.may_be_stale(&copy, &error) {
             return Err(error);
@@ -154,7 +154,7 @@ impl BoundBucket {
         Ok(Contact { copy, state: CacheState::Miss, begun: Begun::default() })
     }
 
-    /// Notes what the origin said, for as long as it holds: not at all when the key was written meanwhile.
+    /// Records metadata from the origin. It is recorded as expired if the key was written meanwhile.
     fn note(&self, key: &ObjectKey, said: Copy, ticket: Ticket) -> Copy {
         let validated_ms = said.validated_ms;
         let noted = self.inner.order.with(ticket, self.id, key, self.inner.clock.now(), |holds| {
@@ -189,7 +189,7 @@ impl BoundBucket {
                 Ok(Contact { copy, state: CacheState::Miss, begun })
             }
             Err(OriginError::NotModified(modified_ms)) => match known {
-                // The same bytes, and something else about them.
+                // The bytes are the same, but other metadata changed.
                 Some(known)
                     if modified_ms.is_some_and(|ms| is_other_second(ms, known.object.modified_ms)) =>
                 {
@@ -202,13 +202,13 @@ impl BoundBucket {
                 }
                 None => Err(OriginError::Nonsense("it has not changed, and nobody asked whether".into())),
             },
-            // It is empty, or the reader's range is behind its end: what it is like says which.
+            // The object is empty, or the range lies behind its end; its metadata shows which.
             Err(OriginError::OutOfRange(_)) => self.ask_about(key, ticket).await,
             Err(error) => Err(error),
         }
     }
 
-    /// What to ask for: the block that is read first, or all of what may be a small object.
+    /// Chooses the part to request: the block that is read first, or the whole object if it may be small.
     fn query(&self, part: Part, known: Option<&Copy>) -> GetQuery {
         let known = known.map(|copy| &copy.object);
         let first = match (part, known) {

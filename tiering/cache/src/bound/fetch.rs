@@ -1,4 +1,5 @@
-//! Fetching blocks: each once, however many want it, and kept when it is whole and the engine says so.
+//! Block fetches: each block is fetched once, however many readers need it, and kept if it is complete and
+//! the policy engine decides so.
 
 use super::contact::is_other_second;
 use super::fill::{Claim, Fill, Wanted};
@@ -19,39 +20,41 @@ use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The end of an object, which is read by one reader and not kept.
+/// Last bytes of an object, for one reader and not kept.
 pub(super) type Tail = Option<Arc<Mutex<Option<Got>>>>;
 
-/// What of an answer is not in its head.
+/// Fetches that a lookup started.
 #[derive(Clone, Default)]
 pub(super) struct Begun {
     pub(super) tail: Tail,
-    /// The block that is being fetched with it, of which its readers are to say whether it is kept.
+    /// Claim on the block that is fetched with the response; its readers decide whether it is kept.
     pub(super) claim: Option<Arc<Claim>>,
-    /// The rest of the answer behind that block.
+    /// Rest of the response after that block.
     pub(super) rest: Option<Arc<Rest>>,
 }
 
-/// Who has a block fetched.
+/// Party that requests a block.
 pub(super) enum Asker<'a> {
-    /// A request: the engine says what it gets.
+    /// A client request; the policy engine decides.
     Reader(&'a mut Reading),
-    /// The server itself: kept as far as that is worth it.
+    /// The server itself; kept as far as the engine considers it worthwhile.
     Server,
-    /// The server, for somebody who is about to ask: it waits for him, who says whether it is kept.
+    /// Read-ahead for an expected reader; the block waits for that reader, whose request decides whether it
+    /// is kept.
     Ahead,
 }
 
-/// Where a block comes from.
+/// Place from which a block is read.
 pub(super) enum Source {
     Kept(Vec<Extent>),
     Filling(Arc<Fill>),
-    /// For one reader alone, who needs some bytes of it, and not kept.
+    /// For one reader that needs some bytes of the block; not kept.
     Passing(Box<Passing>),
 }
 
 impl BoundBucket {
-    /// Takes an answer that has begun as the block that it is; or gives it back, when it is no whole block.
+    /// Takes over the response of a lookup as the fetch of its first block, or returns it as a tail if it
+    /// holds no whole block.
     pub(super) async fn take(
         &self,
         key: &ObjectKey,
@@ -74,14 +77,14 @@ impl BoundBucket {
             }
             let begun = Some(Begin { got: Some(got), rest: rest.clone() });
             let (_, claim) = self.begin_fill(key, &copy.object, number, memory, begun);
-            // Where nobody decides all is kept.
+            // Without a policy engine every block is kept.
             let claim = self.inner.keeper.is_some().then(|| Arc::new(claim));
             return Ok(Begun { tail: None, claim, rest });
         }
         Ok(Begun::default())
     }
 
-    /// Who wants a block that somebody asks for.
+    /// Returns the retention request of a requester for a block.
     pub(super) fn wanted(&self, asker: &mut Asker<'_>, number: u64) -> Wanted {
         match asker {
             _ if self.inner.keeper.is_none() => Wanted::Yes,
@@ -97,7 +100,7 @@ impl BoundBucket {
         }
     }
 
-    /// Says of a block that is being fetched what who asks for it wants of it.
+    /// Merges a requester's retention request into an in-flight fetch.
     fn say(&self, fill: &Fill, asker: &mut Asker<'_>, number: u64) {
         fill.want(self.wanted(asker, number));
         match asker {
@@ -109,8 +112,8 @@ impl BoundBucket {
         }
     }
 
-    /// Where a block is to be had: where it is kept, or as it is fetched. That is begun if nobody has, as
-    /// soon as there is memory for it.
+    /// Returns the place from which a block can be read: its copy or its fetch. A fetch is started if there
+    /// is none, as soon as there is memory for it.
     pub(super) async fn source(
         &self,
         key: &ObjectKey,
@@ -122,7 +125,7 @@ impl BoundBucket {
             return Ok(source);
         }
         if let Some(asked) = self.asked_for(key) {
-            // Its answer may begin with this very block. What else came of it concerns who asked.
+            // The response may begin with this very block. Any other result concerns only its own caller.
             asked.await;
         }
         let memory = self.place(self.memory_for(object, number)).await?;
@@ -134,7 +137,7 @@ impl BoundBucket {
         Ok(Source::Filling(fill))
     }
 
-    /// Where a block is to be had already, for somebody who then has asked for it.
+    /// Returns the existing source of a block, and records the requester's retention request.
     pub(super) fn found_for(
         &self,
         key: &ObjectKey,
@@ -150,15 +153,15 @@ impl BoundBucket {
         Some(source)
     }
 
-    /// Of which memory a block takes a place.
+    /// Returns the semaphore that limits the memory of a block.
     fn memory_for(&self, object: &ObjectVersion, number: u64) -> &Arc<Semaphore> {
         let bytes = block::range(number, object.size);
         let is_small = bytes.end - bytes.start <= FETCH_SMALL_BYTES_MAX;
         if is_small { &self.inner.asking } else { &self.inner.blocks }
     }
 
-    /// Whether enough memory is left to those who have asked, when a block of so many bytes waits for
-    /// somebody who has not.
+    /// True if enough memory is left for client requests when a block of `bytes` bytes is held for a reader
+    /// that has not arrived.
     pub(super) fn has_spare_memory(&self, bytes: u64) -> bool {
         if bytes <= FETCH_SMALL_BYTES_MAX {
             self.inner.asking.available_permits() >= FETCH_CONTACTS_MAX / 2
@@ -167,30 +170,30 @@ impl BoundBucket {
         }
     }
 
-    /// Whether all of a block is in memory, that was fetched for somebody.
+    /// True if a block that was fetched for a reader is complete in memory.
     pub(super) fn is_in_memory(&self, object: &ObjectVersion, number: u64) -> bool {
         self.inner.fills.lock().get(&(object.body(), number)).is_some_and(|fill| fill.is_whole())
     }
 
-    /// Whether a block is being fetched.
+    /// True if the block is being fetched.
     pub(super) fn is_under_way(&self, object: &ObjectVersion, number: u64) -> bool {
         self.inner.fills.lock().contains_key(&(object.body(), number))
     }
 
-    /// Where a block is to be had already.
+    /// Returns the existing source of a block.
     fn found(&self, key: &ObjectKey, object: &ObjectVersion, number: u64) -> Option<Source> {
         let under_way = self.inner.fills.lock().get(&(object.body(), number)).cloned();
         if let Some(fill) = under_way {
             return Some(Source::Filling(fill));
         }
-        // Looked up after that, as of now: what is not fetched any more is kept by then.
+        // The copy is looked up after the fetch: a block whose fetch has ended is already kept.
         let copy = self.inner.copies.find(self.id, key)?;
         let same = copy.object.body_id == object.body_id;
         same.then(|| self.inner.copies.block(&copy.object, number)).flatten().map(Source::Kept)
     }
 
-    /// As [`BoundBucket::source`], for a block that is not needed yet: only if there is memory for it now,
-    /// and nobody asks for what may be it.
+    /// Like [`BoundBucket::source`] for a block that is not needed yet: starts a fetch only if there is
+    /// memory for it now and no lookup is in flight whose response may be the block.
     pub(super) fn source_ahead(
         &self,
         key: &ObjectKey,
@@ -210,8 +213,8 @@ impl BoundBucket {
         Some(Source::Filling(fill))
     }
 
-    /// Has a block be fetched, if nobody does so. What comes with it is to be dropped when it is said who
-    /// wants it.
+    /// Starts the fetch of a block, or joins the one in flight. The returned claim must be dropped after the
+    /// retention request is recorded.
     fn begin_fill(
         &self,
         key: &ObjectKey,
@@ -235,14 +238,14 @@ impl BoundBucket {
         if object.size > COPY_BLOCK_BYTES {
             self.inner.compared.remove(&object.body());
         }
-        // Assigned here, where blocks begin in the order in which they are asked for.
+        // The tail is assigned here, because blocks begin in the order in which they are requested.
         let begun = begun.or_else(|| self.inner.rests.assign(object.body(), number).map(Begin::behind));
         let (bucket, key, object, filled) = (self.clone(), key.clone(), object.clone(), fill.clone());
         tokio::spawn(async move { bucket.fetch_and_keep(&key, &object, number, &filled, begun).await });
         (fill, claim)
     }
 
-    /// Fetches a block, and keeps it if it is wanted.
+    /// Fetches a block, and keeps it if requested.
     async fn fetch_and_keep(
         &self,
         key: &ObjectKey,
@@ -267,20 +270,20 @@ impl BoundBucket {
             let id = block_id(self.id, key, number);
             match fill.wanted() {
                 Wanted::No if !is_kept => {}
-                // A block of another version may be here by now, and it is the same one to the engine.
+                // A block of another version may be cached by now, which is the same block to the engine.
                 _ if is_kept || self.is_here(key, number) => keeper.was_kept(id),
                 _ => keeper.was_not_kept(id),
             }
         }
     }
 
-    /// Whether a block of the version that is known of an object is kept.
+    /// True if a block of the known version of an object is kept.
     fn is_here(&self, key: &ObjectKey, number: u64) -> bool {
         let copy = self.inner.copies.find(self.id, key);
         copy.is_some_and(|copy| self.inner.copies.block(&copy.object, number).is_some())
     }
 
-    /// Fetches a block. Says whether all of it came.
+    /// Fetches a block. Returns true if it is complete.
     async fn fetch(
         &self,
         key: &ObjectKey,
@@ -292,8 +295,8 @@ impl BoundBucket {
         if let Err(error) = &fetched {
             tracing::debug!(origin = self.origin.name(), %error, "a block was not fetched");
         }
-        // The object may not be what its origin stated. A 304 would confirm its ETag only, so nothing of it
-        // is kept and the next read asks for everything.
+        // The object may differ from the metadata that its origin stated. A 304 would confirm its ETag only,
+        // so the copy is forgotten and the next read requests everything.
         let is_doubtful = |error: &OriginError| {
             matches!(
                 error,
@@ -311,7 +314,7 @@ impl BoundBucket {
         is_whole
     }
 
-    /// Keeps a block of which all came, if it is wanted. Says whether it is kept.
+    /// Keeps a complete block if requested. Returns true if it is kept.
     async fn keep(
         &self,
         key: &ObjectKey,
@@ -339,8 +342,8 @@ impl BoundBucket {
         }
     }
 
-    /// Fetches a block. A block that is the whole of an object with a known MD5 is compared with it. If it
-    /// differs and no reader has seen any of it, it is fetched once more.
+    /// Fetches a block. A block that is the whole of an object with a known MD5 is compared with that MD5. If
+    /// it differs and no reader has seen any of it, it is fetched once more.
     async fn fetch_right_bytes(
         &self,
         key: &ObjectKey,
@@ -368,7 +371,10 @@ impl BoundBucket {
         Ok(())
     }
 
-    /// Asks for bytes of an object, of this version and of no other.
+    /// Requests bytes of this version of an object from the origin.
+    ///
+    /// # Errors
+    /// The errors of the origin; [`OriginError::Changed`] if the object is another version.
     pub(super) async fn get(
         &self,
         key: &ObjectKey,
@@ -378,7 +384,7 @@ impl BoundBucket {
         let part = Part::Range { first: range.start, end: range.end };
         let query = GetQuery { if_match: strong_validator(object), ..GetQuery::of(part) };
         let got = self.origin.get(&self.there(key), &query).await?;
-        // A weak ETag was no condition, and may stay when the bytes change.
+        // A weak ETag cannot be a condition of the request, and may stay the same when the bytes change.
         let is_weak = query.if_match.is_none();
         let is_other = is_weak && is_other_second(got.object.modified_ms, object.modified_ms);
         if is_other || !is_same(&got.object, object) || got.range.start != range.start {
@@ -388,7 +394,7 @@ impl BoundBucket {
     }
 }
 
-/// A block that is being fetched, and what its bytes are compared with.
+/// Fetch of a block in progress, with the checksum of its bytes.
 struct Fetching<'a> {
     bucket: &'a BoundBucket,
     key: &'a ObjectKey,
@@ -398,7 +404,7 @@ struct Fetching<'a> {
 }
 
 impl Fetching<'_> {
-    /// Fetches until all of the block is there.
+    /// Fetches until the block is complete.
     async fn run(&mut self, begun: Option<Begin>) -> Result<(), OriginError> {
         let mut tries = Tries::default();
         let next = block::of(self.fill.range.start) + 1;
@@ -408,7 +414,7 @@ impl Fetching<'_> {
             Some(begun) => begun.running(next - 1).await,
             None => None,
         };
-        // An answer that has ended is not continued.
+        // A response that has ended is not continued.
         holding = holding.filter(|_| running.is_some());
         loop {
             let at = self.fill.at();
@@ -422,7 +428,7 @@ impl Fetching<'_> {
                 }
                 return Ok(());
             }
-            // An answer to a range is not the one that others wait for.
+            // The response to a range is not the one that other blocks wait for.
             holding = None;
             let error = poured.err();
             let ended = OriginError::Unreachable("it ended early".into());
@@ -434,7 +440,7 @@ impl Fetching<'_> {
         }
     }
 
-    /// Fetches what is missing of the block, of this version and of no other.
+    /// Fetches the missing bytes of the block, of this version only.
     async fn fetch_from(&mut self, at: u64) -> Result<Running, OriginError> {
         let got = self.bucket.get(self.key, self.object, at..self.fill.range.end).await?;
         if md5_of(&got.object).is_none() {
@@ -443,7 +449,7 @@ impl Fetching<'_> {
         self.pour(Running::new(got)).await
     }
 
-    /// Reads until the block is whole; returns the rest of the answer.
+    /// Reads until the block is complete. Returns the response with its remaining bytes.
     async fn pour(&mut self, mut running: Running) -> Result<Running, OriginError> {
         while self.fill.at() < self.fill.range.end {
             let mut piece = match running.left_over.is_empty() {
@@ -464,21 +470,21 @@ impl Fetching<'_> {
     }
 }
 
-/// The source that a block begins with.
+/// Source with which the fetch of a block begins.
 struct Begin {
-    /// The answer that begins with it, or nothing where that is still at a block before.
+    /// Response that begins with the block; `None` if the response is still at an earlier block.
     got: Option<Got>,
-    /// The answer's rest.
+    /// Rest of the response.
     rest: Option<Arc<Rest>>,
 }
 
 impl Begin {
-    /// A block that an answer comes to after those before it.
+    /// Starts with a response that reaches the block after earlier ones.
     fn behind(rest: Arc<Rest>) -> Self {
         Self { got: None, rest: Some(rest) }
     }
 
-    /// The answer, as soon as it is at the block.
+    /// Returns the response as soon as it has reached the block.
     async fn running(self, number: u64) -> Option<Running> {
         match (self.got, self.rest) {
             (Some(got), _) => Some(Running::new(got)),

@@ -1,7 +1,7 @@
-//! A block that is being fetched: who reads it follows its bytes as they come, however many they are.
+//! Block that is being fetched: any number of readers follow its bytes as they arrive.
 //!
-//! Whether it is kept is for its readers to say; as long as one is known to come that has not yet
-//! ([`Claim`]), it is not over.
+//! The readers decide whether the block is kept. The fetch does not end as long as a reader is expected that
+//! has not decided yet ([`Claim`]).
 
 use bytes::Bytes;
 use mlgw_formats::schema::Extent;
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-/// A block that is being fetched.
+/// Block that is being fetched.
 pub(super) struct Fill {
-    /// Its bytes in the object.
+    /// Byte range of the block in the object.
     pub(super) range: Range<u64>,
-    /// From this byte on nothing is read before all of it came and was compared.
+    /// Bytes from this offset on are withheld until all bytes have arrived and were compared.
     held_from: u64,
     state: Mutex<State>,
     changed: Notify,
@@ -29,51 +29,53 @@ struct State {
     pieces: Vec<Bytes>,
     bytes: u64,
     end: Option<Result<(), OriginError>>,
-    /// Whether nothing more will come of it.
+    /// True if the fetch is over: the block is kept, or will not be.
     is_closed: bool,
-    /// Whether somebody wants it to be kept.
+    /// Strongest retention request so far.
     wanted: Wanted,
-    /// Readers that will say so, or not.
+    /// Expected readers that have not decided yet.
     claims: usize,
-    /// How long its bytes wait for others who read them, when it is not kept, and how many may wait so.
+    /// Time for which the bytes wait for further readers if the block is not kept, and the maximum number of
+    /// bytes that may wait.
     sharing: Sharing,
-    /// Whether it was fetched for somebody who is about to ask.
+    /// True if the block was read ahead.
     is_ahead: bool,
-    /// Whether somebody has read it to its end.
+    /// True if a reader has read the block to its end.
     is_taken: bool,
-    /// Whether it does nothing but wait for readers.
+    /// True if the complete block only waits for readers.
     rests: bool,
-    /// Where it is kept, once it is.
+    /// Location of the kept block.
     kept: Option<Vec<Extent>>,
-    /// Held as long as its bytes are in memory.
+    /// Held as long as the bytes are in memory.
     _memory: Option<OwnedSemaphorePermit>,
 }
 
-/// So long bytes wait that were fetched ahead and are not kept.
+/// Maximum time for which bytes that were read ahead wait for their reader.
 const AHEAD_WAITS_MAX: Duration = Duration::from_secs(10);
 
-/// Who wants a block to be kept.
+/// Request to keep a block, by ascending strength.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Wanted {
-    /// Nobody.
+    /// Not requested.
     #[default]
     No,
-    /// Somebody who does not read it: the engine says.
+    /// Requested by a party that does not read the block; the policy engine decides.
     Adopted,
-    /// A reader, as the engine said.
+    /// Requested for a reader by the policy engine.
     Yes,
 }
 
-/// A reader is known to come that will say whether it is kept: until this is dropped.
+/// Guard of an expected reader that will decide whether the block is kept. The reader has decided when it is
+/// dropped.
 pub(super) struct Claim(Arc<Fill>);
 
 impl Claim {
-    /// It is to be kept by this reader.
+    /// Adds a retention request of this reader.
     pub(super) fn want(&self, wanted: Wanted) {
         self.0.want(wanted);
     }
 
-    /// Its bytes wait for who is about to ask, when it is not kept.
+    /// Lets the bytes wait for the expected reader if the block is not kept.
     pub(super) fn wait_for_reader(&self) {
         self.0.wait_for_reader();
     }
@@ -86,22 +88,23 @@ impl Drop for Claim {
     }
 }
 
-/// What there is behind a byte.
+/// Content that follows an offset.
 pub(super) enum Next {
     /// Some bytes.
     Bytes(Bytes),
-    /// All of the block is on the disk, there.
+    /// The whole block is on disk in these extents.
     Kept(Vec<Extent>),
 }
 
 impl Fill {
-    /// A block whose bytes from `held_from` on are withheld until [`Fill::finish`] confirms all of them.
+    /// Creates the fetch of a block. Bytes from the given offset on are withheld until [`Fill::finish`]
+    /// confirms all of them.
     pub(super) fn new(range: Range<u64>, held_from: u64, memory: OwnedSemaphorePermit) -> Self {
         let state = State { _memory: Some(memory), ..State::default() };
         Self { range, held_from, state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// Drops all bytes that came, unless a reader may have seen some.
+    /// Drops all bytes that arrived, unless a reader may have seen some. Returns true if they were dropped.
     pub(super) fn restart(&self) -> bool {
         if self.held_from > self.range.start {
             return false;
@@ -111,12 +114,12 @@ impl Fill {
         true
     }
 
-    /// The next byte of the object that is missing.
+    /// Returns the offset in the object of the next missing byte.
     pub(super) fn at(&self) -> u64 {
         self.range.start + self.state.lock().bytes
     }
 
-    /// More bytes came. What is beyond the block is not taken.
+    /// Appends bytes. Bytes beyond the block are ignored.
     pub(super) fn push(&self, mut piece: Bytes) {
         let mut state = self.state.lock();
         let left = self.range.end - self.range.start - state.bytes;
@@ -127,13 +130,13 @@ impl Fill {
         self.changed.notify_waiters();
     }
 
-    /// All came, or no more will.
+    /// Ends the fetch: all bytes arrived, or no more will.
     pub(super) fn finish(&self, end: Result<(), OriginError>) {
         self.state.lock().end = Some(end);
         self.changed.notify_waiters();
     }
 
-    /// Somebody wants it to be kept.
+    /// Adds a retention request.
     pub(super) fn want(&self, wanted: Wanted) {
         let mut state = self.state.lock();
         state.wanted = state.wanted.max(wanted);
@@ -141,13 +144,14 @@ impl Fill {
         self.changed.notify_waiters();
     }
 
-    /// A reader is known to come.
+    /// Announces a reader.
     pub(super) fn claim(self: &Arc<Self>) -> Claim {
         self.state.lock().claims += 1;
         Claim(self.clone())
     }
 
-    /// Who wants it, as soon as those who are known to come have said.
+    /// Waits for the expected readers, and returns the strongest retention request. Returns at once if the
+    /// block is required.
     pub(super) async fn decided(&self) -> Wanted {
         loop {
             let changed = self.changed.notified();
@@ -163,39 +167,41 @@ impl Fill {
         }
     }
 
-    /// Its bytes wait so long for others when it is not kept, at least, unless more than so many do by then.
+    /// Extends the sharing window: the bytes of a block that is not kept wait at least that long for further
+    /// readers, unless more than `bytes_max` bytes wait already.
     pub(super) fn wait_for_others(&self, sharing: Sharing) {
         let held = &mut self.state.lock().sharing;
         held.window = held.window.max(sharing.window);
         held.bytes_max = held.bytes_max.max(sharing.bytes_max);
     }
 
-    /// Its bytes wait for who is about to ask, when it is not kept.
+    /// Lets the bytes wait for the expected reader if the block is not kept.
     pub(super) fn wait_for_reader(&self) {
         self.state.lock().is_ahead = true;
     }
 
-    /// Whether its bytes wait for anybody.
+    /// True if the bytes wait for any reader.
     pub(super) fn waits(&self) -> bool {
         let state = self.state.lock();
         state.is_ahead || !state.sharing.window.is_zero()
     }
 
-    /// Waits for those for whom its bytes wait: for who is about to ask until he has asked, but not for ever;
-    /// for others as long as it was said; and for nobody any more as soon as it is `wanted` more than it was
-    /// so far. `shared_bytes` are all that wait for others. Says who wants it by then.
+    /// Waits for the readers for which the bytes are held: for the expected reader of a read-ahead until it
+    /// has read the block, but for a limited time; for further readers during the sharing window. The wait
+    /// ends as soon as there is a stronger retention request than the given one. `shared_bytes` counts all
+    /// bytes that wait for further readers. Returns the retention request at the end.
     pub(super) async fn wait_out(&self, wanted: Wanted, shared_bytes: &AtomicU64) -> Wanted {
         let is_ahead = {
             let mut state = self.state.lock();
             state.rests = true;
             state.is_ahead
         };
-        // Come to pass or not: either way the wait is over.
+        // The wait is over whether the reader came or not.
         if is_ahead {
             let taken = self.until(|state| state.is_taken || state.wanted > wanted);
             let _ = tokio::time::timeout(AHEAD_WAITS_MAX, taken).await;
         }
-        // Looked at only now: it is he for whom it was fetched ahead who says that it is shared.
+        // The sharing window is read only now, because the reader of a read-ahead block sets it.
         let sharing = self.state.lock().sharing;
         let bytes = self.range.end - self.range.start;
         if shared_bytes.fetch_add(bytes, Relaxed) + bytes <= sharing.bytes_max {
@@ -207,13 +213,13 @@ impl Fill {
         state.wanted
     }
 
-    /// Somebody has read it to its end.
+    /// Records that a reader has read the block to its end.
     pub(super) fn take(&self) {
         self.state.lock().is_taken = true;
         self.changed.notify_waiters();
     }
 
-    /// Waits until that is so.
+    /// Waits until the condition holds.
     async fn until(&self, is_so: impl Fn(&State) -> bool) {
         loop {
             let changed = self.changed.notified();
@@ -226,42 +232,42 @@ impl Fill {
         }
     }
 
-    /// Whether all of it is here.
+    /// True if the block is complete.
     pub(super) fn is_whole(&self) -> bool {
         let state = self.state.lock();
         state.kept.is_some() || state.end == Some(Ok(()))
     }
 
-    /// Who wants it by now.
+    /// Returns the strongest retention request so far.
     pub(super) fn wanted(&self) -> Wanted {
         self.state.lock().wanted
     }
 
-    /// All that came.
+    /// Returns all bytes that arrived.
     pub(super) fn pieces(&self) -> Vec<Bytes> {
         self.state.lock().pieces.clone()
     }
 
-    /// It is on the disk, so its memory is given back; who reads it reads on from there.
+    /// Records that the block is on disk. Its memory is released, and readers continue from disk.
     pub(super) fn kept(&self, extents: Vec<Extent>) {
         let mut state = self.state.lock();
         let State { bytes, wanted, claims, .. } = *state;
         *state = State { bytes, wanted, claims, kept: Some(extents), ..State::default() };
     }
 
-    /// Nothing more comes of it: it is kept by now, or will not be.
+    /// Closes the fetch: the block is kept, or will not be.
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_waiters();
     }
 
-    /// Whether it does nothing but wait for readers.
+    /// True if the complete block only waits for readers.
     #[cfg(test)]
     pub(super) fn rests(&self) -> bool {
         self.state.lock().rests
     }
 
-    /// Waits until all of it came, or no more will; says whether all did.
+    /// Waits until the fetch ends. Returns true if the block is complete.
     pub(super) async fn whole(&self) -> bool {
         loop {
             let changed = self.changed.notified();
@@ -280,12 +286,16 @@ impl Fill {
         }
     }
 
-    /// Waits until nothing more comes of it; says whether it is kept.
+    /// Waits until the fetch is closed. Returns true if the block is kept.
+    ///
+    /// # Errors
+    /// The error that ended the fetch.
     pub(super) async fn ended(&self) -> Result<bool, OriginError> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Listening from here on, so that an end after the look is heard.
+            // The notification is armed before the state is checked, so that a change after the check is not
+            // missed.
             changed.as_mut().enable();
             {
                 let state = self.state.lock();
@@ -300,7 +310,7 @@ impl Fill {
         }
     }
 
-    /// What is behind byte `at` of the object, as soon as there is anything.
+    /// Waits for content at an offset of the object and returns it.
     pub(super) async fn next(&self, at: u64) -> Result<Next, OriginError> {
         loop {
             let changed = self.changed.notified();
@@ -356,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_held_back_is_read_when_all_is_right_and_never_otherwise() {
+    async fn withheld_bytes_are_read_only_after_verification() {
         for (end, last) in
             [(Ok(()), Ok(Bytes::from_static(b"789"))), (Err(OriginError::Changed), Err(OriginError::Changed))]
         {
@@ -372,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_can_have_read_begins_anew() {
+    async fn a_block_that_no_reader_has_seen_can_restart() {
         let fill = held_back(100).await;
         fill.push(Bytes::from_static(b"wrong"));
         assert!(fill.look(100).is_none() && fill.restart());
@@ -390,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_follows_what_comes_and_no_byte_is_beyond_the_block() {
+    async fn a_reader_follows_the_bytes_up_to_the_end_of_the_block() {
         let fill = fill().await;
         let reader = tokio::spawn({
             let fill = fill.clone();
@@ -407,7 +417,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_comes_behind_what_came() {
+    async fn an_error_follows_the_bytes_that_arrived() {
         let fill = fill().await;
         fill.push(Bytes::from_static(b"0"));
         fill.finish(Err(OriginError::TimedOut));
@@ -416,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_for_others_waits_no_longer_than_until_one_of_them_wants_it_kept() {
+    async fn a_wait_for_further_readers_ends_when_retention_is_requested() {
         let fill = fill().await;
         fill.push(Bytes::from_static(b"0123456789"));
         assert!(!fill.is_whole());
@@ -436,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_fetched_ahead_waits_for_others_as_he_says_for_whom_it_was() {
+    async fn a_read_ahead_block_waits_for_further_readers_as_its_reader_requests() {
         let fill = fill().await;
         fill.push(Bytes::from_static(b"0123456789"));
         fill.finish(Ok(()));
@@ -456,7 +466,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_is_read_from_there() {
+    async fn a_kept_block_is_read_from_disk() {
         let fill = fill().await;
         fill.push(Bytes::from_static(b"0123456789"));
         fill.finish(Ok(()));

@@ -1,16 +1,16 @@
-//! How long what an origin said holds: pure decisions.
+//! Validity time of an origin's metadata. Pure.
 
 use mlgw_remote::origin::OriginError;
 use std::time::Duration;
 
-/// How long what origins say holds.
+/// Validity times of an origin's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freshness {
-    /// What they say of an object.
+    /// Metadata of an object.
     pub positive: Duration,
-    /// That there is none.
+    /// Absence of a key.
     pub negative: Duration,
-    /// What they said of an object, while they cannot be asked.
+    /// Metadata of an object while the origin cannot be reached.
     pub stale: Duration,
 }
 
@@ -25,13 +25,13 @@ impl Default for Freshness {
 }
 
 impl Freshness {
-    /// Whether what was said so long ago still holds.
+    /// True if metadata of this age is still valid.
     pub(super) fn is_fresh(&self, age: Duration) -> bool {
         age < self.positive
     }
 
-    /// Whether what was said so long ago may be said again although asking failed so: never when the origin
-    /// answered that it may not or is not.
+    /// True if expired metadata of this age may be served although the origin request failed with `error`. It
+    /// may not if the origin answered that access is denied or the object does not exist.
     pub(super) fn may_be_stale(&self, age: Duration, error: &OriginError) -> bool {
         error.is_transient() && age < self.stale
     }
@@ -44,7 +44,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_an_origin_said_is_repeated_only_when_it_cannot_be_asked() {
+    fn expired_metadata_is_used_only_if_the_origin_cannot_be_reached() {
         let fresh = Freshness::default();
         let hour = Duration::from_hours(1);
         assert!(fresh.is_fresh(Duration::from_secs(29)) && !fresh.is_fresh(Duration::from_secs(30)));

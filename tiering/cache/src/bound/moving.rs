@@ -1,12 +1,14 @@
-//! What a bucket that is moved to another origin needs: to know what is written meanwhile, and a moment in
-//! which nothing is.
+//! Support for moving a bucket to another origin: tracking of concurrent writes, and a freeze during which no
+//! write is in flight.
 //!
-//! Who writes has a pass for as long as that takes, and who moves the bucket waits until nobody has one and
-//! lets nobody have one ([`Frozen`]). As long as somebody listens ([`Listening`]) the keys of writes that end
-//! are remembered, once each, up to [`CHANGED_MAX`]; with more it is remembered that there were.
+//! A writer holds a write guard ([`Pass`]) for the duration of its write. The job that moves the bucket waits
+//! until no guard is held and prevents new ones ([`Frozen`]). While a tracker exists ([`Listening`]), the
+//! keys of completed writes are recorded, once each, up to [`CHANGED_MAX`]; with more, only the overflow is
+//! recorded.
 //!
-//! Always: a write that ended while somebody listened is among what he takes, whatever came of it. All of it
-//! is in memory: a crash ends the listening, and who goes on compares everything anew.
+//! Invariant: a write that ends while a tracker exists is among the keys that the tracker returns, whatever
+//! its result. All state is in memory: a crash ends the tracking, and a resumed move compares all objects
+//! again.
 
 use super::BoundBucket;
 use mlgw_common::ObjectKey;
@@ -19,32 +21,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// Keys that are remembered; tens of megabytes at most.
+/// Maximum number of recorded keys; tens of megabytes at most.
 const CHANGED_MAX: usize = 100_000;
 
-/// The buckets of a node.
+/// Move state of the buckets of a node.
 #[derive(Default)]
 pub(super) struct Moving {
     gates: Mutex<HashMap<BucketId, Arc<RwLock<()>>>>,
     listeners: AtomicUsize,
     changed: Mutex<HashMap<BucketId, Changed>>,
-    /// When buckets were moved to another origin.
+    /// Times at which buckets were moved to another origin.
     moved: ShortLock<HashMap<BucketId, Timestamp>>,
 }
 
-/// A write may be under way, until it is dropped.
+/// Guard of a write that may be in flight.
 #[derive(Debug)]
 pub struct Pass {
     _held: OwnedRwLockReadGuard<()>,
 }
 
-/// No write is under way and none begins, until it is dropped.
+/// Guard that prevents writes: none is in flight, and none begins until it is dropped.
 #[derive(Debug)]
 pub struct Frozen {
     _held: OwnedRwLockWriteGuard<()>,
 }
 
-/// Somebody wants to know what is written, until it is dropped.
+/// Tracker of the keys written to a bucket until it is dropped.
 pub struct Listening {
     bucket: BoundBucket,
 }
@@ -52,9 +54,9 @@ pub struct Listening {
 /// Keys that were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// They.
+    /// Recorded keys.
     pub keys: BTreeSet<ObjectKey>,
-    /// Whether there were more than could be remembered.
+    /// True if there were more keys than could be recorded.
     pub is_cut: bool,
 }
 
@@ -63,7 +65,7 @@ impl Moving {
         self.gates.lock().entry(bucket).or_default().clone()
     }
 
-    /// A write of a key has ended.
+    /// Records that a write of a key has ended.
     pub(super) fn note(&self, bucket: BucketId, key: &ObjectKey) {
         if self.listeners.load(Ordering::Acquire) == 0 {
             return;
@@ -73,12 +75,13 @@ impl Moving {
         }
     }
 
-    /// When a bucket was moved to another origin: what was said before was said by the one before.
+    /// Returns the time at which a bucket was moved to another origin. Metadata from before that time came
+    /// from the earlier origin.
     pub(super) fn moved(&self, bucket: BucketId) -> Timestamp {
         self.moved.read().get(&bucket).copied().unwrap_or_default()
     }
 
-    /// The bucket is gone: what nobody holds of it goes.
+    /// Drops the state of a deleted bucket, except for a gate that is held.
     pub(super) fn forget(&self, bucket: BucketId) {
         let mut gates = self.gates.lock();
         if gates.get(&bucket).is_some_and(|gate| Arc::strong_count(gate) == 1) {
@@ -99,37 +102,37 @@ impl Changed {
 }
 
 impl BoundBucket {
-    /// To be held by whoever writes for a client, from before he looks up where to until it is done. Waits
-    /// while the bucket is frozen.
+    /// Acquires the guard of a client's write, which must be held from before the lookup of the origin until
+    /// the write is done. Waits while the bucket is frozen.
     pub async fn pass(&self) -> Pass {
         Pass { _held: self.inner.moving.gate(self.id).read_owned().await }
     }
 
-    /// Waits until nobody writes, and lets nobody write; nothing when that takes longer than `patience`, for
-    /// which who wants to write waits, too.
+    /// Waits until no write is in flight, and prevents new ones. Returns `None` if that takes longer than
+    /// `patience`; new writes wait during that time.
     pub async fn freeze(&self, patience: Duration) -> Option<Frozen> {
         let held = tokio::time::timeout(patience, self.inner.moving.gate(self.id).write_owned()).await;
         Some(Frozen { _held: held.ok()? })
     }
 
-    /// The bucket is bound to another origin now. What is known of objects is asked for once more there
-    /// before it is said, and copies of what is the same stay; what this one is told still, in this shape,
-    /// holds for nobody.
+    /// Records that the bucket is bound to another origin now. Known metadata is revalidated there before it
+    /// is used, and copies of identical objects stay. Nothing that the old origin still answers to this
+    /// handle is stored.
     pub fn was_moved(&self) {
-        // What is said in this very millisecond may have been said by the one before.
+        // Metadata of the current millisecond may still come from the earlier origin.
         let from = Timestamp(self.inner.clock.now().as_millis() + 1);
         self.inner.moving.moved.write().insert(self.id, from);
         self.inner.order.expire_all();
         self.inner.absent.clear();
     }
 
-    /// Whether the bucket fronts the same origin still.
+    /// True if the bucket is still bound to the same origin.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.moved == self.inner.moving.moved(self.id)
     }
 
-    /// Listens to what is written from now on. There is one who listens to a bucket.
+    /// Starts to track writes. A bucket has at most one tracker.
     #[must_use]
     pub fn listen(&self) -> Listening {
         let moving = &self.inner.moving;
@@ -140,14 +143,14 @@ impl BoundBucket {
 }
 
 impl Listening {
-    /// What was written since the last time.
+    /// Returns the keys written since the last call.
     #[must_use]
     pub fn take(&self) -> Changed {
         let mut changed = self.bucket.inner.moving.changed.lock();
         changed.get_mut(&self.bucket.id).map(std::mem::take).unwrap_or_default()
     }
 
-    /// What was taken and not seen to.
+    /// Returns keys that were taken and not processed.
     pub fn give_back(&self, keys: impl IntoIterator<Item = ObjectKey>) {
         if let Some(changed) = self.bucket.inner.moving.changed.lock().get_mut(&self.bucket.id) {
             keys.into_iter().for_each(|key| changed.add(key));
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_remembered_once_each_and_no_more_than_may_be() {
+    fn keys_are_recorded_once_and_up_to_the_limit() {
         let mut changed = Changed::default();
         (0..CHANGED_MAX).chain(0..CHANGED_MAX).for_each(|n| changed.add(key(n)));
         assert!(changed.keys.len() == CHANGED_MAX && !changed.is_cut);
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_held_is_not_forgotten() {
+    async fn a_held_gate_is_not_dropped() {
         let moving = Moving::default();
         let pass = moving.gate(BucketId(1)).read_owned().await;
         moving.forget(BucketId(1));

@@ -1,14 +1,14 @@
-//! The order of writes and of what origins say: who asked before a write of ours was through does not know
-//! what is there now.
+//! Ordering of writes and origin responses: a response to a request that began before a write of this gateway
+//! ended may be older than the write.
 //!
-//! A reader takes a ticket before it asks. What it is told holds only if no write of its key is under way
-//! then, and none near it ended since the ticket was taken. Writes of a key are told from each other; that
-//! one ended is noted for a stripe of keys, so now and then somebody is asked once more for nothing. A write
-//! of which nobody knows whether it was done may be done later: for a while nothing that is said of its key
-//! holds.
+//! A reader takes a ticket before it contacts the origin. The response is valid only if no write of its key
+//! is in flight when it arrives, and no write of its stripe ended since the ticket was taken. Writes in
+//! flight are tracked per key; ended writes are counted per stripe of keys, so that a response is
+//! occasionally discarded without need. A write whose outcome is unknown may be executed later: for a while
+//! no response about its key is valid.
 //!
-//! All of it is in memory. After a crash it is not known which writes were under way: what was said before
-//! the start does not hold for a bucket that is written through.
+//! All state is in memory. After a crash the writes in flight are unknown: for a bucket that is written
+//! through, metadata from before the start is not valid.
 
 use mlgw_common::ids::BucketId;
 use mlgw_common::{ObjectKey, Timestamp};
@@ -17,28 +17,28 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::time::Duration;
 
-/// Groups of keys of which it is known how many writes ended.
+/// Number of groups of keys for which ended writes are counted.
 const STRIPES: usize = 256;
-/// How long an origin may have had all of a write before it carries it out. Those that queue give up on a
-/// request within a minute.
+/// Time after which an origin that received a write has executed it or never will. Origins that queue
+/// requests give up on them within a minute.
 const DOUBT: Duration = Duration::from_mins(1);
-/// Keys of a stripe that are doubted by themselves; with more, all of its keys are.
+/// Maximum number of uncertain keys of a stripe; with more, all keys of the stripe are uncertain.
 const DOUBTED_MAX: usize = 256;
 
 type Place = (BucketId, ObjectKey);
 
-/// How a write ended.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was done.
+    /// Executed.
     Done,
-    /// It was surely not done.
+    /// Certainly not executed.
     Refused,
-    /// It may have been done, or be done later.
+    /// May have been executed, or may be executed later.
     Unknown,
 }
 
-/// The writes of a node.
+/// Writes of a node.
 pub(super) struct Order {
     hasher: RandomState,
     stripes: [Mutex<Stripe>; STRIPES],
@@ -46,21 +46,21 @@ pub(super) struct Order {
 
 #[derive(Default)]
 struct Stripe {
-    /// Writes that ended, but for those that were refused.
+    /// Number of writes that ended, except for rejected ones.
     ended: u64,
     under_way: HashMap<Place, u32>,
-    /// Until when what is said of these keys does not hold.
+    /// Keys of uncertain writes, with the time until which responses about them are not valid.
     doubted: HashMap<Place, Timestamp>,
-    /// And of all keys.
+    /// Time until which responses about all keys of the stripe are not valid.
     all_doubted: Timestamp,
 }
 
-/// What had ended when it was taken.
+/// Number of ended writes of a stripe when the ticket was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ticket(u64);
 
 impl Ticket {
-    /// One that never holds.
+    /// Ticket that is never valid.
     pub(super) const VOID: Self = Self(u64::MAX);
 }
 
@@ -71,18 +71,18 @@ impl Default for Order {
 }
 
 impl Order {
-    /// To be taken before an origin is asked for a key.
+    /// Takes a ticket, before an origin is contacted about a key.
     pub(super) fn ticket(&self, bucket: BucketId, key: &ObjectKey) -> Ticket {
         Ticket(self.stripe(bucket, key).lock().ended)
     }
 
-    /// What was asked for before does not hold: it was another origin that was asked.
+    /// Invalidates all tickets, because the bucket was moved to another origin.
     pub(super) fn expire_all(&self) {
         self.stripes.iter().for_each(|stripe| stripe.lock().ended += 1);
     }
 
-    /// Does something with what an origin said of a key, and says whether it holds. No write of the key
-    /// begins or ends meanwhile.
+    /// Calls `then` with whether a response about a key is valid. No write of the key begins or ends during
+    /// the call.
     pub(super) fn with<T>(
         &self,
         ticket: Ticket,
@@ -96,7 +96,7 @@ impl Order {
         then(holds)
     }
 
-    /// A write of a key begins; `then` sees to what is known of it.
+    /// Begins a write of a key; `then` updates the local metadata.
     pub(super) fn begin<T>(
         &self,
         bucket: BucketId,
@@ -108,8 +108,9 @@ impl Order {
         (Ticket(stripe.ended), then())
     }
 
-    /// A write of a key has ended, which began with `ticket`. `then` sees to what is known of it, and is told
-    /// whether that changed: it did not when the write was refused, and all others of the key meanwhile.
+    /// Ends a write of a key that began with `ticket`. `then` updates the local metadata; its argument is
+    /// true if the object may have changed. If the write was rejected, `then` is called with false, and only
+    /// if no other write of the stripe ended and no write of the key is in flight or uncertain.
     pub(super) fn end(
         &self,
         ticket: Ticket,
@@ -146,7 +147,7 @@ impl Order {
 }
 
 impl Stripe {
-    /// Whether nothing is under way or doubted: it is so nearly always.
+    /// True if no write is in flight or uncertain, which is the usual case.
     fn is_quiet(&self) -> bool {
         self.under_way.is_empty() && self.doubted.is_empty() && self.all_doubted == Timestamp::default()
     }
@@ -192,7 +193,7 @@ mod tests {
         order.begin(BUCKET, &key(name), || ()).0
     }
 
-    /// A write ends; whether what is known has changed, if that is known.
+    /// Ends a write. Returns the argument of the callback, if it was called.
     fn end(order: &Order, began: Ticket, name: &str, outcome: Outcome) -> Option<bool> {
         let mut told = None;
         order.end(began, (BUCKET, &key(name)), outcome, NOW, |changed| told = Some(changed));
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_before_a_write_was_through_does_not_hold() {
+    fn a_response_requested_before_a_write_ended_is_invalid() {
         let order = Order::default();
         let before = order.ticket(BUCKET, &key("k"));
         assert!(holds(&order, before, "k", NOW));
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_origin_was_asked_for_does_not_hold() {
+    fn a_response_requested_from_an_earlier_origin_is_invalid() {
         let order = Order::default();
         let before = order.ticket(BUCKET, &key("k"));
         order.expire_all();
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_was_refused_changes_nothing() {
+    fn a_rejected_write_changes_nothing() {
         let order = Order::default();
         let before = order.ticket(BUCKET, &key("k"));
         let began = begin(&order, "k");
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_may_be_done_later_is_doubted_for_a_while() {
+    fn a_write_that_may_be_executed_later_is_uncertain_for_a_while() {
         let order = Order::default();
         let began = begin(&order, "k");
         assert_eq!(end(&order, began, "k", Outcome::Unknown), Some(true));
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn doubts_are_bounded_and_none_is_lost() {
+    fn uncertain_writes_are_bounded_and_none_is_lost() {
         let order = Order::default();
         let names: Vec<String> = (0..300 * DOUBTED_MAX).map(|n| n.to_string()).collect();
         for name in &names {

@@ -1,6 +1,7 @@
-//! Bytes that pass by: some of a block that is not kept, for one reader.
+//! Pass-through reads: some bytes of a block that is not kept, for one reader.
 //!
-//! No more is asked for than is read. What breaks off goes on where it stopped.
+//! Only the bytes that are read are requested. An interrupted read is resumed at the offset where it broke
+//! off.
 
 use super::BoundBucket;
 use super::tries::Tries;
@@ -11,22 +12,22 @@ use mlgw_formats::schema::ObjectVersion;
 use mlgw_remote::origin::{Got, OriginError};
 use std::ops::Range;
 
-/// See the module.
+/// Pass-through read of one reader.
 pub(super) struct Passing {
     left: Range<u64>,
     got: Option<Got>,
     tries: Tries,
-    /// Where the answer began that is read.
+    /// Offset at which the current response began.
     begun: u64,
 }
 
 impl Passing {
-    /// These bytes of an object.
+    /// Creates a read of these bytes of an object.
     pub(super) fn new(range: Range<u64>) -> Self {
         Self { begun: range.start, left: range, got: None, tries: Tries::default() }
     }
 
-    /// The next bytes; nothing at the end.
+    /// Returns the next bytes; `None` at the end.
     pub(super) async fn next(
         &mut self,
         bucket: &BoundBucket,

@@ -1,8 +1,9 @@
-//! Compares the bytes from an origin with the ETag and the length that it states.
+//! Verification of bytes from an origin against the ETag and the length that it states.
 //!
-//! Always: of an object whose ETag is an MD5 no reader gets the last bytes before all of it was compared,
-//! if all of it is read or it has one block only; what does not fit is not kept. A range of a larger
-//! object, and an object whose ETag is no MD5, are held to their length and to their ETag staying the same.
+//! Invariants: if the ETag of an object is an MD5, and the object is read as a whole or has only one block,
+//! no reader gets the last bytes before all bytes were compared. Bytes that do not match are not kept. A
+//! range of a larger object, and an object whose ETag is not an MD5, are checked only for their length and
+//! for an unchanged ETag.
 
 use super::BoundBucket;
 use crate::copies::is_same;
@@ -12,11 +13,12 @@ use mlgw_formats::schema::{Copy, ObjectVersion};
 use mlgw_remote::origin::{OriginError, hint, md5_of};
 use std::ops::Range;
 
-/// Bytes that are withheld from a reader until all were compared. A small object is withheld whole, so that
-/// its answer can be an error.
+/// Number of bytes withheld from a reader until all were compared. A small object is withheld as a whole, so
+/// that its response can be an error.
 const HELD_BACK_BYTES: u64 = FETCH_SMALL_BYTES_MAX;
 
-/// The byte from which on a block is withheld until it was compared; its end if it is not compared by itself.
+/// Returns the offset from which a block is withheld until it was compared; the end of the block if it is not
+/// compared separately.
 pub(super) fn held_from(object: &ObjectVersion, block: &Range<u64>) -> u64 {
     match is_compared_by_block(object) {
         true => block.end.saturating_sub(HELD_BACK_BYTES).max(block.start),
@@ -24,18 +26,18 @@ pub(super) fn held_from(object: &ObjectVersion, block: &Range<u64>) -> u64 {
     }
 }
 
-/// Whether the object is one block whose MD5 is known.
+/// True if the object is one block whose MD5 is known.
 pub(super) fn is_compared_by_block(object: &ObjectVersion) -> bool {
     object.size <= COPY_BLOCK_BYTES && md5_of(object).is_some()
 }
 
 impl BoundBucket {
-    /// The bytes of an object have another MD5 than its ETag says. Forgets what is here of it.
+    /// Handles bytes whose MD5 differs from the ETag of their object: forgets the copy.
     ///
     /// # Errors
-    /// [`OriginError::WrongBytes`], which names the setting when the same came before;
-    /// [`OriginError::Changed`] when the object is another one by now. None when the origin says that the
-    /// ETag is no MD5.
+    /// [`OriginError::WrongBytes`], which names the setting if the same bytes came before;
+    /// [`OriginError::Changed`] if the object is another version by now. `Ok` if the origin now reports that
+    /// the ETag is not an MD5.
     pub(super) async fn wrong_bytes(
         &self,
         key: &ObjectKey,
@@ -64,8 +66,8 @@ impl BoundBucket {
         Err(OriginError::WrongBytes(why))
     }
 
-    /// Checks that an answer does not state another length under the ETag that is known. The origin is
-    /// asked which of the two is right.
+    /// Checks that a response does not state another length under the known ETag. If it does, the origin is
+    /// asked for the metadata again to find the right length.
     pub(super) async fn check_length(
         &self,
         key: &ObjectKey,
@@ -95,7 +97,7 @@ mod tests {
     use mlgw_formats::schema::{EtagKind, ObjectVersion};
 
     #[test]
-    fn what_is_compared_by_its_block_is_held_back_at_its_end() {
+    fn a_block_compared_separately_is_withheld_at_its_end() {
         let md5 = "5d41402abc4b2a76b9719d911017c592";
         let of = |etag: &str, kind: EtagKind, size: u64| {
             let etag_kind = kind.into();

@@ -1,4 +1,4 @@
-//! Reads an object of a bound bucket in order: from copies where there are any, else from blocks as they are
+//! Sequential reader of a remote-backed object: reads copies if they exist, and otherwise blocks as they are
 //! fetched, a few of them ahead.
 
 use super::fetch::{Asker, Source};
@@ -18,33 +18,32 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How often a copy that cannot be read is fetched again within one answer.
+/// Maximum number of unreadable copies that are fetched again within one response.
 const LOST_MAX: u32 = 8;
 
-/// Who asks for the blocks of a read.
+/// Returns the requester of the blocks of a read.
 fn asker(reading: &mut Option<Reading>) -> Asker<'_> {
     reading.as_mut().map_or(Asker::Server, Asker::Reader)
 }
 
-/// Reads a range of one version of an object.
+/// Reader of a range of one version of an object.
 pub struct BoundReader {
     bucket: BoundBucket,
     key: ObjectKey,
     object: ObjectVersion,
     at: u64,
     end: u64,
-    /// The end of the object, as it came with the answer that said what it is like; it is read once and not
-    /// kept.
+    /// Last bytes of the object, received with its metadata; read once and not kept.
     tail: Option<Got>,
-    /// The block that is read, and those behind it.
+    /// Block that is read, and the blocks behind it.
     sources: VecDeque<(u64, Source)>,
     lost: u32,
     turn: Turn,
-    /// Who says what is kept of it; nobody for reads of the server itself.
+    /// Policy context of a client read; `None` for reads of the server itself.
     reading: Option<Reading>,
-    /// The MD5 that all bytes are compared with, unless that is done block by block or was done before.
+    /// MD5 check of all bytes; `None` if the blocks are compared separately or were compared before.
     check: Option<Md5Check>,
-    /// The rest of the opened answer behind its first block; it continues while this is held.
+    /// Rest of the opening response after its first block; the response continues while this is held.
     _rest: Option<Arc<Rest>>,
 }
 
@@ -57,7 +56,8 @@ impl BoundReader {
         mut reading: Option<Reading>,
     ) -> Self {
         if let Some(claim) = opened.claim.lock().take().filter(|_| !range.is_empty()) {
-            // Said at once: its memory waits for that, and who reads may have to wait for memory.
+            // The request is stated at once: the memory of the block waits for it, and this reader may have
+            // to wait for memory.
             claim.want(bucket.wanted(&mut asker(&mut reading), block::of(range.start)));
         }
         let tail = opened.tail.as_ref().and_then(|tail| tail.lock().take());
@@ -71,16 +71,16 @@ impl BoundReader {
         Self { bucket, key, object, at, end, tail, sources, lost: 0, turn, reading, check, _rest: rest }
     }
 
-    /// From now on what it reads of copies waits for its turn there, unless a rule has it wait elsewhere.
+    /// Schedules subsequent reads of copies with `turn`, unless a rule assigns another rank.
     pub fn set_turn(&mut self, turn: Turn) {
         let ruled = self.reading.as_ref().and_then(Reading::rank);
         self.turn = turn.ruled(ruled);
     }
 
-    /// The next bytes; nothing at the end.
+    /// Returns the next bytes; `None` at the end.
     ///
     /// # Errors
-    /// Those of the origin; [`OriginError::Changed`] when the object is another one there by now.
+    /// The errors of the origin; [`OriginError::Changed`] if the object is another version there by now.
     pub async fn next(&mut self) -> Result<Option<Bytes>, OriginError> {
         if self.at == self.end {
             return Ok(None);
@@ -117,7 +117,7 @@ impl BoundReader {
         }
     }
 
-    /// Compares bytes that are about to be handed out. The last ones are withheld if the whole is not right.
+    /// Compares bytes before they are returned. The last ones are withheld if the whole does not match.
     async fn compare(&mut self, piece: &Bytes) -> Result<(), OriginError> {
         let Some(mut check) = self.check.take() else { return Ok(()) };
         check.add(piece);
@@ -132,7 +132,7 @@ impl BoundReader {
         Ok(())
     }
 
-    /// Sees to the block that is read and to those that will be.
+    /// Provides the sources of the current block and of those that are read ahead.
     async fn look_ahead(&mut self) -> Result<(), OriginError> {
         let blocks = block::touched(&(self.at..self.end));
         if self.sources.is_empty() {
@@ -160,13 +160,13 @@ impl BoundReader {
         Ok(())
     }
 
-    /// How many blocks are seen to at a time, that which is read included.
+    /// Returns the number of blocks that are prepared, the current one included.
     fn ahead_blocks(&self) -> u64 {
         let ruled = self.reading.as_ref().and_then(|reading| reading.ruling().stream_ahead);
         ruled.map_or(FETCH_AHEAD_BLOCKS, |ahead| u64::from(ahead) + 1).min(FETCH_BLOCKS_MAX as u64 / 2)
     }
 
-    /// Where the block comes from that is read now.
+    /// Returns the source of the current block.
     async fn first_source(&mut self, number: u64) -> Result<Source, OriginError> {
         let passing = self.passing(number);
         let (bucket, key, object) = (&self.bucket, &self.key, &self.object);
@@ -184,8 +184,9 @@ impl BoundReader {
         }
     }
 
-    /// The bytes of a block that are read, if they are not all of it and it is not to be kept: nobody needs
-    /// the rest. Who shares what he reads takes the whole block if he reads half of it.
+    /// Returns the range to read of a block that is read partially and not to be kept, so that its remaining
+    /// bytes are not needed. If the reader shares its blocks and reads half of this one or more, the whole
+    /// block is fetched instead.
     fn passing(&mut self, number: u64) -> Option<Range<u64>> {
         let whole = block::range(number, self.object.size);
         let range = self.at.max(whole.start)..self.end.min(whole.end);
@@ -196,7 +197,7 @@ impl BoundReader {
         (!reading.keeps(number)).then_some(range)
     }
 
-    /// The next bytes of a block that is kept. One that cannot be read is kept no more, and fetched.
+    /// Returns the next bytes of a kept block. An unreadable copy is dropped and fetched again.
     async fn kept(&mut self, number: u64, extents: Vec<Extent>) -> Option<Bytes> {
         let mut first = block::range(number, self.object.size).start;
         let mut holding = None;
@@ -237,7 +238,7 @@ impl BoundReader {
         }
     }
 
-    /// What of a piece is wanted; the block is through when it was its last.
+    /// Cuts a piece to the requested bytes; finishes the block at its last byte.
     fn taken(&mut self, number: u64, mut piece: Bytes) -> Bytes {
         piece.truncate(usize::try_from(self.end - self.at).unwrap_or(usize::MAX));
         self.at += piece.len() as u64;

@@ -1,9 +1,9 @@
-//! The rest of an answer that carries more than the block that was taken from it.
+//! Rest of a response that carries more than the block that was taken from it.
 //!
-//! A read of a whole object requests it whole, because only such an answer has its checksums. If the object
-//! has more than one block, the blocks behind the first come from the same answer, one after the other, so
-//! that no byte is fetched twice and no connection is cut. Always: blocks are assigned to the rest in order
-//! and without a gap; any other block is fetched by a range. The answer ends with its last reader.
+//! A read of a whole object requests it whole, because only such a response has its checksums. If the object
+//! has more than one block, the blocks after the first come from the same response, one after the other, so
+//! that no byte is fetched twice and no connection is cut. Invariants: blocks are assigned to the rest in
+//! order and without a gap; any other block is fetched by a range. The response ends with its last reader.
 
 use bytes::Bytes;
 use mlgw_common::ids::BodyId;
@@ -13,42 +13,42 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
-/// An answer that has begun, and bytes of it that came and belong to the next block.
+/// Response in progress, and the bytes received that belong to the next block.
 pub(super) struct Running {
     pub(super) got: Got,
     pub(super) left_over: Bytes,
 }
 
 impl Running {
-    /// An answer without any bytes so far.
+    /// Creates a response without any bytes so far.
     pub(super) const fn new(got: Got) -> Self {
         Self { got, left_over: Bytes::new() }
     }
 }
 
-/// See the module.
+/// Rest of a response, shared by the blocks assigned to it.
 pub(super) struct Rest {
     state: Mutex<State>,
     changed: Notify,
 }
 
 struct State {
-    /// The first block that is not assigned.
+    /// First block that is not assigned.
     unassigned: u64,
-    /// The block that the answer is at.
+    /// Block that the response has reached.
     at: u64,
     running: Option<Running>,
     is_over: bool,
 }
 
 impl Rest {
-    /// The rest of an answer whose block `first` is being taken.
+    /// Creates the rest of a response whose block `first` is being taken.
     pub(super) fn behind(first: u64) -> Self {
         let state = State { unassigned: first + 1, at: first, running: None, is_over: false };
         Self { state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// Assigns a block to it, if it is the next one.
+    /// Assigns a block if it is the next one. Returns true if it is assigned.
     fn assign(&self, number: u64) -> bool {
         let mut state = self.state.lock();
         let is_next = !state.is_over && state.unassigned == number;
@@ -56,7 +56,7 @@ impl Rest {
         is_next
     }
 
-    /// The block before `number` was taken; nothing when the answer has ended.
+    /// Passes the response on after the block before `number` was taken; `None` if the response has ended.
     pub(super) fn give(&self, number: u64, running: Option<Running>) {
         let mut state = self.state.lock();
         state.is_over = running.is_none();
@@ -65,7 +65,7 @@ impl Rest {
         self.changed.notify_waiters();
     }
 
-    /// The answer, as soon as it is at the block `number`, which was assigned; nothing when it has ended
+    /// Waits until the response reaches the assigned block `number`, and returns it; `None` if it ended
     /// before.
     pub(super) async fn take(&self, number: u64) -> Option<Running> {
         loop {
@@ -86,26 +86,26 @@ impl Rest {
     }
 }
 
-/// The rests that have a reader, by body.
+/// Rests that have a reader, by body.
 #[derive(Default)]
 pub(super) struct Rests(Mutex<HashMap<BodyId, Weak<Rest>>>);
 
 impl Rests {
-    /// Adds the rest of an answer. Rests without a reader are dropped.
+    /// Adds the rest of a response. Rests without a reader are dropped.
     pub(super) fn add(&self, body: BodyId, rest: &Arc<Rest>) {
         let mut rests = self.0.lock();
         rests.retain(|_, rest| rest.strong_count() > 0);
         rests.insert(body, Arc::downgrade(rest));
     }
 
-    /// The rest that a block of a body is assigned to, if it is the next one there.
+    /// Returns the rest to which a block of a body is assigned, if it is the next block of that rest.
     pub(super) fn assign(&self, body: BodyId, number: u64) -> Option<Arc<Rest>> {
         let rest = self.0.lock().get(&body)?.upgrade()?;
         rest.assign(number).then_some(rest)
     }
 }
 
-/// Passes the answer on, or ends it when its current block was abandoned.
+/// Guard of the response during a block: passes it on, or ends it if the block was abandoned.
 pub(super) struct Holding {
     rest: Arc<Rest>,
     next: u64,
@@ -117,7 +117,7 @@ impl Holding {
         Self { rest, next, running: None }
     }
 
-    /// The answer goes on with the next block.
+    /// Passes the response on to the next block.
     pub(super) fn keep(&mut self, running: Running) {
         self.running = Some(running);
     }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_ends_leaves_its_blocks_to_others() {
+    async fn a_response_that_ends_leaves_its_blocks_to_range_requests() {
         let (rests, rest) = (Rests::default(), Arc::new(Rest::behind(0)));
         rests.add(BodyId(7), &rest);
         assert!(rests.assign(BodyId(7), 1).is_some());

@@ -1,4 +1,5 @@
-//! Bound buckets over an origin in memory: what is asked of it, and that what is read is what it has.
+//! Tests of remote-backed buckets over an origin in memory: the requests that it receives, and that reads
+//! return its objects.
 
 mod ahead;
 mod keeping;
@@ -35,7 +36,7 @@ struct Bench {
     bound: Bound,
 }
 
-/// Opens bound buckets, as soon as whoever had the directory has let go of it.
+/// Opens the remote-backed buckets, as soon as the previous owner has closed the directory.
 async fn open(
     dir: &Path,
     origin: Arc<MemoryOrigin>,
@@ -57,7 +58,7 @@ async fn open(
         open_files_max: 512,
         lost: keeper.as_ref().map(Keeper::books),
     };
-    // Who had it open before is about to let go of it.
+    // The previous owner is about to close the database.
     let mut tries = 0;
     let copies = loop {
         match Copies::open(options.clone(), MemoryTier::new(0)).await {
@@ -83,7 +84,7 @@ impl Bench {
         bench
     }
 
-    /// One that is opened again.
+    /// Creates a bench whose buckets are opened again later.
     async fn not_left_open(capacity_bytes: u64) -> Self {
         let room = tempfile::tempdir().unwrap();
         let (origin, clock) = (Arc::new(MemoryOrigin::default()), Arc::new(ManualClock::default()));
@@ -92,7 +93,7 @@ impl Bench {
         Self { room, origin, clock, bound }
     }
 
-    /// The same after a restart, at a time when all is let go of.
+    /// Reopens the buckets, as after a restart.
     async fn opened_again(self) -> Self {
         self.bound.copies().unwrap().shutdown().await;
         let Self { room, origin, clock, bound } = self;
@@ -107,7 +108,7 @@ impl Bench {
         self.bound.bucket(&Bucket { id: 7, ..Bucket::default() }, &binding).unwrap()
     }
 
-    /// Another version of the object `k`.
+    /// Stores another version of the object `k`.
     fn put(&self, seed: u8, bytes: usize) -> Vec<u8> {
         let content: Vec<u8> = (0..bytes).map(|at| (at / 251) as u8 ^ (at as u8) ^ seed).collect();
         self.origin.put("p/k", content.clone());
@@ -143,8 +144,8 @@ impl Bench {
     }
 }
 
-/// Leaves the index open to the end of the process: the last to let go of it may be a writer's thread, and
-/// the process must not end while that closes a database.
+/// Keeps the index open until the process ends: the last owner may be a writer thread, and the process must
+/// not exit while that closes a database.
 fn leave_open(bound: &Bound) {
     std::mem::forget(bound.clone());
 }
@@ -190,7 +191,7 @@ async fn a_small_object_is_fetched_whole_once() {
 }
 
 #[tokio::test]
-async fn what_the_flash_budget_does_not_allow_is_read_through_and_not_kept() {
+async fn reads_beyond_the_flash_budget_are_passed_through_and_not_kept() {
     let bench = Bench::new().await;
     let content = bench.put(1, 5000);
     let flash = bench.bound.copies().unwrap().flash().clone();
@@ -214,7 +215,7 @@ async fn what_the_flash_budget_does_not_allow_is_read_through_and_not_kept() {
 }
 
 #[tokio::test]
-async fn of_a_large_object_each_block_is_fetched_once_however_many_read() {
+async fn each_block_of_a_large_object_is_fetched_once_however_many_read() {
     let bench = Arc::new(Bench::new().await);
     let content = Arc::new(bench.put(2, 2 * BLOCK as usize + 4321));
     let readers: Vec<_> = (0..64)
@@ -226,14 +227,14 @@ async fn of_a_large_object_each_block_is_fetched_once_however_many_read() {
     for reader in readers {
         reader.await.unwrap();
     }
-    // All of it comes with one answer.
+    // One response carries the whole object.
     assert_eq!(bench.origin.take_log(), ["whole"]);
     bench.quiet().await;
     assert!(bench.whole().await == *content && bench.origin.take_log().is_empty());
 }
 
 #[tokio::test]
-async fn more_cold_objects_than_there_is_memory_for_are_read_all_the_same() {
+async fn more_cold_objects_than_memory_permits_are_still_read() {
     let bench = Arc::new(Bench::new().await);
     let bytes = 2 * MIB as usize;
     let content = |n: usize| vec![n as u8; bytes + n];
@@ -260,7 +261,7 @@ async fn more_cold_objects_than_there_is_memory_for_are_read_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_range_fetches_the_blocks_that_it_touches() {
+async fn a_range_fetches_the_blocks_that_it_touches_only() {
     let bench = Bench::new().await;
     let content = bench.put(3, 4 * BLOCK as usize);
     let (first, end) = (2 * BLOCK + 5, 2 * BLOCK + 9);
@@ -284,7 +285,7 @@ async fn the_end_of_an_unknown_object_is_one_request_and_then_it_is_known() {
 }
 
 #[tokio::test]
-async fn what_an_origin_said_holds_for_a_while_and_then_it_is_asked_with_one_request() {
+async fn metadata_is_valid_for_a_while_and_then_revalidated_with_one_request() {
     let bench = Bench::new().await;
     let content = bench.put(5, 5000);
     bench.whole().await;
@@ -311,7 +312,7 @@ async fn what_an_origin_said_holds_for_a_while_and_then_it_is_asked_with_one_req
 }
 
 #[tokio::test]
-async fn a_copy_that_holds_no_more_serves_only_while_the_origin_cannot_be_asked() {
+async fn an_expired_copy_is_served_only_while_the_origin_is_unreachable() {
     let bench = Bench::new().await;
     let content = bench.put(8, 5000);
     bench.whole().await;
@@ -368,7 +369,7 @@ async fn a_connection_that_breaks_is_gone_on_with_where_it_broke() {
 }
 
 #[tokio::test]
-async fn an_empty_object_and_a_range_behind_the_end_say_what_the_object_is_like() {
+async fn an_empty_object_and_a_range_beyond_the_end_return_metadata() {
     let bench = Bench::new().await;
     bench.put(13, 0);
     assert_eq!(bench.whole().await, b"");
@@ -381,7 +382,7 @@ async fn an_empty_object_and_a_range_behind_the_end_say_what_the_object_is_like(
 }
 
 #[tokio::test]
-async fn a_head_asks_once_and_knows_what_a_get_fetched() {
+async fn a_head_sends_one_request_and_reuses_the_metadata_of_a_get() {
     let bench = Bench::new().await;
     bench.put(15, 5000);
     let bucket = bench.bucket();
@@ -415,7 +416,7 @@ async fn a_copy_that_goes_bad_is_fetched_again() {
         }
         bench.origin.take_log();
         assert!(bench.whole().await == content);
-        // A block in each segment.
+        // One block per segment.
         assert!((1..=2).contains(&bench.origin.take_log().len()));
         bench.quiet().await;
         assert!(bench.whole().await == content && bench.origin.take_log().is_empty());
@@ -423,7 +424,7 @@ async fn a_copy_that_goes_bad_is_fetched_again() {
 }
 
 #[tokio::test]
-async fn copies_are_there_after_a_restart() {
+async fn copies_survive_a_restart() {
     let bench = Bench::not_left_open(1 << 30).await;
     let content = bench.put(17, BLOCK as usize + 5000);
     bench.whole().await;
@@ -434,7 +435,7 @@ async fn copies_are_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_refresh_asks_for_everything_anew() {
+async fn a_refresh_revalidates_everything() {
     let bench = Bench::new().await;
     let content = bench.put(18, 5000);
     bench.whole().await;

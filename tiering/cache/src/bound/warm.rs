@@ -1,9 +1,8 @@
-//! Bringing objects in ahead of use, and letting go of them: what jobs do with a bound bucket.
+//! Warming and clearing: the operations of jobs on a remote-backed bucket.
 //!
-//! An object is fetched through the same blocks as for a reader, so whoever reads it meanwhile waits for the
-//! same bytes, and what is here already is not fetched again. Of the memory for blocks in flight a part is
-//! left to readers: who warms brings a semaphore of their own, of at most
-//! [`mlgw_common::limits::JOB_BLOCKS_MAX`].
+//! An object is fetched through the same blocks as for a reader, so a concurrent reader waits for the same
+//! bytes, and present blocks are not fetched again. Part of the memory for blocks in flight is left to
+//! readers: a job passes its own semaphore with at most [`mlgw_common::limits::JOB_BLOCKS_MAX`] permits.
 
 use super::fetch::{Asker, Source};
 use super::fill::{Fill, Wanted};
@@ -19,43 +18,43 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Copies that are looked at in one step of a walk over them.
+/// Copies per page of a scan.
 const PAGE: usize = 1000;
 
-/// What came of warming an object.
+/// Result of warming an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warmed {
-    /// Bytes that were fetched for it.
+    /// Bytes fetched for the object.
     pub fetched_bytes: u64,
-    /// Bytes that were fetched and not kept, for want of room.
+    /// Bytes fetched and not kept for lack of space.
     pub refused_bytes: u64,
 }
 
-/// How a block is come to.
+/// Starting state of the warming of a block.
 struct Place {
-    /// Whether it was asked for with the object itself.
+    /// True if the block was requested together with the object.
     begun: bool,
-    /// What is held of the places already.
+    /// Permit that is already held.
     place: Option<OwnedSemaphorePermit>,
 }
 
-/// What a step of a walk over copies found.
+/// Result of one page of a scan over copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Walked {
-    /// Objects of which something is here (or was, of a walk that lets go).
+    /// Objects that have copies here (or had, in a scan that drops them).
     pub objects: u64,
-    /// Bytes of them that are here (or were).
+    /// Bytes of these copies.
     pub bytes: u64,
-    /// Where the next step begins; nothing at the end.
+    /// Key after which the next page begins; `None` at the end.
     pub next: Option<ObjectKey>,
 }
 
 impl BoundBucket {
-    /// Brings all of an object in that was listed at `listed` to be like `object`; `came` hears of the bytes
-    /// of each block that was fetched.
+    /// Fetches all of an object that a listing described as `object` at the time `listed`. The callback
+    /// receives the number of bytes of each block fetched.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn warm(
         &self,
         key: &ObjectKey,
@@ -70,7 +69,7 @@ impl BoundBucket {
         let known = self.inner.copies.find(self.id, key);
         let (mut place, mut is_begun) = (None, false);
         let object = match known {
-            // The origin has just said so again.
+            // The listing has just confirmed the known metadata.
             Some(copy) if is_same(&copy.object, object) => {
                 let validated_ms = copy.validated_ms.max(listed.as_millis());
                 self.inner.copies.note(self.id, key, Copy { validated_ms, ..copy }).object
@@ -120,7 +119,7 @@ impl BoundBucket {
         places: &Arc<Semaphore>,
     ) -> Result<Warmed, OriginError> {
         let under_way = self.inner.fills.lock().get(&(object.body(), number)).cloned();
-        // Looked up after that: a block is in the one or in the other, unless it is in neither.
+        // The copy is looked up after the fetch: a block is in one of the two, or in neither.
         let bytes = block::range(number, object.size);
         if under_way.is_none() && self.has_block(key, object, number) {
             let fetched_bytes = if at.begun { bytes.end - bytes.start } else { 0 };
@@ -147,13 +146,13 @@ impl BoundBucket {
         Ok(Warmed { fetched_bytes, refused_bytes: if is_kept { 0 } else { fetched_bytes } })
     }
 
-    /// Whether a block of this version is kept, as of now.
+    /// True if a block of this version is kept now.
     fn has_block(&self, key: &ObjectKey, object: &ObjectVersion, number: u64) -> bool {
         let copy = self.inner.copies.find(self.id, key).filter(|copy| copy.object.body_id == object.body_id);
         copy.is_some_and(|copy| self.inner.copies.block(&copy.object, number).is_some())
     }
 
-    /// Counts what is here of keys that begin with `prefix`, a page behind `after`. Blocks.
+    /// Counts the copies of keys that begin with `prefix`, one page after `after`. Blocking.
     #[must_use]
     pub fn count_copies(&self, prefix: &str, after: Option<&ObjectKey>) -> Walked {
         let copies = &self.inner.copies;
@@ -163,8 +162,8 @@ impl BoundBucket {
         Walked { objects, bytes, next: next(&page) }
     }
 
-    /// Lets go of copies of keys that begin with `prefix`, a page behind `after`: all of them, or those that
-    /// nobody read (nor fetched) for so long. Reads are noted to the minute. Blocks.
+    /// Drops copies of keys that begin with `prefix`, one page after `after`: all of them, or those that were
+    /// neither read nor fetched for the time `unread`. Read times have a resolution of one minute. Blocking.
     #[must_use]
     pub fn drop_copies(&self, prefix: &str, after: Option<&ObjectKey>, unread: Option<Duration>) -> Walked {
         let copies = &self.inner.copies;
@@ -184,14 +183,14 @@ impl BoundBucket {
         walked
     }
 
-    /// Gives back the disk of copies that were let go of, as far as nothing else is beside them. Returns its
-    /// bytes.
+    /// Releases the disk space of dropped copies, as far as their segments hold nothing else. Returns the
+    /// number of bytes.
     pub async fn release(&self) -> u64 {
         self.inner.copies.release_dead().await
     }
 }
 
-/// Where the page behind this one begins.
+/// Returns the key after which the next page begins.
 fn next(page: &[(ObjectKey, Copy)]) -> Option<ObjectKey> {
     page.last().filter(|_| page.len() == PAGE).map(|(key, _)| key.clone())
 }

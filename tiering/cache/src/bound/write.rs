@@ -1,9 +1,9 @@
-//! Writes through to the origin: acknowledged when it has them.
+//! Write-through to the origin: a write is acknowledged when the origin has it.
 //!
-//! Always: what is known of a key does not hold from the moment a write of it begins, and is forgotten before
-//! the write is acknowledged, so that a later read asks the origin. A write whose answer proves nothing is
-//! acknowledged after a HEAD that shows it. A write that was given up, or came to no known end, may have been
-//! done.
+//! Invariants: the known metadata of a key expires at the moment a write of it begins, and is forgotten
+//! before the write is acknowledged, so that a later read contacts the origin. A write whose response proves
+//! nothing is acknowledged after a HEAD that shows it. A write that was cancelled or whose outcome is unknown
+//! may have been executed.
 
 use super::BoundBucket;
 use super::order::{Outcome, Ticket};
@@ -17,16 +17,16 @@ use mlgw_remote::origin::{
 };
 use std::sync::Arc;
 
-/// The mark of a write to a bucket that is written back, as a header and among user metadata.
+/// Header of the mark of a write to a bucket in write-back mode; the mark is stored as user metadata.
 pub const MARK_HEADER: HeaderName = HeaderName::from_static("x-amz-meta-mlgw-write");
-/// See [`MARK_HEADER`].
+/// User metadata name of [`MARK_HEADER`].
 pub const MARK: &str = "mlgw-write";
 
 impl BoundBucket {
-    /// Writes an object whole.
+    /// Writes a whole object.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn put(
         &self,
         key: &ObjectKey,
@@ -47,10 +47,10 @@ impl BoundBucket {
         })
     }
 
-    /// Checks whether the origin shows what it claimed to have stored.
+    /// Checks that the origin shows the object that it acknowledged.
     ///
     /// # Errors
-    /// [`OriginError::Unconfirmed`] where it does not, or cannot be asked.
+    /// [`OriginError::Unconfirmed`] if it does not, or cannot be reached.
     async fn confirm(&self, key: &ObjectKey, expected: &Expected<'_>) -> Result<(), OriginError> {
         let unconfirmed = |why: String| Err(OriginError::Unconfirmed(why));
         let found = match self.origin.head(&self.there(key)).await {
@@ -64,33 +64,33 @@ impl BoundBucket {
         }
     }
 
-    /// Deletes an object, if there is one.
+    /// Deletes an object. A missing object is no error.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn delete(&self, key: &ObjectKey, headers: &HeaderMap) -> Result<Written, OriginError> {
         let change = self.change(key);
         change.end(self.origin.delete(&self.there(key), headers).await)
     }
 
-    /// What the origin has, whatever is known here.
+    /// Returns the metadata at the origin, regardless of local metadata.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn look(&self, key: &ObjectKey) -> Result<ObjectVersion, OriginError> {
         self.origin.head(&self.there(key)).await
     }
 
-    /// Whether both front the same upstream, so that one can be copied to the other there.
+    /// True if both buckets have the same upstream, so that one can be copied to the other there.
     #[must_use]
     pub fn is_beside(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.origin, &other.origin)
     }
 
-    /// Copies an object of a bucket that is beside this one.
+    /// Copies an object of a bucket with the same upstream.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn copy(
         &self,
         key: &ObjectKey,
@@ -102,18 +102,18 @@ impl BoundBucket {
         change.end(self.origin.copy(&self.there(key), &from.there(source), headers).await)
     }
 
-    /// The tags of an object.
+    /// Returns the tags of an object.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn tags(&self, key: &ObjectKey) -> Result<Vec<Pair>, OriginError> {
         self.origin.tags(&self.there(key)).await
     }
 
-    /// Replaces the tags of an object. Of what is known here only their number changes.
+    /// Replaces the tags of an object. Of the local metadata only the number of tags changes.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn set_tags(&self, key: &ObjectKey, tags: &[Pair]) -> Result<(), OriginError> {
         let ticket = self.ticket(key);
         let set = self.origin.set_tags(&self.there(key), tags).await;
@@ -123,8 +123,8 @@ impl BoundBucket {
         set
     }
 
-    /// Notes how many tags an object has by now; where that is not known its origin is asked next. What was
-    /// written meanwhile is not known any more, and has tags of its own.
+    /// Records the number of tags of an object; if it is unknown, the metadata is marked as expired. If the
+    /// key was written meanwhile, nothing is recorded, because the new object has its own tags.
     fn note_tag_count(&self, key: &ObjectKey, count: Option<u32>, ticket: Ticket) {
         self.inner.order.with(ticket, self.id, key, self.inner.clock.now(), |holds| {
             let Some(mut copy) = self.inner.copies.find(self.id, key).filter(|_| holds) else { return };
@@ -136,24 +136,24 @@ impl BoundBucket {
         });
     }
 
-    /// The ETag under which an object is known here, however old that is.
+    /// Returns the locally known ETag of an object, whatever its age.
     #[must_use]
     pub fn known_etag(&self, key: &ObjectKey) -> Option<String> {
         self.inner.copies.find(self.id, key).map(|copy| copy.object.etag)
     }
 
-    /// What GetObjectAttributes says of an object.
+    /// Returns the answer to GetObjectAttributes.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn attributes(&self, key: &ObjectKey, headers: &HeaderMap) -> Result<Document, OriginError> {
         self.origin.attributes(&self.there(key), headers).await
     }
 
-    /// Begins an upload in parts.
+    /// Creates a multipart upload.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn create_upload(&self, key: &ObjectKey, headers: &HeaderMap) -> Result<Begun, OriginError> {
         self.origin.create_upload(&self.there(key), headers).await
     }
@@ -161,7 +161,7 @@ impl BoundBucket {
     /// Writes a part of the upload `id`.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn put_part(
         &self,
         key: &ObjectKey,
@@ -174,10 +174,10 @@ impl BoundBucket {
         self.origin.put_part(upload, number, headers, content).await
     }
 
-    /// Writes a part of the upload `id` that is a copy from a bucket that is beside this one.
+    /// Writes a part of the upload `id` as a copy from a bucket with the same upstream.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn copy_part(
         &self,
         (key, id, number): (&ObjectKey, &str, u32),
@@ -189,10 +189,10 @@ impl BoundBucket {
         self.origin.copy_part(upload, number, &from.there(source), headers).await
     }
 
-    /// Makes the upload `id` an object, of the parts that a CompleteMultipartUpload document names.
+    /// Completes the upload `id` from the parts that a CompleteMultipartUpload document names.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn complete(
         &self,
         key: &ObjectKey,
@@ -204,7 +204,7 @@ impl BoundBucket {
         let there = self.there(key);
         let made = self.origin.complete(UploadOf { key: &there, id }, headers, document).await;
         change.end(match made {
-            // An ETag of parts is opaque.
+            // The ETag of a multipart object is opaque.
             Ok(made) => {
                 let expected = Expected { etag: &made.etag, length: None, mark: None };
                 self.confirm(key, &expected).await.map(|()| made)
@@ -213,18 +213,18 @@ impl BoundBucket {
         })
     }
 
-    /// Ends the upload `id`; its parts are discarded.
+    /// Aborts the upload `id`; its parts are discarded.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn abort(&self, key: &ObjectKey, id: &str) -> Result<(), OriginError> {
         self.origin.abort(UploadOf { key: &self.there(key), id }).await
     }
 
-    /// The parts of the upload `id` behind the number `after`.
+    /// Lists parts of the upload `id` whose number is greater than `after`.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn list_parts(
         &self,
         key: &ObjectKey,
@@ -235,10 +235,10 @@ impl BoundBucket {
         self.origin.list_parts(UploadOf { key: &self.there(key), id }, after, max).await
     }
 
-    /// The uploads that have not ended.
+    /// Lists multipart uploads in progress.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// The errors of the origin.
     pub async fn list_uploads(&self, mut query: UploadsQuery) -> Result<UploadPage, OriginError> {
         let there = |name: &str| format!("{}{name}", self.prefix);
         query.keys.prefix = there(&query.keys.prefix);
@@ -257,7 +257,7 @@ impl BoundBucket {
         Ok(page)
     }
 
-    /// A write of a key begins.
+    /// Begins a write of a key.
     fn change(&self, key: &ObjectKey) -> Change<'_> {
         let inner = &self.inner;
         let (ticket, known) = inner.order.begin(self.id, key, || {
@@ -270,18 +270,18 @@ impl BoundBucket {
     }
 }
 
-/// What an origin has to show of a write that its answer does not prove.
+/// Properties that the origin must show after a write that its response does not prove.
 struct Expected<'a> {
-    /// The ETag that it answered with.
+    /// ETag of the response.
     etag: &'a str,
-    /// The length of what was sent, where that is known.
+    /// Length of the bytes sent, if known.
     length: Option<u64>,
-    /// The mark that was sent with it, if any.
+    /// Mark sent with the write, if any.
     mark: Option<&'a str>,
 }
 
 impl Expected<'_> {
-    /// What of an object is not as expected.
+    /// Describes the first difference between an object and the expectation.
     fn difference(&self, found: &ObjectVersion) -> Option<String> {
         let mark = found.metadata.iter().find(|pair| pair.name == MARK).map(|pair| pair.value.as_str());
         if let Some(length) = self.length.filter(|length| *length != found.size) {
@@ -290,24 +290,24 @@ impl Expected<'_> {
         if self.mark.is_some() && mark != self.mark {
             return Some("another mark or none".to_owned());
         }
-        // With the mark it is this very write, whatever its ETag is.
+        // An object with the mark is this very write, whatever its ETag is.
         let is_other = self.mark.is_none() && found.etag != self.etag;
         is_other.then(|| format!("the ETag {:?} instead of {:?}", found.etag, self.etag))
     }
 }
 
-/// A write that is under way. One that is dropped was given up, and may have been done.
+/// Write in flight. Dropping it means that it was cancelled and may have been executed.
 struct Change<'a> {
     bucket: &'a BoundBucket,
     key: ObjectKey,
     ticket: Ticket,
-    /// What was known when it began.
+    /// Metadata known when the write began.
     known: Option<Copy>,
     outcome: Outcome,
 }
 
 impl Change<'_> {
-    /// It has ended so.
+    /// Ends the write with this result.
     fn end<T>(mut self, done: Result<T, OriginError>) -> Result<T, OriginError> {
         self.outcome = match &done {
             Ok(_) => Outcome::Done,
@@ -334,8 +334,8 @@ impl Drop for Change<'_> {
 }
 
 impl Change<'_> {
-    /// Has what was known hold again, for as long as it would have, unless the origin has said something else
-    /// since.
+    /// Restores the validity of the earlier metadata, for its remaining time, unless the origin has reported
+    /// another version since.
     fn restore(&self) {
         let BoundBucket { inner, id, .. } = self.bucket;
         let Some(known) = &self.known else { return };

@@ -1,15 +1,16 @@
-//! Cleans segments of clean copies: what lives in one is appended elsewhere, and its file goes.
+//! Cleaning of segments of clean copies: the live records of a segment are appended elsewhere, and its file
+//! is removed.
 //!
-//! Blocks go one by one and leave holes, but what does not fill a block of the file system stays: heads,
-//! edges, small objects, and everything where there are no holes. Which segment is worth it follows Rosenblum
-//! and Ousterhout, "The Design and Implementation of a Log-Structured File System" (1992): by what is gained
-//! for each byte that has to be moved, times the age of the segment, because what is young dies by itself
-//! soon ([`choose`], pure). A segment of which hardly anything is left is cleaned, too, though nothing is
-//! wanted: its file would stay for a long time for next to nothing.
+//! Evicted blocks leave holes, but records that do not fill a block of the file system remain: heads, edges,
+//! small objects, and everything on a file system without holes. The choice of the segment follows Rosenblum
+//! and Ousterhout, "The Design and Implementation of a Log-Structured File System" (1992): the space gained
+//! per byte moved, times the age of the segment, because records of a young segment soon die without cleaning
+//! ([`choose`], pure). A nearly empty segment is cleaned even if no space is needed, because its file would
+//! otherwise remain for a long time for little content.
 //!
-//! Always: no more is moved in a second than [`CLEANED_BYTES_PER_SECOND`], and nothing while the flash budget
-//! is used up. What is moved and what is appended for somebody are counted alike there. When power fails in
-//! the middle, some records are there twice, one of them nameless.
+//! Invariants: at most [`CLEANED_BYTES_PER_SECOND`] are moved per second, and nothing while the flash budget
+//! is exhausted. The budget counts moved records like appended blocks. After a power failure in the middle,
+//! some records exist twice, one of them unnamed.
 
 use super::Inner;
 use super::evict::Tally;
@@ -20,29 +21,28 @@ use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// As compaction does by default.
+/// Maximum rate, equal to the default of compaction.
 pub(super) const CLEANED_BYTES_PER_SECOND: u64 = 64 << 20;
-/// Percent of the room from which on segments are cleaned for what is dead in them.
+/// Fill level in percent from which segments are cleaned for their dead records.
 const CLEAN_FROM_PERCENT: u64 = 88;
-/// A segment is worth cleaning when at most so many percent of what it takes live: three bytes are written
-/// for one that is gained, at worst.
+/// Maximum percentage of live bytes in the space of a segment that is worth cleaning: at worst, three bytes
+/// are written for each byte gained.
 const WORTH_PERCENT: u64 = 75;
-/// One of which at most the sixteenth part of its length is left is cleaned at any time: that costs a
-/// sixteenth of what was kept in all, and where blocks go at random there are three files for each that would
-/// be full, not seven.
+/// Fraction of a segment's length below which it is cleaned at any time. The cost is a sixteenth of all bytes
+/// kept, and if blocks are evicted at random there are three files for each full one instead of seven.
 const SPARSE_PART: u64 = 16;
-/// What a segment costs and takes besides its bytes: an inode, its tree of extents, opening and removing it.
+/// Overhead of a segment besides its bytes: an inode, its extent tree, opening and removing it.
 const SEGMENT_COSTS_BYTES: u64 = 16 << 10;
 
-/// A sealed segment, as the choice sees it.
+/// Sealed segment as input of the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) segment: SegmentId,
     /// Bytes of its records as they were written.
     pub(super) length_bytes: u64,
-    /// Bytes that it takes of the disk.
+    /// Bytes of disk space that it takes.
     pub(super) held_bytes: u64,
-    /// Bytes that live.
+    /// Bytes of live records.
     pub(super) live_bytes: u64,
 }
 
@@ -52,7 +52,7 @@ impl Candidate {
         self.live_bytes <= self.length_bytes / SPARSE_PART || is_space_wanted && gains
     }
 
-    /// What is gained for a byte that is moved, times the age in segments: as a fraction.
+    /// Returns gain per moved byte times the age in segments, as a fraction.
     fn score(&self, newest: SegmentId) -> (u128, u128) {
         let gained = self.held_bytes.saturating_sub(self.live_bytes) + SEGMENT_COSTS_BYTES;
         let age = newest.0.saturating_sub(self.segment.0) + 1;
@@ -60,20 +60,20 @@ impl Candidate {
     }
 }
 
-/// The segment to be cleaned next, if one is worth it.
+/// Returns the segment to clean next, if one is worth it.
 pub(super) fn choose(candidates: &[Candidate], is_space_wanted: bool) -> Option<Candidate> {
     let newest = candidates.iter().map(|candidate| candidate.segment).max()?;
     let worth = candidates.iter().filter(|candidate| candidate.is_worth_it(is_space_wanted));
     let better = |one: &&Candidate, other: &&Candidate| {
         let ((gain, cost), (other_gain, other_cost)) = (one.score(newest), other.score(newest));
-        // The fractions compared; none is near the bounds of 128 bits.
+        // Compares the fractions; none is near the bounds of 128 bits.
         (gain * other_cost).cmp(&(other_gain * cost))
     };
     worth.max_by(better).copied()
 }
 
 impl Inner {
-    /// Cleans the segment that is worth it most. Returns the bytes that were moved, if one was.
+    /// Cleans the segment that is most worth it. Returns the number of bytes moved, if a segment was cleaned.
     pub(super) async fn clean_one(self: &Arc<Self>) -> Option<u64> {
         if !self.segments.flash().allows() {
             return None;
@@ -98,7 +98,7 @@ impl Inner {
                 moved_bytes += u64::from(extent.head_bytes) + extent.stored_bytes;
                 tally.add(chunk.bucket, extent.logical_bytes, Reason::Compaction, Outcome::Done);
             } else if self.has_room(&extent) {
-                // It is not what it was: no copy any more.
+                // The record does not verify any more, so it is no copy.
                 let number = chunk.first / COPY_BLOCK_BYTES;
                 self.ledger.lose((chunk.bucket, &chunk.key), chunk.body, number, &[extent]);
             } else {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gains_most_for_what_is_moved_goes_first() {
+    fn the_largest_gain_per_moved_byte_goes_first() {
         let all = [candidate(7, 100, 60), candidate(8, 100, 30), candidate(9, 100, 50)];
         assert_eq!((chosen(&all, true), chosen(&all, false)), (Some(8), None));
         let holes = [candidate(8, 31, 30), candidate(9, 100, 50)];
@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn of_two_alike_the_old_one_goes() {
+    fn of_two_equal_segments_the_older_one_goes() {
         assert_eq!(chosen(&[candidate(1, 100, 50), candidate(9, 100, 50)], true), Some(1));
         assert_eq!(chosen(&[candidate(8, 100, 50), candidate(9, 100, 20)], true), Some(9));
     }
 
     #[test]
-    fn one_that_is_nearly_empty_goes_at_any_time() {
+    fn a_nearly_empty_segment_is_cleaned_at_any_time() {
         assert_eq!(chosen(&[candidate(1, 7, 6), candidate(2, 8, 7)], false), Some(1));
     }
 }

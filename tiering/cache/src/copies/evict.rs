@@ -1,13 +1,15 @@
-//! Makes room among clean copies, a little ahead of need.
+//! Eviction of segments of clean copies, a little ahead of need.
 //!
-//! Where somebody keeps books of blocks and lets go of them by their ids, only the disk can run out: others
-//! fill it, or more is dead than cleaning gains in time ([`super::clean`]). Then, and where nobody does, the
-//! oldest segment goes. What of it was read lately is appended again first, so that what is read stays
-//! however old it is (a queue with reinsertion, after Corbató's CLOCK, "A Paging Experiment with the Multics
-//! System", 1968); but never more than half of a segment, or there would be no end to it. What is pinned
-//! stays, too (see `pins.rs`). Always: every block that goes is told to who keeps books.
+//! If a listener accounts for blocks and evicts them by id, only the disk itself can run out of space: other
+//! programs fill it, or more records are dead than cleaning reclaims in time ([`super::clean`]). Then, and if
+//! there is no listener, the oldest segment is evicted. Its recently read chunks are appended again first, so
+//! that read objects stay whatever their age (a queue with reinsertion, after Corbató's CLOCK, "A Paging
+//! Experiment with the Multics System", 1968); but at most half of a segment, so that eviction makes
+//! progress. Pinned chunks stay as well (see `pins.rs`). Invariant: the listener is notified of every block
+//! that is evicted.
 //!
-//! What a crash interrupts is begun anew: a segment goes only when nothing that it holds is named any more.
+//! An interrupted eviction starts anew after a crash: a segment is removed only when nothing in it is named
+//! any more.
 
 use super::clean::CLEANED_BYTES_PER_SECOND;
 use super::walk::{self, KeptCursor};
@@ -23,19 +25,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Percent of the capacity from which on segments go, where nobody lets go of blocks.
+/// Fill level in percent from which segments are evicted, without a listener.
 const FULL_PERCENT: u64 = 92;
-/// The same where somebody does, in time.
+/// Fill level in percent from which segments are evicted, with a listener that evicts blocks in time.
 const FULL_PERCENT_WATCHED: u64 = 98;
-/// How often it is looked though nobody kept anything: others may fill the disk.
+/// Interval of passes while nothing is kept: other programs may fill the disk.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the index is brought to the disk, in looks: what is fetched in half a minute may be fetched
-/// again after a crash.
+/// Passes between two flushes of the index: blocks fetched in half a minute may have to be fetched again
+/// after a crash.
 const FLUSH_LOOKS: u64 = 30;
-/// Of a segment's chunks so many percent are appended again at most.
+/// Maximum percentage of a segment's chunks that are appended again.
 const AGAIN_PERCENT: usize = 50;
 
-/// Makes room until the copies are dropped.
+/// Worker that makes room until the copies are dropped.
 pub(super) async fn run(copies: Weak<Inner>) {
     let (mut looks, mut pace, mut clean_from) = (0_u64, Pace::default(), Instant::now());
     loop {
@@ -60,7 +62,8 @@ pub(super) async fn run(copies: Weak<Inner>) {
     }
 }
 
-/// What became of the chunks of a segment, by bucket and reason: an entry each in the log of decisions.
+/// Results for the chunks of a segment by bucket, reason and outcome; each becomes an entry of the decision
+/// log.
 #[derive(Default)]
 pub(super) struct Tally(BTreeMap<(BucketId, Reason, Outcome), (u64, u64)>);
 
@@ -84,12 +87,12 @@ impl Tally {
     }
 }
 
-/// A chunk, and what refers to it.
+/// Chunk with the extent that refers to it.
 type Held = (ChunkAt, Extent);
 
 impl Inner {
-    /// Gives back what is dead, cleans a segment if it `may_clean`, and makes room. Returns the bytes that
-    /// were moved if one was cleaned.
+    /// Runs one pass: reclaims dead records, cleans a segment if `may_clean` is set, and makes room. Returns
+    /// the number of bytes moved if a segment was cleaned.
     pub(super) async fn turn(self: &Arc<Self>, may_clean: bool) -> Option<u64> {
         self.give_back().await;
         self.release_empty().await;
@@ -105,7 +108,8 @@ impl Inner {
         moved
     }
 
-    /// By either bound: what the copies may take, and what the disk has.
+    /// True if the fill level, by the capacity of the copies and by the free disk space, exceeds the
+    /// threshold.
     pub(super) fn is_too_full(&self) -> bool {
         self.is_fuller_than(if self.ledger.is_watched() { FULL_PERCENT_WATCHED } else { FULL_PERCENT })
     }
@@ -115,12 +119,12 @@ impl Inner {
         used_bytes > (used_bytes + room_bytes) / 100 * percent
     }
 
-    /// Lets go of a segment and of what is in it, but for what was read lately. What is pinned and finds no
-    /// room elsewhere stays where it is, and the segment comes up again when others have made room.
+    /// Evicts a segment and its contents, except for recently read chunks. If pinned chunks find no space
+    /// elsewhere, the segment remains, and is tried again when room has been made.
     pub(super) async fn evict(self: &Arc<Self>, segment: SegmentId) {
         let _alone = self.evicting.lock().await;
         let (pinned, others) = self.pinned_first(segment, self.chunks(segment).await);
-        // What is pinned stays at any price; the rest is kept on only while there is a budget for it.
+        // Pinned chunks are always moved; other chunks are moved only within the flash budget.
         let allowed = self.segments.flash().allows();
         let mut again = if allowed { others.len() * AGAIN_PERCENT / 100 } else { 0 };
         let mut is_left = false;
@@ -150,11 +154,11 @@ impl Inner {
         if !is_left {
             self.end(segment).await;
         }
-        // What went with its blocks and is elsewhere.
+        // Reclaims the records of evicted blocks in other segments.
         self.give_back().await;
     }
 
-    /// The chunks of a segment; none of one that cannot be read.
+    /// Returns the chunks of a segment; none if it cannot be read.
     pub(super) async fn chunks(&self, segment: SegmentId) -> Vec<ChunkAt> {
         self.segments.chunks_in(segment).await.unwrap_or_else(|error| {
             tracing::warn!(%segment, %error, "a segment of clean copies cannot be read and goes as it is");
@@ -162,7 +166,7 @@ impl Inner {
         })
     }
 
-    /// What of a segment is referred to: first what is pinned.
+    /// Returns the referenced chunks of a segment: the pinned ones and the others.
     fn pinned_first(&self, segment: SegmentId, chunks: Vec<ChunkAt>) -> (Vec<Held>, Vec<Held>) {
         let mut pins = self.pins.lock();
         let (used_bytes, room_bytes) = self.segments.fill();
@@ -174,7 +178,7 @@ impl Inner {
         held.partition(|(chunk, extent)| pins.keeps(chunk.bucket, chunk.key.as_str(), extent.logical_bytes))
     }
 
-    /// Lets go of the block that a chunk is of. Returns its bytes, unless it has gone already.
+    /// Removes the block to which a chunk belongs. Returns its bytes, unless it was removed before.
     fn drop_block(&self, chunk: &ChunkAt, extent: &Extent) -> Option<u64> {
         let number = chunk.first / COPY_BLOCK_BYTES;
         let place = (chunk.bucket, &chunk.key);
@@ -183,8 +187,8 @@ impl Inner {
         Some(bytes)
     }
 
-    /// Removes a segment out of which everything was moved or let go of that it told of. What else is named
-    /// in it is lost.
+    /// Removes a segment after all chunks that it lists were moved or evicted. Blocks that are still named in
+    /// it are lost.
     pub(super) async fn end(self: &Arc<Self>, segment: SegmentId) {
         if !self.ledger.retire(segment) {
             if self.map.segment(segment).is_none() {
@@ -199,8 +203,8 @@ impl Inner {
         self.remove_file(segment).await;
     }
 
-    /// Lets go of every block that is named in a segment which does not tell what is in it. Looks through the
-    /// whole index.
+    /// Invalidates every block that is named in a segment whose contents cannot be listed. Scans the whole
+    /// index.
     fn lose_segment(&self, segment: SegmentId) {
         tracing::warn!(%segment, "a segment of clean copies does not tell what is in it; the index is looked through");
         let mut from: Option<KeptCursor> = None;
@@ -220,7 +224,7 @@ impl Inner {
         }
     }
 
-    /// Whether a chunk could be appended again.
+    /// True if there is space to append a chunk again.
     pub(super) fn has_room(&self, extent: &Extent) -> bool {
         self.segments.has_room_to_move(u64::from(extent.head_bytes) + extent.stored_bytes)
     }

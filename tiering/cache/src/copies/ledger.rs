@@ -1,12 +1,13 @@
-//! The books: which blocks are kept, what they are called, and what of each segment lives by them.
+//! Ledger of kept blocks: their rows, their names, and the live bytes of each segment.
 //!
-//! Always: a block that is kept has its row, the row of its id and its share of what lives in its segments,
-//! all written at once; whoever keeps books of blocks ([`Lost`]) hears of each that went for another reason
-//! than that it was let go of, in the order in which blocks come and go. Records that nothing names any more
-//! are remembered until their disk is given back, up to a bound; beyond it they go with their segment.
+//! Invariants: a kept block has its row, the row of its id and its share of the live bytes of its segments,
+//! all written atomically. The listener ([`Lost`]) is notified of each block that is removed for another
+//! reason than an eviction by id, in the order in which blocks are added and removed. Records that nothing
+//! names are remembered until their disk space is reclaimed, up to a limit; records beyond it are reclaimed
+//! with their segment.
 //!
-//! When power fails the index is as of its last flush, each change in it whole. What it names then and is not
-//! on the disk does not verify.
+//! After a power failure the index is in the state of its last flush, with each change complete. Blocks that
+//! it names and that are not on disk do not verify.
 
 use super::map::{CopyMap, Counts};
 use super::{block_id, is_same, known};
@@ -22,41 +23,42 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Blocks of one body that go in one change.
+/// Number of blocks of one body that are removed in one change.
 const BLOCKS_AT_ONCE: usize = 1000;
-/// Records without a name that are remembered: 6 MiB of memory, the blocks of 64 GiB.
+/// Maximum number of remembered records without a name: 6 MiB of memory, the blocks of 64 GiB.
 const DEAD_MAX: usize = 1 << 16;
 
-/// Keeps books of the blocks that are here.
+/// Listener that accounts for the kept blocks.
 pub trait Lost: Send + Sync {
-    /// A block is not here any more, though nobody let go of it by its id: its key was forgotten, it could
-    /// not be read, the disk is full. Said before anything is kept under the same id again. Called with a
-    /// lock held: it must not wait, nor ask copies anything.
+    /// Reports that a block was removed without an eviction by id: its key was forgotten, it could not be
+    /// read, or the disk is full. Called before any block is kept under the same id again. Called with a lock
+    /// held: it must not block, and must not call the store.
     fn lost(&self, id: u64);
 }
 
-/// A block that went.
+/// Block that was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone {
     pub(super) bucket: BucketId,
     pub(super) id: u64,
-    /// Bytes of the object.
+    /// Bytes of the block.
     pub(super) bytes: u64,
 }
 
+/// Ledger of kept blocks.
 pub(super) struct Ledger {
     index: Arc<CleanIndex>,
     map: Arc<CopyMap>,
     lost: Option<Arc<dyn Lost>>,
-    /// Held while rows are compared and set, never across anything slow.
+    /// Held while rows are compared and set; never held across slow operations.
     changes: Mutex<()>,
     /// Records that nothing names any more.
     dead: Mutex<Vec<Extent>>,
-    /// Bodies that were given ids downwards, because the index gave none.
+    /// Number of bodies that were given descending ids because the index failed to provide one.
     unkept: AtomicU64,
 }
 
-/// A change that is being put together.
+/// Change of the ledger that is being assembled.
 #[derive(Default)]
 struct Draft {
     batch: CleanBatch,
@@ -66,7 +68,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// A block goes, but for its own row.
+    /// Removes a block, except for its own row.
     fn goes(&mut self, bucket: BucketId, key: &ObjectKey, number: u64, bytes: u64, extents: Vec<Extent>) {
         let id = block_id(bucket, key, number);
         self.batch.name(id, None);
@@ -79,7 +81,7 @@ impl Draft {
         self.dead.extend(extents);
     }
 
-    /// A block goes whose copy is known.
+    /// Removes a block whose copy is known.
     fn block_goes(&mut self, key: (BucketId, &ObjectKey), copy: &Copy, number: u64, extents: Vec<Extent>) {
         let (bucket, key) = key;
         if is_small(&copy.object) {
@@ -99,12 +101,12 @@ impl Ledger {
         Self { index, map, lost, changes, dead, unkept }
     }
 
-    /// Whether somebody keeps books of blocks, and so lets go of them in time.
+    /// True if a listener accounts for blocks and evicts them in time.
     pub(super) fn is_watched(&self) -> bool {
         self.lost.is_some()
     }
 
-    /// Notes what the origin says of a key; see [`super::Copies::note`].
+    /// Records metadata from the origin; see [`super::Copies::note`].
     pub(super) fn note(&self, bucket: BucketId, key: &ObjectKey, said: Copy) -> Copy {
         let noted = self.try_note(bucket, key, said.clone());
         noted.unwrap_or_else(|| {
@@ -141,7 +143,7 @@ impl Ledger {
         Some(copy)
     }
 
-    /// Notes that a key was read.
+    /// Records the time of a read.
     pub(super) fn note_read(&self, bucket: BucketId, key: &ObjectKey, now: Timestamp) {
         let _alone = self.changes.lock();
         if let Some(Some(mut copy)) = known(self.index.copy(bucket, key)) {
@@ -149,13 +151,13 @@ impl Ledger {
             let mut draft = Draft::default();
             draft.batch.copy(bucket, key, Some(&copy));
             self.commit(draft, true);
-            // Its row was read: it is to be in memory.
+            // The row was read, so it is loaded into memory.
             known(self.index.copy(bucket, key));
         }
     }
 
-    /// Notes where a block is that was appended, unless the key has another body by now, or another block has
-    /// its id. Says whether it is kept.
+    /// Records the extents of an appended block, unless the key has another body by now, or another block has
+    /// its id. Returns true if the block is kept.
     pub(super) fn keep(
         &self,
         (bucket, key): (BucketId, &ObjectKey),
@@ -212,7 +214,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets a block if it is where `extents` say. Returns its bytes.
+    /// Forgets a block if it is at `extents`. Returns the number of bytes.
     pub(super) fn lose(
         &self,
         (bucket, key): (BucketId, &ObjectKey),
@@ -223,7 +225,7 @@ impl Ledger {
         let _alone = self.changes.lock();
         let copy = known(self.index.peek(bucket, key))??;
         let now = self.extents_of(&copy.object, number)?;
-        // A block that was kept anew since has not been lost.
+        // A block that was kept again since then stays.
         if copy.object.body() != body || !now.iter().any(|extent| extents.contains(extent)) {
             return None;
         }
@@ -233,11 +235,12 @@ impl Ledger {
         self.commit(draft, true).map(|()| bytes)
     }
 
-    /// Forgets blocks by their ids, which whoever says them knows, but for those that stay.
+    /// Forgets blocks by their ids, except for those that `stays` exempts. The caller accounts for them, so
+    /// the listener is not notified.
     pub(super) fn let_go(&self, ids: &[u64], stays: &dyn Fn(u64) -> bool) -> Vec<Gone> {
         let _alone = self.changes.lock();
         let mut draft = Draft::default();
-        // A row is read once: what goes twice would be counted twice.
+        // Each id is handled once: a duplicate would be counted twice.
         let mut ids = ids.to_vec();
         ids.sort_unstable();
         ids.dedup();
@@ -256,13 +259,13 @@ impl Ledger {
         self.commit(draft, false).map_or_else(Vec::new, |()| gone)
     }
 
-    /// The extent that refers to a chunk of `segment`, if one does.
+    /// Returns the extent that refers to a chunk of `segment`, if there is one.
     pub(super) fn extent_of(&self, chunk: &ChunkAt, segment: SegmentId) -> Option<Extent> {
         let (_, extents) = self.near(chunk)?;
         extents.into_iter().find(|extent| extent.segment == segment.0 && extent.offset == chunk.offset)
     }
 
-    /// Sets another extent for a chunk, by compare and set. Says whether it is set.
+    /// Replaces the extent of a chunk by compare and set. Returns true if it was replaced.
     pub(super) fn replace(&self, chunk: &ChunkAt, from: &Extent, to: &Extent) -> bool {
         let replaced = self.try_replace(chunk, from, to);
         if replaced.is_none() {
@@ -289,37 +292,37 @@ impl Ledger {
         self.commit(draft, true)
     }
 
-    /// Forgets a segment that is sealed and in which nothing lives. Says whether it did.
+    /// Forgets a sealed segment without live records. Returns true if it was forgotten.
     pub(super) fn retire(&self, segment: SegmentId) -> bool {
         let _alone = self.changes.lock();
         self.is_empty(segment) && known(self.map.remove(segment)).is_some()
     }
 
-    /// Forgets a segment, whatever is said to live in it. Says whether it did.
+    /// Forgets a segment, whatever its live bytes. Returns true if it was forgotten.
     pub(super) fn drop_segment(&self, segment: SegmentId) -> bool {
         let _alone = self.changes.lock();
         known(self.map.remove(segment)).is_some()
     }
 
-    /// Whether nothing lives in a segment that is sealed.
+    /// True if a segment is sealed and has no live records.
     pub(super) fn is_empty(&self, segment: SegmentId) -> bool {
         let segment = self.map.segment(segment);
         segment.is_some_and(|segment| segment.length.is_some() && segment.live_bytes == 0)
     }
 
-    /// Records that nothing names any more, since they were last asked for.
+    /// Takes the records that nothing names.
     pub(super) fn take_dead(&self) -> Vec<Extent> {
         std::mem::take(&mut *self.dead.lock())
     }
 
-    /// Nothing will name these.
+    /// Remembers records that nothing will name.
     pub(super) fn bury(&self, extents: Vec<Extent>) {
         let mut dead = self.dead.lock();
         let room = DEAD_MAX.saturating_sub(dead.len());
         dead.extend(extents.into_iter().take(room));
     }
 
-    /// The copy that a chunk is of, and the extents among which its own would be.
+    /// Returns the copy to which a chunk belongs, and the extents of the chunk's block.
     fn near(&self, chunk: &ChunkAt) -> Option<(Copy, Vec<Extent>)> {
         let copy = known(self.index.peek(chunk.bucket, &chunk.key))??;
         if copy.object.body() != chunk.body {
@@ -329,7 +332,7 @@ impl Ledger {
         Some((copy, extents))
     }
 
-    /// Where a block is, if it is here.
+    /// Returns the extents of a block, if it is kept.
     pub(super) fn extents_of(&self, object: &ObjectVersion, number: u64) -> Option<Vec<Extent>> {
         if is_small(object) {
             return (number == 0 && !object.extents.is_empty()).then(|| object.extents.clone());
@@ -337,8 +340,8 @@ impl Ledger {
         known(self.index.block(object.body(), number)).flatten()
     }
 
-    /// A change by which a copy loses all its blocks; what is more than fits into one is done. Its own row is
-    /// left to the caller.
+    /// Builds a change that removes all blocks of a copy; what exceeds one change is committed at once. The
+    /// row of the copy is left to the caller.
     fn without_blocks(&self, bucket: BucketId, key: &ObjectKey, copy: &Copy) -> Option<Draft> {
         let object = &copy.object;
         loop {
@@ -362,7 +365,7 @@ impl Ledger {
         }
     }
 
-    /// Makes a change, and says what went to whoever keeps books, unless it was let go of.
+    /// Commits a change. The listener is notified of the removed blocks on request.
     fn commit(&self, draft: Draft, tell: bool) -> Option<()> {
         known(self.map.write(draft.batch, &draft.counts))?;
         self.bury(draft.dead);
@@ -373,12 +376,12 @@ impl Ledger {
     }
 }
 
-/// Whether an object is one block, whose extents stand in its copy.
+/// True if an object is one block, whose extents are stored in its copy.
 pub(super) fn is_small(object: &ObjectVersion) -> bool {
     object.size <= COPY_BLOCK_BYTES
 }
 
-/// Bytes of block `number` of an object.
+/// Returns the bytes of block `number` of an object.
 pub(super) fn block_bytes(object: &ObjectVersion, number: u64) -> u64 {
     COPY_BLOCK_BYTES.min(object.size.saturating_sub(number.saturating_mul(COPY_BLOCK_BYTES)))
 }

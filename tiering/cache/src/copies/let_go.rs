@@ -1,10 +1,11 @@
-//! Lets go of blocks by their ids, and gives back the disk of what nothing names any more.
+//! Eviction of blocks by id, and reclamation of the disk space of records that nothing names.
 //!
-//! First the index forgets a block, then its disk is given back: a segment in which nothing lives is removed,
-//! of others what lay under the block gets holes. Always: who is in the middle of reading such a block gets
-//! an error and has it fetched again, never zeros, for no block that changed under its checksum verifies.
+//! The index forgets a block first, then its disk space is reclaimed: a segment without live records is
+//! removed, and in other segments the range of the block is punched out. Invariant: a reader in the middle of
+//! such a block gets an error and fetches the block again, and never reads zeros, because a changed block
+//! fails its checksum.
 //!
-//! When power fails in between, or later but before the index was flushed, the index names a block that is a
+//! If power fails in between, or later but before the index was flushed, the index names a block that is a
 //! hole: it does not verify, and is fetched again.
 
 use super::ledger::Gone;
@@ -16,32 +17,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Blocks that are let go of in one change.
+/// Number of blocks evicted in one change.
 const IDS_AT_ONCE: usize = 256;
 
-/// Says which blocks stay, by their ids.
+/// Predicate that exempts blocks by id from eviction.
 pub(crate) type Stays = Arc<dyn Fn(u64) -> bool + Send + Sync>;
 
-/// What was let go of.
+/// Result of an eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LetGo {
-    /// Blocks that were here.
+    /// Blocks that were kept.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub bytes: u64,
-    /// Bytes of disk that were given back meanwhile: of these, and of whatever else went.
+    /// Disk space reclaimed meanwhile, that of other dead records included.
     pub freed_bytes: u64,
 }
 
 impl Copies {
-    /// Lets go of the blocks that have these ids, as far as they are here, and gives back their disk. Nobody
-    /// is told that they are lost.
+    /// Evicts the blocks with these ids, as far as they are kept, and reclaims their disk space. The listener
+    /// is not notified.
     pub async fn let_go(&self, ids: &[u64], why: Why) -> LetGo {
         self.let_go_unless(ids, Arc::new(|_| false), why).await
     }
 
-    /// As [`Copies::let_go`], but for those that stay when it comes to them: it is asked with the books
-    /// locked, and must not wait nor ask copies anything.
+    /// Evicts blocks like [`Copies::let_go`], except for those that `stays` exempts at the time of the
+    /// change. `stays` is called with the ledger locked: it must not block, and must not call the store.
     pub(crate) async fn let_go_unless(&self, ids: &[u64], stays: Stays, why: Why) -> LetGo {
         let inner = &self.inner;
         let mut sum = LetGo::default();
@@ -63,7 +64,7 @@ impl Copies {
         sum
     }
 
-    /// Gives back the disk of what was let go of. Returns the bytes of copies' segments that are fewer.
+    /// Reclaims the disk space of dead records. Returns the decrease of the segments' bytes.
     pub async fn release_dead(&self) -> u64 {
         let before = self.inner.segments.fill().0;
         self.inner.give_back().await;
@@ -73,12 +74,13 @@ impl Copies {
 }
 
 impl Inner {
-    /// Gives back the disk of records that nothing names any more. Returns its bytes. Once begun it is done,
-    /// whoever waits for it.
+    /// Reclaims the disk space of records that nothing names. Returns the number of bytes. Once begun it is
+    /// completed, even if the caller goes away.
     pub(super) async fn give_back(self: &Arc<Self>) -> u64 {
         let inner = self.clone();
         let given = tokio::spawn(async move {
-            // Also for those that another took before: their disk is given back when this returns.
+            // The lock also covers records that another call took before: their space is reclaimed when this
+            // call returns.
             let _alone = inner.giving_back.lock().await;
             let mut dead = inner.ledger.take_dead();
             let segments: BTreeSet<u64> = dead.iter().map(|extent| extent.segment).collect();
@@ -94,7 +96,7 @@ impl Inner {
         given.await.unwrap_or(0)
     }
 
-    /// Removes the sealed segments that nothing lives in.
+    /// Removes the sealed segments without live records.
     pub(super) async fn release_empty(self: &Arc<Self>) {
         let inner = self.clone();
         let released = tokio::spawn(async move {
@@ -104,20 +106,20 @@ impl Inner {
                 }
             }
         });
-        // It does not panic; if it did, a later turn would go on.
+        // The task does not panic; if it did, a later pass would continue.
         drop(released.await);
     }
 
-    /// Removes a segment that nothing lives in. Returns the bytes that it took.
+    /// Removes a segment without live records. Returns the disk space that it took.
     async fn release(&self, segment: SegmentId) -> u64 {
-        // What is being appended to it has no name yet.
+        // Records that are being appended to the segment are not named yet.
         if self.segments.is_held(segment) || !self.ledger.retire(segment) {
             return 0;
         }
         self.remove_file(segment).await
     }
 
-    /// Removes the file of a segment that is forgotten. Returns the bytes that it took.
+    /// Removes the file of a forgotten segment. Returns the disk space that it took.
     pub(super) async fn remove_file(&self, segment: SegmentId) -> u64 {
         let released = self.segments.release(segment).await;
         released.unwrap_or_else(|error| {

@@ -1,7 +1,7 @@
-//! The segments of clean copies: a map in memory, over the rows of the node's own index.
+//! Segment map of clean copies: a map in memory over rows of the node's own index.
 //!
-//! With each segment goes how many bytes of it live: those of the records that copies name. Always: they are
-//! written with the rows that change them, all or nothing, so that they agree also when power fails.
+//! Each segment has a count of live bytes: those of the records that copies name. Invariant: the counts are
+//! written atomically with the rows that change them, so that both agree after a power failure.
 
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{Generation, SegmentId, SegmentSeed};
@@ -13,29 +13,29 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Ids are never given twice, so a segment is only ever written once.
+/// Ids are never reused, so a segment file is written only once.
 const SEED: SegmentSeed = SegmentSeed::unstamped(Generation(1));
 
-/// What is known of a segment.
+/// State of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Segment {
-    /// Its length once it is sealed.
+    /// Length, once the segment is sealed.
     pub(super) length: Option<u64>,
-    /// Bytes of the records in it that copies name.
+    /// Bytes of the records that copies name.
     pub(super) live_bytes: u64,
 }
 
-/// By how much what lives in segments changes.
+/// Changes of the live bytes of segments.
 #[derive(Debug, Default)]
 pub(super) struct Counts(BTreeMap<SegmentId, i64>);
 
 impl Counts {
-    /// These records are named from now on.
+    /// Adds records that become named.
     pub(super) fn add(&mut self, extents: &[Extent]) {
         extents.iter().for_each(|extent| *self.of(extent) += record_bytes(extent));
     }
 
-    /// These are not named any more.
+    /// Subtracts records that are no longer named.
     pub(super) fn take(&mut self, extents: &[Extent]) {
         extents.iter().for_each(|extent| *self.of(extent) -= record_bytes(extent));
     }
@@ -44,21 +44,21 @@ impl Counts {
         self.0.entry(extent.segment_id()).or_default()
     }
 
-    /// What is said of a segment.
+    /// Returns the change of a segment.
     pub(super) fn in_segment(&self, segment: SegmentId) -> i64 {
         self.0.get(&segment).copied().unwrap_or(0)
     }
 }
 
-/// Bytes of the record that an extent names, its head included.
+/// Returns the bytes of the record that an extent names, its head included.
 fn record_bytes(extent: &Extent) -> i64 {
     i64::from(extent.head_bytes) + extent.stored_bytes.cast_signed()
 }
 
-/// The segments of clean copies.
+/// Segment map of clean copies.
 pub(super) struct CopyMap {
     index: Arc<CleanIndex>,
-    /// Held while rows of segments are written, so that the last one says what is so.
+    /// Held while rows of segments are written, so that the last row written is the current state.
     writing: Mutex<()>,
     segments: RwLock<BTreeMap<SegmentId, Segment>>,
 }
@@ -74,7 +74,7 @@ impl CopyMap {
         Ok(Self { index, writing: Mutex::default(), segments: RwLock::new(segments) })
     }
 
-    /// Changes the index and with it what lives in segments: all of it or nothing.
+    /// Writes a batch to the index together with the changed live bytes, atomically.
     pub(super) fn write(&self, mut batch: CleanBatch, counts: &Counts) -> Result<(), CleanIndexError> {
         let _alone = self.writing.lock();
         let changed = self.changed(counts);
@@ -94,7 +94,7 @@ impl CopyMap {
         changed.collect()
     }
 
-    /// The oldest segment behind `after` that is sealed.
+    /// Returns the oldest sealed segment after `after`.
     pub(super) fn oldest_sealed(&self, after: Option<SegmentId>) -> Option<SegmentId> {
         let after = after.map_or(Bound::Unbounded, Bound::Excluded);
         let segments = self.segments.read();
@@ -102,23 +102,23 @@ impl CopyMap {
         sealed.map(|(id, _)| *id)
     }
 
-    /// All that are sealed.
+    /// Returns the ids of all sealed segments.
     pub(super) fn sealed(&self) -> Vec<SegmentId> {
         self.all_sealed().map(|(id, _)| id).collect()
     }
 
-    /// All that are sealed, with what is known of them.
+    /// Returns all sealed segments with their state.
     pub(super) fn all_sealed(&self) -> impl Iterator<Item = (SegmentId, Segment)> {
         let segments: Vec<_> = self.segments.read().iter().map(|(id, segment)| (*id, *segment)).collect();
         segments.into_iter().filter(|(_, segment)| segment.length.is_some())
     }
 
-    /// What is known of a segment, if there is one.
+    /// Returns the state of a segment, if it exists.
     pub(super) fn segment(&self, id: SegmentId) -> Option<Segment> {
         self.segments.read().get(&id).copied()
     }
 
-    /// How many there are, and the bytes that live in them.
+    /// Returns the number of segments, and the sum of their live bytes.
     pub(super) fn totals(&self) -> (u64, u64) {
         let segments = self.segments.read();
         (segments.len() as u64, segments.values().map(|segment| segment.live_bytes).sum())
@@ -178,7 +178,7 @@ impl SegmentMap for CopyMap {
         self.segments.read().contains_key(&id).then_some(Whereabouts { seed: SEED, created: None, tier: 0 })
     }
 
-    /// A file without a row is a copy that the index has forgotten: it goes.
+    /// A file without a row is a copy that the index has forgotten, so it is removed.
     fn was_minted(&self, _id: SegmentId) -> Result<bool, MapError> {
         Ok(true)
     }

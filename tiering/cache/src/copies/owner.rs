@@ -1,24 +1,24 @@
-//! Whose copies a directory has: buckets and objects are known by ids, which repeat on another server and
-//! after a restore, so copies of another timeline would be served as objects that they are not.
+//! Ownership of a directory of copies. Buckets and objects are identified by ids that repeat on another
+//! server and after a restore, so copies of another timeline would be served as the wrong objects.
 //!
-//! The directory carries the mark of its server, as directories of segments do ([`mlgw_segments::hot::marks`]).
-//! Copies of an earlier timeline of this server are removed: their origin has them. Copies of another server
-//! are moved into a directory beside them, and stay. The mark is written last, so that a start after a crash
-//! does the rest.
+//! The directory carries the mark of its server, as directories of segments do
+//! ([`mlgw_segments::hot::marks`]). Copies of an earlier timeline of this server are removed, because their
+//! origin has the objects. Copies of another server are moved into a directory beside them and kept. The mark
+//! is written last, so that a start after a crash completes the work.
 
 use mlgw_common::{Identity, Kinship, Lineage};
 use mlgw_segments::hot::{read_mark, write_mark};
 use std::io;
 use std::path::Path;
 
-/// Directories of copies, below theirs.
+/// Subdirectories that hold copies.
 const PARTS: [&str; 2] = ["index", "segments"];
 
-/// Leaves in `dir` only copies of this server on its present timeline, and marks it. A directory without a
-/// mark is of an earlier version; it is taken when this server has had no other timeline.
+/// Leaves in `dir` only copies of this server on its present timeline, and marks the directory. A directory
+/// without a mark was written by an earlier version; it is accepted if this server has had no other timeline.
 ///
 /// # Errors
-/// When something cannot be read, moved or written.
+/// A file or directory cannot be read, moved or written.
 pub(super) fn settle(dir: &Path, lineage: &Lineage) -> io::Result<()> {
     if lineage.own == Identity::default() {
         return Ok(());

@@ -1,30 +1,30 @@
-//! Which copies stay however old they are: pure decisions.
+//! Exemption of pinned copies from segment eviction. Pure.
 //!
-//! Room is made segment after segment, the oldest first, and what stays is appended again; so once in a lap
-//! of the queue every copy comes up. What is appended during a lap comes up in a later one. In one lap each
-//! pin keeps as many bytes as it may, and all of them together no more than their share of the room there is:
-//! what is beyond that goes like anything else, and every lap makes room.
+//! Segments are evicted oldest first, and pinned chunks are appended again; so every copy comes up once in a
+//! lap of the queue. Chunks that are appended during a lap come up in a later one. In one lap each pin
+//! retains at most its limit of bytes, and all pins together at most their share of the space; chunks beyond
+//! that are evicted like others, and every lap makes room.
 
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::PINNED_PERCENT_MAX;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// Copies that are not to be evicted.
+/// Copies exempt from eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedCopies {
-    /// Of this bucket.
+    /// Bucket.
     pub bucket: BucketId,
-    /// Whose keys begin with one of these; all of them when there is none.
+    /// Key prefixes; empty means all keys.
     pub slices: Vec<String>,
-    /// Only these keys, when they are said one by one.
+    /// Only these keys, if they are listed individually.
     pub keys: Option<Arc<HashSet<String>>>,
-    /// As long as they are no more than so many bytes.
+    /// Maximum bytes.
     pub bytes_max: u64,
 }
 
 impl PinnedCopies {
-    /// Whether it is about a key.
+    /// True if the pin includes a key.
     #[must_use]
     pub fn holds(&self, bucket: BucketId, key: &str) -> bool {
         let is_within = |slice: &String| key.starts_with(slice.as_str());
@@ -34,15 +34,15 @@ impl PinnedCopies {
     }
 }
 
-/// The pins, and what they kept in the lap that is under way.
+/// Pins, and the bytes that they retained in the current lap.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     pins: Vec<PinnedCopies>,
-    /// Bytes that each kept.
+    /// Bytes that each pin retained.
     kept: Vec<u64>,
-    /// Bytes that all together may still keep.
+    /// Bytes that all pins together may still retain.
     left: u64,
-    /// Segments that are still to come up in this lap: those that were sealed when it began.
+    /// Segments that have yet to come up in this lap: those that were sealed when it began.
     lap: BTreeSet<SegmentId>,
 }
 
@@ -51,8 +51,8 @@ impl Pins {
         *self = Self { kept: vec![0; pins.len()], pins, ..Self::default() };
     }
 
-    /// A segment comes up, while these are `sealed` and copies have `room_bytes` in all. One that is not of
-    /// this lap begins the next.
+    /// Records that a segment comes up, when the segments `sealed` exist and copies have `room_bytes` in
+    /// total. A segment that does not belong to the current lap begins the next one.
     pub(super) fn come_to(&mut self, segment: SegmentId, sealed: &[SegmentId], room_bytes: u64) {
         if !self.lap.remove(&segment) {
             self.lap = sealed.iter().copied().filter(|other| *other != segment).collect();
@@ -61,7 +61,7 @@ impl Pins {
         }
     }
 
-    /// Whether a chunk of `bytes` is kept; it counts then.
+    /// Returns true if a chunk of `bytes` bytes is retained, and counts it.
     pub(super) fn keeps(&mut self, bucket: BucketId, key: &str, bytes: u64) -> bool {
         if bytes > self.left {
             return false;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_keeps_its_slices_and_no_others() {
+    fn a_pin_retains_its_prefixes_only() {
         let mut pins = pins(&[(1, &["a/", "b/"], 500), (2, &[], 500)]);
         let mut keeps = |bucket, key| pins.keeps(BucketId(bucket), key, 1);
         assert!(keeps(1, "a/x") && keeps(1, "b/x") && keeps(2, "anything"));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_of_single_keys_keeps_these_alone() {
+    fn a_pin_of_single_keys_includes_only_these() {
         let keys = ["a", "b"].map(str::to_owned).into();
         let pin = PinnedCopies {
             bucket: BucketId(1),
@@ -121,19 +121,19 @@ mod tests {
     }
 
     #[test]
-    fn in_one_lap_it_keeps_no_more_than_it_may_and_in_the_next_one_as_much_again() {
+    fn a_pin_retains_its_limit_once_per_lap() {
         let mut pins = pins(&[(1, &[], 100)]);
         let mut come_to = |segment, end| {
             pins.come_to(SegmentId(segment), &sealed(segment..end), 1000);
             (0..20).filter(|_| pins.keeps(BucketId(1), "k", 10)).count()
         };
         assert_eq!((come_to(2, 20), come_to(9, 20)), (10, 0));
-        // The tenth was open when the lap began: what was kept may be in it.
+        // The tenth segment was open when the lap began: retained chunks may be in it.
         assert_eq!((come_to(10, 20), come_to(19, 20), come_to(20, 40)), (10, 0, 10));
     }
 
     #[test]
-    fn all_together_keep_half_of_the_room_at_most() {
+    fn all_pins_together_retain_half_of_the_space_at_most() {
         let mut pins = pins(&[(1, &[], 400), (2, &[], 400)]);
         let kept =
             |pins: &mut Pins, bucket| (0..50).filter(|_| pins.keeps(BucketId(bucket), "k", 10)).count();

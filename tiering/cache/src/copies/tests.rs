@@ -1,4 +1,5 @@
-//! Copies on real files: what comes, goes and is given back, against books that hear of it.
+//! Tests of copies on real files: blocks are added, evicted and reclaimed, and compared with the accounts of
+//! a listener.
 
 mod churn;
 mod model;
@@ -25,13 +26,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const BUCKET: BucketId = BucketId(7);
-/// The error of a file system that has no holes.
+/// Error of a file system without holes.
 const EOPNOTSUPP: i32 = 95;
-/// What a segment takes beside the records that live in it, where all edges are blocks of their own: its
-/// header and its end, and what a file system needs to know of a file with holes.
+/// Overhead of a segment besides its live records, where all edges are blocks of their own: header, trailer,
+/// and the file system's metadata of a file with holes.
 const SLACK_BYTES: u64 = 32 << 10;
 
-/// Books of what is here.
+/// Accounts of the kept blocks.
 #[derive(Default)]
 struct Book(Mutex<BTreeSet<u64>>);
 
@@ -41,7 +42,7 @@ impl Lost for Book {
     }
 }
 
-/// A file system without holes.
+/// File system without holes.
 struct NoHoles;
 
 impl Intercept for NoHoles {
@@ -50,8 +51,8 @@ impl Intercept for NoHoles {
     }
 }
 
-/// Copies that are left open to the end of the process, unless they are taken: the last to let go of the
-/// index may be a writer's thread, and the process must not end while that closes a database.
+/// Copies that stay open until the process ends unless they are taken: the last owner of the index may be a
+/// writer thread, and the process must not exit while that closes a database.
 struct LeftOpen(Option<Copies>);
 
 impl Drop for LeftOpen {
@@ -104,7 +105,7 @@ impl Bench {
                 options.intercept = Some(Arc::new(NoHoles));
             }
         };
-        // Who had it before is about to let go of it.
+        // The previous owner is about to close the database.
         let mut tries = 0;
         let copies = loop {
             match Copies::open_on(options.clone(), MemoryTier::new(0), tuned).await {
@@ -120,7 +121,7 @@ impl Bench {
         Self { room, decisions, copies, book, capacity_bytes, holes }
     }
 
-    /// Ends it, and gives the directory as soon as nobody has it.
+    /// Closes the store, and returns the directory as soon as it is free.
     async fn end(mut self, is_orderly: bool) -> tempfile::TempDir {
         let copies = self.copies.0.take().unwrap();
         if is_orderly {
@@ -128,7 +129,7 @@ impl Bench {
         }
         drop(copies);
         for _ in 0..10_000 {
-            // Whoever had it before has closed it when it opens.
+            // The previous owner has closed the index when it opens.
             if CleanIndex::open(self.room.path(), 1 << 20).is_ok() {
                 return self.room;
             }
@@ -142,15 +143,15 @@ impl Bench {
         Self::over(self.end(true).await, capacity_bytes, holes).await
     }
 
-    /// Notes an object of so many bytes.
+    /// Records an object of `size` bytes.
     fn note(&self, name: &str, version: u64, size: u64) -> ObjectVersion {
         let object = ObjectVersion { etag: format!("{version}"), size, ..ObjectVersion::default() };
         let copy = Copy { object, validated_ms: 1, with_checksums: false, read_ms: 0 };
         self.copies.note(BUCKET, &key(name), copy).object
     }
 
-    /// Keeps so many bytes as a block; those of a block that nobody reads by offsets may be fewer than it
-    /// has.
+    /// Keeps `bytes` bytes as a block; a block that is not read by offsets may have fewer bytes than its
+    /// size.
     async fn keep(
         &self,
         name: &str,
@@ -172,7 +173,7 @@ impl Bench {
         self.copies.find(BUCKET, &key(name)).unwrap().object
     }
 
-    /// The bytes of a block, if it is here and they can be read.
+    /// Returns the bytes of a block, if it is kept and can be read.
     async fn read(&self, name: &str, number: u64) -> Option<Vec<u8>> {
         let object = self.copies.find(BUCKET, &key(name))?.object;
         let extents = self.copies.block(&object, number)?;
@@ -202,12 +203,12 @@ impl Bench {
         files.map(|file| file.unwrap().path())
     }
 
-    /// Bytes of the disk that the segments take.
+    /// Returns the disk space that the segments take.
     fn disk_bytes(&self) -> u64 {
         self.segments().filter_map(|file| file.metadata().ok()).map(|file| file.blocks() * 512).sum()
     }
 
-    /// Everything that counts says the same.
+    /// Checks that all accounts agree.
     fn check(&self) {
         let kept: BTreeSet<u64> = all(&self.copies).map(|block| block.id).collect();
         assert_eq!(*self.book.0.lock(), kept, "the books are right");
@@ -234,7 +235,7 @@ impl Bench {
     }
 }
 
-/// Everything that is kept, by a walk in pages.
+/// Returns everything that is kept, by a scan in pages.
 fn all(copies: &Copies) -> impl Iterator<Item = KeptBlock> {
     let (mut blocks, mut from) = (Vec::new(), None);
     loop {
@@ -255,14 +256,14 @@ fn id(name: &str, number: u64) -> u64 {
     block_id(BUCKET, &key(name), number)
 }
 
-/// The bytes of a block; no two have the same, and none is zeros.
+/// Returns the bytes of a block, which differ for each block and are never zero.
 fn content(name: &str, etag: &str, number: u64, bytes: usize) -> Vec<u8> {
     let seed = mlgw_policies::block_id(number, etag.len() as u64, &format!("{name}/{etag}"), number);
     let word = |at: usize| (seed ^ at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()[7] | 1;
     (0..bytes).map(word).collect()
 }
 
-/// Copies a directory that is in use: until a copy is of one moment.
+/// Copies a directory that is in use; repeats until the copy is consistent.
 fn copy_dir(from: &Path, to: &Path) {
     let files = || -> std::io::Result<std::collections::BTreeMap<_, _>> {
         let file = |file: std::io::Result<std::fs::DirEntry>| {
@@ -283,7 +284,7 @@ fn copy_dir(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn what_is_let_go_of_gives_its_disk_back_and_its_neighbours_stay() {
+async fn evicted_blocks_release_their_disk_space_and_neighbours_stay() {
     let bench = Bench::new(256 * MIB).await;
     for n in 0..60 {
         bench.put(&format!("{n}"), 100_000 + n).await;
@@ -292,7 +293,7 @@ async fn what_is_let_go_of_gives_its_disk_back_and_its_neighbours_stay() {
     let half: Vec<u64> = (0..60).step_by(2).map(|n| id(&format!("{n}"), 0)).collect();
     let gone = bench.let_go(&half).await;
     assert_eq!((gone.blocks, gone.bytes), (30, (0..60).step_by(2).map(|n| 100_000 + n).sum()));
-    // But for two blocks at the edges of each.
+    // Except for two file system blocks at the edges of each.
     assert!(gone.freed_bytes >= 30 * (100_000 - 2 * 4096), "{gone:?}");
     assert!(before - bench.disk_bytes() >= gone.freed_bytes - SLACK_BYTES);
     for n in 0..60_u64 {
@@ -311,7 +312,7 @@ async fn what_is_let_go_of_gives_its_disk_back_and_its_neighbours_stay() {
 }
 
 #[tokio::test]
-async fn a_large_objects_blocks_go_one_by_one() {
+async fn blocks_of_a_large_object_are_evicted_one_by_one() {
     let bench = Bench::new(256 * MIB).await;
     let object = bench.note("large", 1, 5 * BLOCK);
     for number in 0..4 {
@@ -325,7 +326,7 @@ async fn a_large_objects_blocks_go_one_by_one() {
 }
 
 #[tokio::test]
-async fn without_holes_a_segment_goes_when_nothing_lives_in_it() {
+async fn without_holes_a_segment_is_removed_when_nothing_lives_in_it() {
     let bench = Bench::over(tempfile::tempdir().unwrap(), 32 * MIB, false).await;
     for n in 0..50 {
         bench.put(&format!("{n}"), 100_000).await;
@@ -350,7 +351,7 @@ async fn after_a_crash_a_block_whose_disk_was_given_back_is_no_copy() {
     copy_dir(&bench.room.path().join("index"), kept.path());
     let gone: Vec<u64> = (0..20).step_by(2).map(|n| id(&format!("{n}"), 0)).collect();
     assert_eq!(bench.let_go(&gone).await.blocks, 10);
-    // The index is as of its last flush, and the holes are there.
+    // The index is in the state of its last flush, and the holes exist.
     let room = bench.end(false).await;
     std::fs::remove_dir_all(room.path().join("index")).unwrap();
     copy_dir(kept.path(), &room.path().join("index"));
@@ -366,7 +367,7 @@ async fn after_a_crash_a_block_whose_disk_was_given_back_is_no_copy() {
 }
 
 #[tokio::test]
-async fn whoever_keeps_books_hears_of_every_block_that_goes_otherwise() {
+async fn the_listener_is_notified_of_every_block_removed_otherwise() {
     let bench = Bench::new(256 * MIB).await;
     for name in ["forgotten", "changed", "unreadable", "kept"] {
         bench.put(name, 5000).await;
@@ -386,7 +387,7 @@ async fn whoever_keeps_books_hears_of_every_block_that_goes_otherwise() {
 }
 
 #[tokio::test]
-async fn who_could_not_read_a_block_where_it_was_does_not_lose_the_new_one() {
+async fn a_failed_read_of_an_old_copy_does_not_invalidate_the_new_one() {
     let bench = Bench::new(256 * MIB).await;
     let old = bench.put("k", 5000).await;
     bench.let_go(&[id("k", 0)]).await;
@@ -397,7 +398,7 @@ async fn who_could_not_read_a_block_where_it_was_does_not_lose_the_new_one() {
 }
 
 #[tokio::test]
-async fn a_walk_meets_every_block_once_in_order() {
+async fn a_scan_returns_every_block_once_in_order() {
     let bench = Bench::new(256 * MIB).await;
     let object = bench.note("m", 1, 3000 * BLOCK + 5);
     for number in (0..3001).filter(|number| number % 3 != 1) {
@@ -418,7 +419,7 @@ async fn a_walk_meets_every_block_once_in_order() {
 }
 
 #[tokio::test]
-async fn an_index_of_an_older_version_gets_names_and_counts() {
+async fn an_index_of_an_older_version_is_migrated() {
     let bench = Bench::new(256 * MIB).await;
     for n in 0..30 {
         bench.put(&format!("{n}"), 100_000).await;
@@ -447,7 +448,7 @@ async fn an_index_of_an_older_version_gets_names_and_counts() {
 }
 
 #[tokio::test]
-async fn a_block_whose_id_another_has_is_not_kept() {
+async fn a_block_whose_id_belongs_to_another_one_is_not_kept() {
     let bench = Bench::new(256 * MIB).await;
     let mut batch = CleanBatch::default();
     batch.name(id("k", 0), Some(&BlockName { bucket: 9, key: "other".into(), number: 1 }));
@@ -458,7 +459,7 @@ async fn a_block_whose_id_another_has_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_segment_that_does_not_tell_what_is_in_it_goes_and_its_blocks_are_lost() {
+async fn an_unreadable_segment_is_removed_and_its_blocks_are_reported_lost() {
     let bench = Bench::new(32 * MIB).await;
     for n in 0..40 {
         bench.put(&format!("{n}"), 100_000).await;
@@ -477,7 +478,7 @@ async fn a_segment_that_does_not_tell_what_is_in_it_goes_and_its_blocks_are_lost
 }
 
 #[tokio::test]
-async fn when_the_disk_runs_out_the_oldest_go_and_that_is_said() {
+async fn when_the_disk_runs_out_the_oldest_segments_are_evicted() {
     let bench = Bench::new(24 * MIB).await;
     for n in 0..400 {
         let name = format!("{n}");
@@ -493,12 +494,12 @@ async fn when_the_disk_runs_out_the_oldest_go_and_that_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_being_kept_does_not_lose_its_segments() {
+async fn segments_of_a_block_that_is_being_kept_are_retained() {
     let bench = Bench::new(16 * MIB).await;
     let object = bench.note("large", 1, 2 * BLOCK);
     let keeping = async {
         for n in 0..40 {
-            // Of several segments, in which nothing has a name yet.
+            // The block spans several segments, in which nothing is named yet.
             assert!(bench.keep("large", &object, n % 2, 3 * MIB as usize).await.is_some());
             assert_eq!(bench.let_go(&[id("large", n % 2)]).await.blocks, 1);
         }
@@ -518,7 +519,7 @@ async fn what_is_being_kept_does_not_lose_its_segments() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_segment_is_moved_and_stays_whole() {
+async fn live_records_of_a_cleaned_segment_are_moved_intact() {
     let bench = Bench::new(32 * MIB).await;
     let object = bench.note("large", 1, 3 * BLOCK);
     bench.keep("large", &object, 1, 100_000).await.unwrap();

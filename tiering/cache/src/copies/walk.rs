@@ -1,8 +1,8 @@
-//! Walks over all blocks that are kept: for who keeps books of them, and once over an index that was written
-//! before blocks had names.
+//! Scan over all kept blocks: for the policy driver, and once over an index that was written before blocks
+//! had names.
 //!
-//! Always: a walk meets every block that is there from its beginning to its end; one that comes or goes
-//! meanwhile may be met or not.
+//! Invariant: a scan returns every block that exists from its beginning to its end; a block that is added or
+//! removed meanwhile may be returned or not.
 
 use super::block_id;
 use super::ledger::{block_bytes, is_small};
@@ -12,45 +12,45 @@ use mlgw_common::ids::{BodyId, BucketId, SegmentId};
 use mlgw_formats::schema::{BlockName, Copy, Extent};
 use mlgw_metadata::{CleanBatch, CleanIndex, CleanIndexError};
 
-/// Copies and blocks that are looked at in one step.
+/// Copies and blocks per page.
 const PAGE: usize = 1000;
 
-/// A block that is kept.
+/// Kept block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptBlock {
-    /// Its id; see [`crate::copies::block_id`].
+    /// Id; see [`crate::copies::block_id`].
     pub id: u64,
-    /// The object's bucket.
+    /// Bucket of the object.
     pub bucket: BucketId,
-    /// The object's key.
+    /// Key of the object.
     pub key: ObjectKey,
-    /// The number of the block in the object.
+    /// Number of the block in the object.
     pub number: u64,
-    /// Its bytes.
+    /// Bytes of the block.
     pub bytes: u64,
     /// Bytes of the whole object.
     pub object_bytes: u64,
 }
 
-/// A step of a walk.
+/// Page of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptPage {
-    /// Blocks, in the order of buckets, keys and numbers. There may be none though there are more behind.
+    /// Blocks in the order of buckets, keys and numbers. A page may be empty although more follow.
     pub blocks: Vec<KeptBlock>,
-    /// Where the next step begins; nothing at the end.
+    /// Cursor of the next page; `None` at the end.
     pub next: Option<KeptCursor>,
 }
 
-/// How far a walk is.
+/// Position of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptCursor {
     bucket: BucketId,
     key: ObjectKey,
-    /// The next block of that key; none when the next key is next.
+    /// Next block of that key; `None` if the next key follows.
     number: Option<u64>,
 }
 
-/// A block, and where it is.
+/// Block with its extents.
 pub(super) struct Found {
     pub(super) bucket: BucketId,
     pub(super) key: ObjectKey,
@@ -72,7 +72,7 @@ impl Found {
     }
 }
 
-/// The blocks behind `from`, a page of them.
+/// Returns a page of the blocks after `from`.
 pub(super) fn page(
     index: &CleanIndex,
     from: Option<KeptCursor>,
@@ -100,7 +100,7 @@ pub(super) fn page(
     Ok((found, next.filter(|_| !is_last)))
 }
 
-/// Adds the blocks of one copy from `number` on. Returns where to go on, when there are more than fit.
+/// Adds the blocks of one copy from `number` on. Returns the cursor if the page is full.
 fn blocks_of(
     index: &CleanIndex,
     (bucket, key, copy): (BucketId, ObjectKey, Copy),
@@ -123,8 +123,8 @@ fn blocks_of(
     Ok(is_full.then(|| KeptCursor { bucket, key, number: (!is_small(&copy.object)).then_some(last + 1) }))
 }
 
-/// Gives names to blocks that were kept before they had any, and counts what lives in their segments. Once
-/// done it is never done again.
+/// Migrates an index without block names: names all blocks, and counts the live bytes of their segments. Once
+/// complete, the migration is not repeated.
 pub(super) fn adopt(index: &CleanIndex) -> Result<(), CleanIndexError> {
     let mut segments = index.segments()?;
     if segments.iter().all(|segment| segment.live_bytes.is_some()) {
@@ -144,7 +144,7 @@ pub(super) fn adopt(index: &CleanIndex) -> Result<(), CleanIndexError> {
             None => break,
         }
     }
-    // Last, and at once: an index in which a segment is not counted is gone through anew.
+    // The counts are written last and in one batch: an index with an uncounted segment is migrated again.
     let mut batch = CleanBatch::default();
     for segment in &mut segments {
         let live = counts.in_segment(SegmentId(segment.id));
@@ -169,7 +169,7 @@ fn name(
         batch.name(id, Some(&name));
         return Ok(());
     }
-    // Another block has its id: one of the two can be let go of, so the other must not be here.
+    // Another block has this id: only one of the two could be evicted by id, so this one is removed.
     if is_small(&copy.object) {
         let mut copy = copy.clone();
         copy.object.extents.clear();

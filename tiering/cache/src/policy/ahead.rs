@@ -1,8 +1,7 @@
-//! What became of blocks that were fetched before anybody asked: the engine learns from it how far ahead is
-//! worth it.
+//! Results of read-ahead, from which the engine learns how far ahead reading is worthwhile.
 //!
-//! Always: of each block it is told once, also when nobody ever asks ([`Expected::sweep`]); no more are
-//! remembered than [`EXPECTED_MAX`].
+//! Invariants: exactly one result is reported for each block, also if it is never read ([`Expected::sweep`]);
+//! at most [`EXPECTED_MAX`] blocks are remembered.
 
 use super::{Keeper, State};
 use crate::copies::block_id;
@@ -12,12 +11,12 @@ use mlgw_policies::Prefetch;
 use mlgw_policies::engine::{Next, Outcome};
 use std::collections::HashMap;
 
-/// Blocks that are waited for.
+/// Maximum number of expected blocks.
 const EXPECTED_MAX: usize = 1 << 14;
-/// A block that nobody has asked for in so long was fetched in vain.
+/// Time after which a block that was not read counts as wasted, in microseconds.
 const WAITED_MAX_US: u64 = 120_000_000;
 
-/// The blocks that were fetched, or are, and that nobody has asked for.
+/// Blocks that were or are being read ahead and have not been read.
 #[derive(Debug, Default)]
 pub(super) struct Expected(HashMap<u64, Block>);
 
@@ -31,7 +30,7 @@ struct Block {
 }
 
 impl State {
-    /// What will be read next, within what rules and settings allow.
+    /// Returns the blocks to read ahead, within the limits of rules and settings.
     pub(super) fn next(
         &mut self,
         seen: mlgw_policies::engine::Seen,
@@ -44,7 +43,7 @@ impl State {
         next
     }
 
-    /// A block is asked for.
+    /// Reports that a block is read.
     pub(super) fn asked(&mut self, id: u64) {
         if let Some(block) = self.expected.0.remove(&id) {
             let outcome = if block.is_there { Outcome::Used } else { Outcome::Late };
@@ -52,7 +51,7 @@ impl State {
         }
     }
 
-    /// Nobody has asked for some for too long.
+    /// Reports expected blocks as wasted that were not read in time.
     pub(super) fn sweep(&mut self, now_us: u64) {
         let is_old = |block: &Block| now_us.saturating_sub(block.since_us) > WAITED_MAX_US;
         let old: Vec<u64> =
@@ -71,7 +70,7 @@ impl State {
 }
 
 impl Keeper {
-    /// Nothing of what was said to be next is fetched.
+    /// Reports that the expected blocks are not fetched.
     pub(crate) fn declines(&self, next: &Next) {
         self.with(|state, _| {
             state.metrics.ahead[Outcome::Declined as usize] += u64::from(next.blocks);
@@ -80,7 +79,7 @@ impl Keeper {
         });
     }
 
-    /// Blocks are about to be fetched.
+    /// Records that the expected blocks are about to be fetched.
     pub(crate) fn expects(&self, next: &Next, bucket: BucketId, key: &ObjectKey) {
         self.with(|state, since_us| {
             for number in next.first..next.first.saturating_add(next.blocks) {
@@ -97,7 +96,7 @@ impl Keeper {
         });
     }
 
-    /// A block is there.
+    /// Records that a block has arrived.
     pub(crate) fn came(&self, bucket: BucketId, key: &ObjectKey, number: u64) {
         let id = block_id(bucket, key, number);
         if let Some(block) = self.inner.state.lock().expected.0.get_mut(&id) {
@@ -105,7 +104,7 @@ impl Keeper {
         }
     }
 
-    /// Nobody waits for a block any more: this became of it, if its reader has not come.
+    /// Ends the expectation of a block with this result, if it was not read before.
     pub(crate) fn became(&self, bucket: BucketId, key: &ObjectKey, number: u64, outcome: Outcome) {
         let id = block_id(bucket, key, number);
         self.with(|state, _| {

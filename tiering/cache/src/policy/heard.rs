@@ -1,13 +1,13 @@
-//! Reads that ask for no decision wait here, each near the thread that it came to, until some have come
-//! together or somebody asks the engine.
+//! Buffers for reads that need no decision. Each read is buffered near its thread until a batch is complete
+//! or the engine is queried.
 //!
-//! What the engine touches for one access is a few dozen lines of memory. With a thread on each processor
-//! telling it of every read for itself, each would fetch them from the one before; told of many at once, one
-//! fetches them once, and waits for what it looks up of all of them together. Always: whoever asks the engine
-//! has it hear everything first, in the order of time; a place holds [`TOGETHER_MAX`] reads, and of
-//! [`KNOWN_MAX`] families who they are.
+//! One access touches a few dozen cache lines of the engine. If a thread on each processor passed every read
+//! on separately, each would fetch these lines from the previous one. For a batch they are fetched once, and
+//! its memory accesses overlap. Invariants: before the engine is queried, all buffered reads are passed to it
+//! in the order of time; a buffer holds at most [`TOGETHER_MAX`] reads, and the identities of at most
+//! [`KNOWN_MAX`] families.
 //!
-//! When power fails what waits is lost, as what the engine has not written down yet is.
+//! After a power failure buffered reads are lost, like accesses that the engine has not journalled yet.
 
 use super::Request;
 use mlgw_policies::workloads::Identity;
@@ -17,19 +17,19 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Reads that wait in one place at most.
+/// Maximum number of reads of a buffer.
 pub(super) const TOGETHER_MAX: usize = 32;
-/// Families of which a place remembers who they are.
+/// Maximum number of families whose identity a buffer remembers.
 const KNOWN_MAX: usize = 64;
-/// Places: whoever asks looks into all of them.
+/// Maximum number of buffers; a query drains all of them.
 const PLACES_MAX: usize = 8;
 
-/// Reads that were not told to the engine yet.
+/// Reads that were not yet passed to the engine.
 pub(super) struct Heard {
     places: Box<[Place]>,
 }
 
-/// Where the reads of some threads wait; alone on its lines of memory.
+/// Buffer of some threads, alone on its cache lines.
 #[repr(align(128))]
 #[derive(Default)]
 struct Place(Mutex<Waiting>);
@@ -37,19 +37,19 @@ struct Place(Mutex<Waiting>);
 #[derive(Default)]
 struct Waiting {
     reads: Reads,
-    /// Families whose reads may wait, and who they are should the engine ask; those that come often are in
+    /// Families whose reads may be buffered, with their identities for the engine; frequent ones are in
     /// front.
     known: Vec<(u64, Identity)>,
 }
 
-/// Reads and their keys.
+/// Batch of reads with their keys.
 #[derive(Default)]
 pub(super) struct Reads {
     reads: Vec<Read>,
     keys: String,
 }
 
-/// A read, without its key.
+/// Read without its key.
 struct Read {
     /// Microseconds since the process began to count.
     at_us: u64,
@@ -60,25 +60,25 @@ struct Read {
     key: Range<usize>,
 }
 
-/// What became of a request.
+/// Result of an attempt to buffer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// It waits.
+    /// Buffered.
     Waits,
-    /// It waits, and the engine should hear of all that do.
+    /// Buffered, and the batch should be passed to the engine.
     Enough,
-    /// It is to be told to the engine at once.
+    /// Not buffered: the request must be passed to the engine at once.
     No,
 }
 
 impl Heard {
-    /// Places for the threads of this process.
+    /// Creates buffers for the threads of this process.
     pub(super) fn new() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self { places: (0..threads.min(PLACES_MAX)).map(|_| Place::default()).collect() }
     }
 
-    /// Has a request wait, if nothing depends on it and its family has been told to the engine.
+    /// Buffers a request if no decision depends on it and the engine knows its family.
     pub(super) fn take(&self, request: &Request<'_>, at_us: u64, range: &Range<u64>) -> Taken {
         let Request { asking, bucket, key, op, size } = *request;
         if op != Op::Read || asking.may_wait {
@@ -102,7 +102,7 @@ impl Heard {
         if place.reads.reads.len() < TOGETHER_MAX { Taken::Waits } else { Taken::Enough }
     }
 
-    /// From now on reads of a family may wait, which says who it is.
+    /// Allows buffering of the reads of a family, whose identity is given.
     pub(super) fn know(&self, family: u64, identity: Identity) {
         let known = &mut self.place().lock().known;
         known.retain(|(other, _)| *other != family);
@@ -110,7 +110,7 @@ impl Heard {
         known.push((family, identity));
     }
 
-    /// Who a family is whose reads waited.
+    /// Returns the identity of a family whose reads were buffered.
     pub(super) fn identity(&self, family: u64) -> Identity {
         let found = |place: &Place| {
             let place = place.0.lock();
@@ -119,7 +119,7 @@ impl Heard {
         self.places.iter().find_map(found).unwrap_or_default()
     }
 
-    /// Adds all that wait to `reads`, in the order of time.
+    /// Moves all buffered reads to `reads`, in the order of time.
     pub(super) fn drain(&self, reads: &mut Reads) {
         for place in &self.places {
             let waiting = &mut place.0.lock().reads;
@@ -129,7 +129,7 @@ impl Heard {
         reads.reads.sort_by_key(|read| read.at_us);
     }
 
-    /// That of this thread.
+    /// Returns the buffer of this thread.
     fn place(&self) -> &Mutex<Waiting> {
         thread_local! {
             static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
@@ -154,7 +154,7 @@ impl Reads {
         self.reads.push(Read { at_us, caller, bucket, size, range: range.clone(), key });
     }
 
-    /// All of them, in their order.
+    /// Returns all reads in order.
     pub(super) fn all(&self) -> impl Iterator<Item = Access<'_>> {
         self.reads.iter().map(|read| {
             let Read { at_us, caller, bucket, size, ref range, ref key } = *read;
@@ -198,7 +198,7 @@ mod tests {
         let request = Request { asking, bucket: BUCKET, key: &key, op: Op::Read, size: 100 };
         assert_eq!(keeper.note(&request, 0..100), None);
     }
-    /// The keys of what the engine was told of while `act` went on.
+    /// Returns the keys that the engine received while `act` ran.
     fn told(keeper: &Keeper, act: impl FnOnce()) -> Vec<String> {
         let (pieces, taken) = std::sync::mpsc::channel();
         assert!(keeper.record(1 << 20, Box::new(move |piece| pieces.send(piece).is_ok())));
@@ -218,11 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_many_threads_are_told_in_the_order_of_time() {
+    fn reads_of_many_threads_are_received_in_the_order_of_time() {
         let keeper = keeper();
         let keys: Vec<String> = (0..300).map(|n| format!("set/{n:04}")).collect();
         let told = told(&keeper, || {
-            // One connection, whose requests come to one thread after the other.
+            // Requests of one connection, handled by one thread after the other.
             let turn = AtomicUsize::new(0);
             std::thread::scope(|scope| {
                 for thread in 0..3 {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_has_the_engine_hear_everything_first() {
+    fn a_query_drains_all_buffers_first() {
         let keeper = keeper();
         for n in 0..TOGETHER_MAX * 3 + 5 {
             read(&keeper, CALLER, &format!("set/{n:04}"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_waited_waits_no_longer_than_for_so_many_others() {
+    fn a_buffered_read_waits_for_a_limited_number_of_others() {
         let keeper = keeper();
         for n in 0..=TOGETHER_MAX * 3 {
             read(&keeper, CALLER, &format!("set/{n:04}"));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_forgotten_meanwhile_is_told_again_who_it_is() {
+    fn a_forgotten_family_is_identified_again() {
         let keeper = keeper();
         read(&keeper, CALLER, "set/0");
         keeper.ask(|decider, _| assert!(decider.workloads.knows(CALLER.family)));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_and_deletions_wait_for_nobody_and_come_behind_what_was_read() {
+    fn writes_and_deletions_are_not_buffered_and_follow_earlier_reads() {
         let keeper = keeper();
         let told = told(&keeper, || {
             read(&keeper, CALLER, "a");

@@ -1,15 +1,15 @@
-//! Which copies stay whatever they are worth: those that people pinned.
+//! Pins of the policy driver: copies that are kept whatever their worth.
 
 use crate::copies::PinnedCopies;
 use mlgw_common::ids::BucketId;
 use mlgw_policies::engine::Unread;
 
-/// The pins.
+/// Current pins.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     pins: Vec<PinnedCopies>,
     bytes_max: u64,
-    /// They are other ones than when the blocks that are here were gone through.
+    /// True if the pins changed since the present blocks were last scanned.
     is_new: bool,
 }
 
@@ -19,17 +19,17 @@ impl Held {
         (self.pins, self.bytes_max) = (pins, bytes_max);
     }
 
-    /// Whether the blocks that are here are to be gone through; who asks does so.
+    /// Returns true if the present blocks must be scanned, and clears the flag.
     pub(super) fn take_new(&mut self) -> bool {
         std::mem::take(&mut self.is_new)
     }
 
-    /// Bytes that may be pinned in all.
+    /// Maximum number of pinned bytes.
     pub(super) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// Whether a block is to be pinned.
+    /// True if a pin includes the block.
     pub(super) fn holds(&self, block: &Unread<'_>) -> bool {
         self.pins.iter().any(|pin| pin.holds(BucketId(block.bucket), block.key))
     }

@@ -1,4 +1,4 @@
-//! One read of an object, block by block: each is asked about once, when it is about to be read.
+//! Policy state of one read of an object: each block is decided once, when it is about to be read.
 
 use super::{Asking, Keeper, Request, unread};
 use crate::copies::block_id;
@@ -8,7 +8,7 @@ use mlgw_policies::engine::{Advice, Seen};
 use mlgw_policies::{Caller, Op, Rank, Ruling};
 use std::ops::Range;
 
-/// See the module.
+/// Policy state of one read.
 pub struct Reading {
     keeper: Keeper,
     caller: Caller,
@@ -19,7 +19,7 @@ pub struct Reading {
     seen: Seen,
     ruling: Ruling,
     rank: Option<Rank>,
-    /// The last block that was asked about, and whether it is kept.
+    /// Last block that was decided, and whether it is kept.
     last: Option<(u64, bool)>,
 }
 
@@ -34,8 +34,8 @@ impl Reading {
         Self { keeper, caller, bucket, key: key.clone(), size, range, seen, ruling, rank, last: None }
     }
 
-    /// Whether block `number`, which is about to be read, is to be kept. Blocks are asked about in their
-    /// order.
+    /// Returns true if block `number`, which is about to be read, is to be kept. Blocks are decided in
+    /// ascending order.
     pub(crate) fn keeps(&mut self, number: u64) -> bool {
         if let Some((last, keeps)) = self.last
             && last == number
@@ -47,17 +47,17 @@ impl Reading {
         keeps
     }
 
-    /// What rules want of it.
+    /// Returns the requests of the rules for this read.
     pub(crate) fn ruling(&self) -> &Ruling {
         &self.ruling
     }
 
-    /// Where they have it wait for a disk.
+    /// Returns the disk rank that the rules assign to this read.
     pub(crate) fn rank(&self) -> Option<Rank> {
         self.rank
     }
 
-    /// What was said of the last block does not hold any more: it was lost.
+    /// Forgets the last decision, because the copy of the block was invalidated.
     pub(crate) fn forget(&mut self) {
         self.last = None;
     }

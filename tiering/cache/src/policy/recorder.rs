@@ -1,38 +1,38 @@
-//! Records accesses as a trace while they happen, with a hash over what was decided on them.
+//! Recorder of accesses as a trace, with a fingerprint of the decisions about them.
 //!
-//! Always: nobody who reads or writes waits for whoever takes the pieces; a recording that they cannot keep
-//! up with ends. A file of a recording is a trace by itself, whose times count from when the engine began.
+//! Invariants: no reader or writer waits for the sink; a recording with which the sink cannot keep up ends.
+//! Each file of a recording is a complete trace, whose times count from the engine's origin of time.
 
 use mlgw_policies::trace::{BLOCK_BYTES_MAX, TraceWriter};
 use mlgw_policies::{Access, Fingerprint};
 
-/// What is to be written.
+/// Output of a recording.
 #[derive(Debug)]
 pub enum Piece {
-    /// Another file begins.
+    /// Start of another file.
     File,
-    /// Bytes of the file that was begun last.
+    /// Bytes of the current file.
     Bytes(Vec<u8>),
 }
 
-/// Takes pieces, in their order. It must not wait. Says whether it took it; if it did not the recording is
-/// over.
+/// Consumer of the pieces, in order. It must not block. It returns false if it does not accept a piece; the
+/// recording then ends.
 pub type Sink = Box<dyn FnMut(Piece) -> bool + Send>;
 
-/// What was recorded.
+/// Summary of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
-    /// Accesses.
+    /// Number of accesses.
     pub accesses: u64,
-    /// What was decided meanwhile.
+    /// Fingerprint of the decisions during the recording.
     pub decided: Fingerprint,
-    /// Whether it ended because pieces came faster than they were taken.
+    /// True if the recording ended because the sink did not keep up.
     pub fell_behind: bool,
-    /// Bytes that copies could take.
+    /// Maximum bytes of copies.
     pub capacity_bytes: u64,
 }
 
-/// A recording.
+/// Recording in progress.
 pub(super) struct Recorder {
     writer: TraceWriter,
     began_ms: u64,
@@ -44,7 +44,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Begins one, in files of about so many bytes.
+    /// Begins a recording, in files of about `file_bytes_max` bytes.
     pub(super) fn new(began_ms: u64, file_bytes_max: u64, sink: Sink) -> Self {
         let mut out = Vec::new();
         let writer = TraceWriter::new(began_ms, &mut out);
@@ -54,7 +54,7 @@ impl Recorder {
         recorder
     }
 
-    /// Looks up what [`Self::note`] will need of an access.
+    /// Prefetches the memory that [`Self::note`] will need for an access.
     pub(super) fn bring_near(&self, access: &Access<'_>) {
         self.writer.bring_near(access);
     }
@@ -75,12 +75,12 @@ impl Recorder {
         }
     }
 
-    /// What is decided meanwhile.
+    /// Returns the fingerprint of the decisions.
     pub(super) fn decided(&mut self) -> &mut Fingerprint {
         &mut self.recorded.decided
     }
 
-    /// Hands on all there is.
+    /// Passes on everything recorded so far.
     pub(super) fn flush(&mut self) {
         self.writer.flush(&mut self.out);
         self.hand_on();

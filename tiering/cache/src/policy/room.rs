@@ -1,8 +1,8 @@
-//! Does to copies what the engine decided without a reader: lets go of what it evicted, and takes in what is
-//! here.
+//! Worker that applies the engine's decisions made without a reader: it removes evicted blocks, and adopts
+//! the blocks that are present.
 //!
-//! Always: under the lock of the books a block is let go of only if the engine does not keep it at that
-//! moment, so one that is read again in between stays.
+//! Invariant: under the lock of the ledger a block is evicted only if the engine does not keep it at that
+//! moment, so a block that is read again in between stays.
 
 use super::{Inner, Keeper, unread};
 use crate::copies::{Copies, KeptCursor, KeptPage, WeakCopies};
@@ -11,10 +11,10 @@ use mlgw_policies::engine::Advice;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often the room is looked at though nothing is to be done: others may fill the disk.
+/// Interval of passes without work: other programs may fill the disk.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Works until the engine or the copies are dropped.
+/// Runs until the driver or the copies are dropped.
 pub(super) async fn run(keeper: Weak<Inner>, copies: WeakCopies) {
     let mut from = Walk::Begin;
     loop {
@@ -30,13 +30,13 @@ pub(super) async fn run(keeper: Weak<Inner>, copies: WeakCopies) {
         let inner = keeper.inner.clone();
         drop((keeper, copies));
         if is_idle {
-            // Elapsed or woken: either way it looks.
+            // A pass follows whether the wait elapsed or was ended by a notification.
             let _ = tokio::time::timeout(LOOK_EVERY, inner.wake.notified()).await;
         }
     }
 }
 
-/// How far the blocks that are here were gone through.
+/// Progress of the scan over the present blocks.
 enum Walk {
     Begin,
     At(KeptCursor),
@@ -44,7 +44,7 @@ enum Walk {
 }
 
 impl Keeper {
-    /// The engine may keep as much as there is room for now.
+    /// Adapts the capacity of the engine to the space available now.
     fn fit(&self, copies: &Copies) {
         let capacity_bytes = copies.blocks_bytes_max();
         self.with(|state, now_us| {
@@ -55,7 +55,7 @@ impl Keeper {
         });
     }
 
-    /// Lets go of what was evicted.
+    /// Removes the evicted blocks.
     async fn let_go(&self, copies: &Copies) {
         let evicted = std::mem::take(&mut self.inner.state.lock().evicted);
         if !evicted.is_empty() {
@@ -65,7 +65,7 @@ impl Keeper {
         }
     }
 
-    /// Goes through a page of the blocks that are here: the engine takes them in, or they go.
+    /// Scans a page of the present blocks: the engine adopts each of them, or it is evicted.
     async fn take_in_page(&self, copies: &Copies, walk: Walk) -> Walk {
         let from = match walk {
             Walk::Begin => None,

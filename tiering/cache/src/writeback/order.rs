@@ -1,10 +1,10 @@
-//! The order in which an origin gets what was written here: pure.
+//! Order in which writes are sent to an origin. Pure.
 //!
-//! A write may become visible there once everything in its bucket is that was acknowledged before its request
-//! began. Those that overlapped go at once. Each write has a number, in the order in which the catalogue took
-//! them, and knows the greatest number that was acknowledged when it began: it waits for whatever has that
-//! number or a lesser one. Those never have its own number or a greater one, so that none waits for itself.
-//! Writes of one key go one after the other.
+//! A write may become visible at the origin once every write of its bucket is there that was acknowledged
+//! before its request began. Overlapping writes are sent concurrently. Each write has a number, in the order
+//! in which the catalogue accepted them, and records the greatest number that was acknowledged when it began:
+//! it waits for the writes up to that number. That number is always less than its own, so no write waits for
+//! itself. Writes of one key are sent one after the other.
 
 use super::record::{Facts, UploadBegins};
 use super::room::Place;
@@ -14,76 +14,77 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Writes that are looked at for one that may go. Those that overlapped the first that is not there stand
-/// close behind it.
+/// Maximum number of writes that are examined for one that may be sent. Writes that overlap the first missing
+/// one follow closely behind it.
 const LOOKED_AT_MAX: usize = 1024;
 
-/// A write that its origin has not.
+/// Write that is not at its origin yet.
 #[derive(Debug)]
 pub struct Write {
-    /// Its number.
+    /// Number.
     pub seq: u64,
-    /// The name of its record.
+    /// Name of its record.
     pub name: ObjectKey,
-    /// What it is a write of.
+    /// Facts of the write.
     pub facts: Facts,
     /// Bytes of the object.
     pub size: u64,
-    /// When its request came, as milliseconds since 1970.
+    /// Arrival of its request in milliseconds since 1970.
     pub began_ms: i64,
-    /// The ETag that its client was told.
+    /// ETag returned to the client.
     pub etag: String,
-    /// Its share of what may be dirty.
+    /// Share of the dirty budget.
     pub place: Option<Place>,
-    /// The upload at the origin that it is sent by.
+    /// Id of the upload at the origin by which it is sent.
     pub upload: Mutex<Option<String>>,
-    /// The upload at the origin that was about to be begun, and may have been.
+    /// Upload at the origin that was about to be created, and may have been.
     pub begins: Mutex<Option<UploadBegins>>,
 }
 
 impl Write {
-    /// The upload at the origin that it is sent by, if there is one now.
+    /// Returns the id of the upload at the origin by which it is currently sent.
     pub fn upload_there(&self) -> Option<String> {
         self.upload.lock().clone()
     }
 
-    /// It is sent by this one from now on.
+    /// Sets the id of the upload at the origin.
     pub fn set_upload_there(&self, id: Option<String>) {
         *self.upload.lock() = id;
     }
 
-    /// The upload that was about to be begun, and may have been.
+    /// Returns the upload that was about to be created, and may have been.
     pub fn upload_begins(&self) -> Option<UploadBegins> {
         self.begins.lock().clone()
     }
 
-    /// This one is about to be begun; or none is.
+    /// Sets or clears the upload that is about to be created.
     pub fn set_upload_begins(&self, begins: Option<UploadBegins>) {
         *self.begins.lock() = begins;
     }
 }
 
-/// The writes of a bucket that its origin has not.
+/// Writes of a bucket that are not at its origin.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     writes: BTreeMap<u64, Arc<Write>>,
-    /// Their numbers, by key.
+    /// Numbers of the writes by key.
     of_key: BTreeMap<String, BTreeSet<u64>>,
-    /// Those on their way.
+    /// Writes in flight.
     started: BTreeSet<u64>,
-    /// Those that met something foreign, and wait for somebody to decide, with its ETag where that is known.
+    /// Writes that conflict with a foreign object and wait for a decision, with the foreign ETag if it is
+    /// known.
     foreign: BTreeMap<u64, Option<String>>,
     acked: u64,
     bytes: u64,
 }
 
 impl Order {
-    /// The greatest number that was acknowledged.
+    /// Returns the greatest acknowledged number.
     pub(super) fn acked(&self) -> u64 {
         self.acked
     }
 
-    /// A write is durable here, and is acknowledged now.
+    /// Adds a durable write, which is acknowledged now.
     pub(super) fn add(&mut self, write: Arc<Write>) {
         self.acked = self.acked.max(write.seq);
         self.bytes += write.size;
@@ -94,14 +95,14 @@ impl Order {
         self.writes.insert(write.seq, write);
     }
 
-    /// The next write that may go; it is on its way then.
+    /// Returns the next write that may be sent, and marks it as in flight.
     pub(super) fn start(&mut self) -> Option<Arc<Write>> {
         let next = self.next()?.clone();
         self.started.insert(next.seq);
         Some(next)
     }
 
-    /// The next write that may go.
+    /// Returns the next write that may be sent.
     fn next(&self) -> Option<&Arc<Write>> {
         let mut waiting =
             self.writes.values().filter(|write| !self.foreign.contains_key(&write.seq)).peekable();
@@ -117,19 +118,20 @@ impl Order {
         first == Some(&write.seq)
     }
 
-    /// A write met something foreign with this ETag: nothing waits for it any more.
+    /// Records that a write conflicts with a foreign object with this ETag: no other write waits for it any
+    /// more.
     pub(super) fn set_aside(&mut self, seq: u64, etag: &str) {
         self.started.remove(&seq);
         self.foreign.insert(seq, Some(etag.to_owned()));
     }
 
-    /// The ETag of what a write of the key met last that was foreign, if one did.
+    /// Returns the ETag of the last foreign object that conflicts with a write of the key, if there is one.
     pub(super) fn met(&self, key: &str) -> Option<&str> {
         let seqs = self.of_key.get(key)?;
         seqs.iter().rev().find_map(|seq| self.foreign.get(seq)?.as_deref())
     }
 
-    /// A write is no more: the origin has it, or it was given up.
+    /// Removes a write: the origin has it, or it was discarded.
     pub(super) fn remove(&mut self, seq: u64) {
         self.started.remove(&seq);
         self.foreign.remove(&seq);
@@ -144,7 +146,7 @@ impl Order {
         }
     }
 
-    /// Those that met something foreign: of one key before the number `before`, or all.
+    /// Returns the writes that conflict with a foreign object: of one key before the number `before`, or all.
     pub(super) fn foreign(&self, of: Option<(&ObjectKey, u64)>) -> Vec<Arc<Write>> {
         let writes = self.foreign.keys().filter_map(|seq| self.writes.get(seq));
         let wanted = |write: &&Arc<Write>| {
@@ -153,18 +155,19 @@ impl Order {
         writes.filter(wanted).cloned().collect()
     }
 
-    /// Whether the origin has everything up to a number, but for what met something foreign.
+    /// True if the origin has every write up to a number, except for those that conflict with foreign
+    /// objects.
     pub(super) fn is_through(&self, until: u64) -> bool {
         self.writes.range(..=until).all(|(seq, _)| self.foreign.contains_key(seq))
     }
 
-    /// The last write of a key.
+    /// Returns the last write of a key.
     pub(super) fn latest(&self, key: &str) -> Option<&Arc<Write>> {
         let seq = self.of_key.get(key)?.last()?;
         self.writes.get(seq)
     }
 
-    /// The last write of each key behind `after` that begins with `prefix`, by key.
+    /// Returns the last write of each key after `after` that begins with `prefix`, by key.
     pub(super) fn behind<'a>(
         &'a self,
         after: Bound<&'a str>,
@@ -179,27 +182,27 @@ impl Order {
             .filter_map(|(_, seqs)| self.writes.get(seqs.last()?))
     }
 
-    /// A write, by its number.
+    /// Returns a write by its number.
     pub(super) fn get(&self, seq: u64) -> Option<&Arc<Write>> {
         self.writes.get(&seq)
     }
 
-    /// Whether some are on their way, all of them among `these`, and no other may go before they are there.
+    /// True if writes are in flight, all of them among `these`, and no other may be sent before they arrive.
     pub(super) fn waits_only_for(&self, these: &BTreeSet<u64>) -> bool {
         !self.started.is_empty() && self.started.is_subset(these) && self.next().is_none()
     }
 
-    /// How many there are.
+    /// Returns the number of writes.
     pub(super) fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// Their bytes.
+    /// Returns the bytes of the writes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// When the oldest began.
+    /// Returns the start of the oldest write.
     pub(super) fn oldest_ms(&self) -> Option<i64> {
         self.writes.values().next().map(|write| write.began_ms)
     }
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_began_after_an_acknowledgment_waits_and_what_overlapped_does_not() {
+    fn a_write_waits_for_writes_acknowledged_before_it_began_only() {
         let mut order = Order::default();
         for (seq, after) in [(1, 0), (2, 0), (3, 2), (4, 1), (5, 4)] {
             order.add(write(seq, after, &seq.to_string()));
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_of_a_key_go_one_after_the_other() {
+    fn writes_of_a_key_are_sent_one_after_the_other() {
         let mut order = Order::default();
         for seq in [1, 2, 3] {
             order.add(write(seq, 0, if seq == 3 { "other" } else { "k" }));
@@ -258,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_met_something_foreign_holds_nobody_up_and_stays() {
+    fn a_conflicting_write_delays_no_other_and_stays() {
         let mut order = Order::default();
         for (seq, after, key) in [(1, 0, "k"), (2, 1, "other"), (3, 2, "k")] {
             order.add(write(seq, after, key));
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_on_when_all_that_went_is_in_doubt() {
+    fn a_queue_whose_writes_in_flight_are_unconfirmed_is_stuck() {
         let mut order = Order::default();
         for (seq, after, key) in [(1, 0, "a"), (2, 0, "b"), (3, 2, "c")] {
             order.add(write(seq, after, key));
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_writes_of_keys_come_in_byte_order() {
+    fn the_last_writes_of_keys_are_listed_in_byte_order() {
         let mut order = Order::default();
         for (seq, key) in ["b/1", "a", "b/2", "b/1", "b", "c"].into_iter().enumerate() {
             order.add(write(seq as u64 + 1, 0, key));
@@ -310,10 +313,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever overlaps and in whichever order writes arrive there: none is there before one that was
-        /// acknowledged when it began.
+        /// Whatever overlaps and in whichever order writes arrive at the origin: none arrives before one that
+        /// was acknowledged when it began.
         #[test]
-        fn none_is_there_before_what_was_acknowledged_when_it_began(
+        fn no_write_arrives_before_one_that_was_acknowledged_when_it_began(
             steps in prop::collection::vec((any::<u8>(), any::<u8>()), 1..120),
         ) {
             let (mut order, mut seq) = (Order::default(), 0);
@@ -340,7 +343,7 @@ mod tests {
                     _ => {}
                 }
             }
-            // And none waits for ever.
+            // No write waits for ever.
             loop {
                 going.extend(order.start().map(|write| write.seq));
                 let Some(seq) = going.pop() else { break };

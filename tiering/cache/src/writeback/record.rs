@@ -1,9 +1,9 @@
-//! What is kept of a write that its origin has not: pure.
+//! Record of a write that is not at its origin yet. Pure.
 //!
-//! It is an object record like any other, in the bucket's own names here, under a name that nobody else has;
-//! what it is a write of is among its headers, with names that no HTTP header has. At the origin an object
-//! carries the mark of the write that made it, so that a write that was sent before a crash is known again,
-//! and the ETag that its client was told.
+//! It is an object record like any other, among the bucket's own local names, under a name that no other
+//! record has. The facts of the write are among its headers, under names that no HTTP header has. At the
+//! origin an object carries the mark of the write that made it, with the ETag returned to the client, so that
+//! a write that was sent before a crash is recognised.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::{BodyId, Incarnation, ObjectKey};
@@ -16,88 +16,88 @@ const FOREIGN: &str = ":foreign";
 const UPLOAD: &str = ":upload";
 const KNEW: &str = ":knew";
 const BEGINS: &str = ":begins";
-/// Between the ids of uploads. No id has it.
+/// Separator of upload ids, which no id contains.
 const BETWEEN_IDS: char = '\n';
-/// The name of a mark among user metadata at the origin.
+/// Name of the mark in the user metadata at the origin.
 pub const MARK: &str = "mlgw-write";
-/// What a mark that names an incarnation begins with; those of earlier versions begin with a digit.
+/// Prefix of a mark that names an incarnation; marks of earlier versions begin with a digit.
 const INCARNATION: char = 'i';
-/// As a header.
+/// Request header of the mark.
 pub const MARK_HEADER: HeaderName = HeaderName::from_static("x-amz-meta-mlgw-write");
 
-/// What a write is a write of.
+/// Facts of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// The key.
+    /// Key.
     pub key: ObjectKey,
-    /// The write that was acknowledged last before this one began, by its `seq`; 0 if none was.
+    /// `seq` of the last write that was acknowledged before this one began; 0 if there was none.
     pub after: u64,
-    /// Whether it deletes the object.
+    /// True if the write deletes the object.
     pub deleted: bool,
-    /// What somebody else has written under the key at the origin since, if somebody has.
+    /// Foreign object that another program has written under the key at the origin since, if any.
     pub foreign: Option<Foreign>,
-    /// The upload at the origin that it is sent by, in parts.
+    /// Multipart upload at the origin by which it is sent.
     pub upload: Option<UploadThere>,
-    /// The ETag under which this server knew the origin's object when the write was made, if it did.
+    /// ETag under which this server knew the origin's object when the write was made, if it did.
     pub knew: Option<String>,
-    /// An upload at the origin that is about to be begun.
+    /// Upload at the origin that is about to be created.
     pub begins: Option<UploadBegins>,
 }
 
-/// Somebody else's object, found at the origin instead of what a write expected there.
+/// Object of another program, found at the origin instead of the one that a write expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign {
-    /// Its ETag, where that was noted.
+    /// ETag, if it was recorded.
     pub etag: Option<String>,
-    /// The number of the write, for noting that has given the record another.
+    /// Number of the write; recording this fact has given the record another `seq`.
     pub number: u64,
 }
 
-/// An upload at the origin is about to be begun for a write, and its id is not known.
+/// Upload that is about to be created at the origin for a write, and whose id is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadBegins {
-    /// The ids of the uploads of the key that were there before: they are not ours to end.
+    /// Ids of the uploads of the key that existed before: they must not be aborted by this server.
     pub others: Vec<String>,
-    /// The number of the write, for noting that has given the record another.
+    /// Number of the write; recording this fact has given the record another `seq`.
     pub number: u64,
 }
 
-/// An upload at the origin that was begun for a write.
+/// Upload that was created at the origin for a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadThere {
-    /// Its id there.
+    /// Id at the origin.
     pub id: String,
-    /// The number of the write, for noting that has given the record another.
+    /// Number of the write; recording this fact has given the record another `seq`.
     pub number: u64,
 }
 
 impl Facts {
-    /// A new write of a key, made when `after` was acknowledged last and the origin's object was known as
-    /// `knew`.
+    /// Creates the facts of a new write of a key, made when `after` was the last acknowledged write and the
+    /// origin's object had the given ETag, if it was known.
     #[must_use]
     pub const fn of_write(key: ObjectKey, after: u64, deleted: bool, knew: Option<String>) -> Self {
         Self { key, after, deleted, foreign: None, upload: None, knew, begins: None }
     }
 
-    /// Puts them among the headers of a record.
+    /// Adds the facts to the headers of a record.
     pub fn put(&self, headers: &mut Vec<Pair>) {
         Self::put_key(&self.key, headers);
         self.put_rest(headers);
     }
 
-    /// Puts the key among the headers of a record, for an upload that will be a write of it.
+    /// Adds the key to the headers of a record, for an upload that will become a write of the key.
     pub fn put_key(key: &ObjectKey, headers: &mut Vec<Pair>) {
         headers.push(Pair::new(KEY, key.as_str()));
     }
 
-    /// The key among the headers of a record.
+    /// Returns the key among the headers of a record.
     #[must_use]
     pub fn key_of(headers: &[Pair]) -> Option<ObjectKey> {
         let found = headers.iter().find(|pair| pair.name == KEY)?;
         ObjectKey::new(&found.value).ok()
     }
 
-    /// Puts all but the key among the headers of a record that has it.
+    /// Adds all facts but the key to the headers of a record that already has the key.
     pub fn put_rest(&self, headers: &mut Vec<Pair>) {
         headers.push(Pair::new(AFTER, self.after.to_string()));
         headers.extend(self.deleted.then(|| Pair::new(DELETED, "")));
@@ -108,7 +108,7 @@ impl Facts {
         headers.extend(self.begins.iter().map(|begins| Pair::new(BEGINS, begins.text())));
     }
 
-    /// The number of the write whose record has this `seq`.
+    /// Returns the number of the write whose record has this `seq`.
     #[must_use]
     pub fn number(&self, seq: u64) -> u64 {
         let noted = self.upload.as_ref().map(|upload| upload.number);
@@ -117,7 +117,7 @@ impl Facts {
         foreign.or(noted).or(begins).unwrap_or(seq)
     }
 
-    /// Takes them out of the headers of a record; nothing when it is no such record.
+    /// Takes the facts out of the headers of a record; `None` if it is not the record of a write.
     pub fn take(headers: &mut Vec<Pair>) -> Option<Self> {
         let ours: Vec<Pair> = headers.extract_if(.., |pair| pair.name.starts_with(':')).collect();
         let value = |name: &str| ours.iter().find(|pair| pair.name == name).map(|pair| pair.value.as_str());
@@ -155,7 +155,8 @@ impl Foreign {
 }
 
 impl UploadBegins {
-    /// Where these uploads were there before; nothing where their ids cannot be noted.
+    /// Creates the state of a pending upload beside the existing uploads `others`; `None` if their ids cannot
+    /// be recorded.
     #[must_use]
     pub fn beside(others: Vec<String>, number: u64) -> Option<Self> {
         let is_plain = |id: &String| !id.is_empty() && !id.contains(BETWEEN_IDS);
@@ -180,81 +181,80 @@ impl UploadThere {
     }
 }
 
-/// The name of a record: no two writes have the same.
+/// Returns the name of a record; no two writes have the same name.
 ///
 /// # Panics
-/// Never: it is a key.
+/// Never: sixteen digits are a valid key.
 #[must_use]
 pub fn name_of(write: BodyId) -> ObjectKey {
     ObjectKey::new(&format!("{:016x}", write.get())).expect("sixteen digits are a key")
 }
 
-/// The incarnation that marks writes here, and those that it descends from.
+/// Incarnation that marks the writes of this server, and its ancestors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timelines {
-    /// None where the catalogue has no identity.
+    /// `None` if the catalogue has no identity.
     own: Option<Incarnation>,
-    /// Earlier incarnations, each with the first body id that was not given before this one's history left
-    /// it.
+    /// Ancestors, each with the first body id that it had not assigned before this server's history left it.
     ended: Vec<(Incarnation, u64)>,
 }
 
 impl Timelines {
-    /// Those of a catalogue without an identity.
+    /// Creates the timelines of a catalogue without an identity.
     #[must_use]
     pub const fn none() -> Self {
         Self { own: None, ended: Vec::new() }
     }
 
-    /// The incarnation `own`, which descends from others, each with the first body id that was not given
-    /// before it ended.
+    /// Creates the timelines of the incarnation `own` and its ancestors, each with the first body id that it
+    /// had not assigned before it ended.
     #[must_use]
     pub const fn new(own: Incarnation, ended: Vec<(Incarnation, u64)>) -> Self {
         Self { own: Some(own), ended }
     }
 
-    /// Whether this server made a write, in this incarnation or before an earlier one ended. A server that
-    /// went on in an earlier incarnation, beside this one, is somebody else.
+    /// True if this server made a write, in this incarnation or in an ancestor before that ended. A server
+    /// that continued in an ancestor's incarnation, beside this one, is a foreign server.
     #[must_use]
     pub fn made(&self, mark: &Mark) -> bool {
         let ended_after = |of: Incarnation| {
             self.ended.iter().any(|(earlier, before)| *earlier == of && (1..*before).contains(&mark.write))
         };
-        // A mark of an earlier version names none.
+        // A mark of an earlier version names no incarnation, and counts as made by this server.
         mark.incarnation.is_none_or(|of| Some(of) == self.own || ended_after(of))
     }
 }
 
-/// The mark of a write, and the ETag that its client was told.
+/// Mark of a write, with the ETag returned to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The incarnation that made the write; none in a mark of an earlier version.
+    /// Incarnation that made the write; `None` in a mark of an earlier version.
     incarnation: Option<Incarnation>,
-    /// The bucket that it was written to.
+    /// Bucket to which it was written.
     bucket: String,
-    /// Which write it was; 0 for one that went through.
+    /// Body id of the write; 0 for a write-through.
     write: u64,
-    /// The ETag that its client was told; empty when that was the origin's own.
+    /// ETag returned to the client; empty if it was the origin's own.
     etag: String,
 }
 
 impl Mark {
-    /// The mark of a write.
+    /// Creates the mark of a write.
     #[must_use]
     pub fn new(bucket: &Bucket, timelines: &Timelines, write: BodyId, etag: &str) -> Self {
-        // Ids are counted anew in another data directory, times are not.
+        // Another data directory may assign the same bucket id, but not with the same creation time.
         let bucket = format!("{:x}.{:x}", bucket.created_ms, bucket.id);
         Self { incarnation: timelines.own, bucket, write: write.get(), etag: etag.to_owned() }
     }
 
-    /// The mark of a write that goes through to the origin.
+    /// Creates the mark of a write-through.
     #[must_use]
     pub fn of_through(bucket: &Bucket, timelines: &Timelines) -> Self {
         Self::new(bucket, timelines, BodyId(0), "")
     }
 
-    /// The mark that an object of a bucket gets where the bucket is moved to: that of the write that made it,
-    /// with the ETag that readers were shown so far.
+    /// Creates the mark of an object that is copied when its bucket moves to another origin: the mark of the
+    /// write that made the object, with the ETag that clients have seen so far.
     #[must_use]
     pub fn of_moved(bucket: &Bucket, timelines: &Timelines, object: &ObjectVersion) -> Self {
         let ours = Self::of_through(bucket, timelines);
@@ -263,21 +263,21 @@ impl Mark {
         Self { etag: shown, ..made.unwrap_or(ours) }
     }
 
-    /// As user metadata carries it.
+    /// Returns the value in the user metadata.
     #[must_use]
     pub fn text(&self) -> String {
         let incarnation = self.incarnation.map(|of| format!("{INCARNATION}{of}.")).unwrap_or_default();
         format!("{incarnation}{}.{:x}.{}", self.bucket, self.write, self.etag)
     }
 
-    /// Among the headers of a request to the origin.
+    /// Adds the mark to the headers of a request to the origin.
     pub fn put(&self, headers: &mut HeaderMap) {
         if let Ok(value) = HeaderValue::from_str(&self.text()) {
             headers.insert(MARK_HEADER, value);
         }
     }
 
-    /// The mark that an object of an origin carries.
+    /// Parses the mark of an origin's object.
     #[must_use]
     pub fn of(object: &ObjectVersion) -> Option<Self> {
         let text = &object.metadata.iter().find(|pair| pair.name == MARK)?.value;
@@ -295,27 +295,28 @@ impl Mark {
         Some(Self { incarnation, bucket: format!("{created}.{id}"), write, etag })
     }
 
-    /// Whether it is of the same write, whatever its client was told. No two incarnations give one body id to
-    /// different writes: a new one skips ahead.
+    /// True if both marks are of the same write, whatever ETag was returned. No two incarnations assign one
+    /// body id to different writes, because a new incarnation skips ahead.
     #[must_use]
     pub fn is_of_write(&self, other: &Self) -> bool {
         self.is_of_bucket(other) && self.write == other.write
     }
 
-    /// Whether its client was told the same ETag.
+    /// True if the same ETag was returned to the client.
     #[must_use]
     pub fn has_etag_of(&self, other: &Self) -> bool {
         self.etag == other.etag
     }
 
-    /// Whether a write to the same bucket made the object.
+    /// True if the object was made by a write to the same bucket.
     #[must_use]
     pub fn is_of_bucket(&self, other: &Self) -> bool {
         self.bucket == other.bucket
     }
 }
 
-/// An object of an origin as clients see it: without its mark, and with the ETag that the writer was told.
+/// Returns an origin's object as clients see it: without its mark, and with the ETag returned to the writer.
+/// `None` if it has no mark.
 #[must_use]
 pub fn unmarked(object: &ObjectVersion) -> Option<ObjectVersion> {
     let mark = Mark::of(object)?;
@@ -334,7 +335,7 @@ mod tests {
     use mlgw_formats::schema::{Bucket, ObjectVersion, Pair};
 
     #[test]
-    fn facts_are_read_as_they_were_written_and_leave_headers_alone() {
+    fn facts_survive_a_round_trip_and_leave_other_headers_unchanged() {
         let upload = |number| Some(UploadThere { id: "a:b=".into(), number });
         let foreign = |etag: &str, number| Some(Foreign { etag: Some(etag.to_owned()), number });
         let unnamed = Some(Foreign { etag: None, number: 1 });
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_read_as_it_was_written_and_hidden() {
+    fn a_mark_survives_a_round_trip_and_is_hidden() {
         let bucket = Bucket { id: 7, created_ms: 1_700_000_000_000, ..Bucket::default() };
         let none = Timelines::default();
         let named = Timelines { own: Some(Incarnation(0xfe)), ended: Vec::new() };
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_ours_if_it_was_made_before_our_history_left_that_of_its_incarnation() {
+    fn a_write_is_recognised_if_made_before_this_history_left_that_of_its_incarnation() {
         let incarnation = |of| Some(Incarnation(of));
         let timelines =
             Timelines { own: incarnation(9), ended: vec![(Incarnation(5), 100), (Incarnation(7), 5000)] };
@@ -420,7 +421,7 @@ mod tests {
             (incarnation(7), 100, true),
             (incarnation(7), 4999, true),
             (incarnation(7), 5000, false),
-            // A write that went through has no id: its time decides.
+            // A write-through has no id, so one of an earlier incarnation is not recognised.
             (incarnation(7), 0, false),
             (incarnation(8), 1, false),
         ] {

@@ -1,29 +1,29 @@
-//! How much may be dirty: bytes and writes that origins have not.
+//! Budget of dirty data: the bytes and writes that are not at their origins.
 //!
-//! Who writes takes a place before its body is read, and waits for one in the order of coming; so writers get
-//! as fast as their origins. A place is given back when the origin has the write. What a start finds dirty
-//! takes places too, and may be more than there are.
+//! A writer acquires a share before its body is read, and waits for it in order of arrival, so writers are as
+//! fast as their origins. The share is released when the origin has the write. Dirty writes found by a start
+//! take shares as well, and may exceed the budget.
 
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
-/// Bytes are counted in pages, for a semaphore's numbers are of 32 bits.
+/// Unit in which bytes are counted, because the numbers of a semaphore have 32 bits.
 const PAGE_BYTES: u64 = 4096;
-/// Writes that may be dirty: a few hundred bytes of memory each, a little more than 1 KiB for the longest
-/// keys.
+/// Maximum number of dirty writes: each takes a few hundred bytes of memory, a little more than 1 KiB for the
+/// longest keys.
 const WRITES_MAX: usize = 1 << 17;
-/// How long a writer waits for a place. Clients give up after some tens of seconds.
+/// Maximum wait of a writer. Clients give up after some tens of seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A share of what may be dirty.
+/// Share of the dirty budget.
 #[derive(Debug)]
 pub struct Place {
     _pages: Option<OwnedSemaphorePermit>,
     _write: Option<OwnedSemaphorePermit>,
 }
 
-/// What may be dirty.
+/// Budget of dirty bytes and writes.
 #[derive(Debug)]
 pub(super) struct Room {
     bytes_max: u64,
@@ -37,19 +37,19 @@ fn pages_of(bytes: u64) -> u32 {
 }
 
 impl Room {
-    /// Room for so many bytes.
+    /// Creates a budget of `bytes_max` bytes.
     pub(super) fn new(bytes_max: u64) -> Self {
         let pages = Arc::new(Semaphore::new(pages_of(bytes_max) as usize));
         Self { bytes_max, patience: PATIENCE, pages, writes: Arc::new(Semaphore::new(WRITES_MAX)) }
     }
 
-    /// Whether so many bytes could ever be dirty.
+    /// True if a write of this size can ever be accepted.
     pub(super) fn fits(&self, bytes: u64) -> bool {
         bytes <= self.bytes_max && pages_of(bytes) < u32::MAX
     }
 
-    /// A place for a write of so many bytes; none when there was none for too long. One that fits nowhere
-    /// gets all there is, alone: its bytes are here already.
+    /// Waits for the share of a write of `bytes` bytes; `None` after a timeout. A write that exceeds the
+    /// budget takes all of it, alone, because its bytes are already here.
     pub(super) async fn place(&self, bytes: u64) -> Option<Place> {
         let taken = tokio::time::timeout(self.patience, async {
             let write = self.writes.clone().acquire_owned().await.ok()?;
@@ -62,7 +62,7 @@ impl Room {
         taken.await.ok().flatten()
     }
 
-    /// A place for a write that is there already: as much of it as there is.
+    /// Takes a share for a write that already exists, as far as the budget allows.
     pub(super) fn place_of_old(&self, bytes: u64) -> Place {
         let pages = u32::try_from(self.pages.available_permits()).unwrap_or(u32::MAX).min(pages_of(bytes));
         let taken = |result: Result<OwnedSemaphorePermit, TryAcquireError>| result.ok();
@@ -77,7 +77,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn who_finds_no_room_waits_and_then_is_refused() {
+    async fn a_writer_without_a_share_waits_and_is_then_rejected() {
         let room = Room { patience: Duration::from_millis(50), ..Room::new(10 * PAGE_BYTES) };
         assert!(room.fits(10 * PAGE_BYTES) && !room.fits(10 * PAGE_BYTES + 1));
         let first = room.place(9 * PAGE_BYTES).await.unwrap();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_start_finds_may_be_more_than_there_is_room_for() {
+    async fn existing_writes_may_exceed_the_budget() {
         let room = Room { patience: Duration::from_millis(50), ..Room::new(10 * PAGE_BYTES) };
         let old: Vec<_> = (0..3).map(|_| room.place_of_old(6 * PAGE_BYTES)).collect();
         assert!(room.place(1).await.is_none());

@@ -1,6 +1,6 @@
-//! Turns: who writes a key waits for who writes it before him.
+//! Turns: a writer of a key waits for the earlier writers of that key.
 //!
-//! Always: one turn of a key at a time, in the order of asking. What nobody holds takes no memory.
+//! Invariant: one turn of a key at a time, in order of arrival. Keys without a holder take no memory.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -9,13 +9,13 @@ use tokio::sync::OwnedMutexGuard;
 
 type Lock = Arc<tokio::sync::Mutex<()>>;
 
-/// The turns of the keys of a bucket.
+/// Turns of the keys of a bucket.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     of: Arc<Mutex<HashMap<String, Lock>>>,
 }
 
-/// A turn, until it is dropped.
+/// Turn of a key, held until it is dropped.
 #[derive(Debug)]
 pub struct Turn {
     of: Arc<Mutex<HashMap<String, Lock>>>,
@@ -27,7 +27,7 @@ impl Turns {
     /// Waits for a turn.
     pub(super) async fn take(&self, key: &str) -> Turn {
         let lock = self.of.lock().entry(key.to_owned()).or_default().clone();
-        // Whoever gives up waiting takes care of the row as who had his turn does.
+        // A waiter that gives up removes the row in the same way as a holder does.
         let mut turn = Turn { of: self.of.clone(), key: key.to_owned(), held: None };
         turn.held = Some(lock.lock_owned().await);
         turn
@@ -38,7 +38,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut of = self.of.lock();
         drop(self.held.take());
-        // Who waits holds it, too.
+        // A waiter holds a reference, too.
         if of.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             of.remove(&self.key);
         }
@@ -52,7 +52,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn one_at_a_time_of_a_key_and_nothing_is_left() {
+    async fn turns_of_a_key_are_exclusive_and_leave_nothing() {
         let (turns, inside) = (Arc::new(Turns::default()), Arc::new([const { AtomicU32::new(0) }; 3]));
         let tasks: Vec<_> = (0..300)
             .map(|n| {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_leaves_nothing_and_holds_nobody_up() {
+    async fn a_dropped_waiter_leaves_nothing_and_blocks_no_other() {
         let turns = Turns::default();
         let first = turns.take("k").await;
         let mut second = Box::pin(turns.take("k"));

@@ -1,15 +1,15 @@
-//! The MD5 of bytes that go to an origin or come from one. Pure.
+//! MD5 of bytes sent to an origin or received from one. Pure.
 
 use super::etag::Md5Sum;
 use bytes::Bytes;
 use md5::{Digest as _, Md5};
 
-/// The MD5 of bytes.
+/// Returns the MD5 of `bytes`.
 pub(crate) fn md5_sum(bytes: &[u8]) -> Md5Sum {
     Md5::digest(bytes).into()
 }
 
-/// Compares bytes that come in order with the MD5 that they should have.
+/// Incremental check of bytes, received in order, against their expected MD5.
 #[derive(Clone)]
 pub struct Md5Check {
     expected: Md5Sum,
@@ -17,20 +17,20 @@ pub struct Md5Check {
 }
 
 impl Md5Check {
-    /// For bytes that should have this MD5.
+    /// Creates a check for bytes whose MD5 should be `expected`.
     pub fn new(expected: Md5Sum) -> Self {
         Self { expected, so_far: Md5::new() }
     }
 
-    /// More bytes came.
+    /// Adds the next bytes.
     pub fn add(&mut self, bytes: &Bytes) {
         self.so_far.update(bytes);
     }
 
-    /// The MD5 of all that came.
+    /// Returns the MD5 of all bytes added.
     ///
     /// # Errors
-    /// The same, where it is another one than expected.
+    /// The actual MD5, if it differs from the expected one.
     pub fn end(self) -> Result<Md5Sum, Md5Sum> {
         let sum: Md5Sum = self.so_far.finalize().into();
         if sum == self.expected { Ok(sum) } else { Err(sum) }
@@ -46,7 +46,7 @@ mod tests {
     const HELLO: &str = "5d41402abc4b2a76b9719d911017c592";
 
     #[test]
-    fn bytes_are_compared_in_whatever_pieces_they_come() {
+    fn bytes_are_compared_however_they_are_split() {
         let mut check = Md5Check::new(md5_digits(HELLO).unwrap());
         for piece in ["he", "", "llo"] {
             check.add(&Bytes::from_static(piece.as_bytes()));

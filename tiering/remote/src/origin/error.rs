@@ -1,74 +1,74 @@
-//! Why an origin did not do what it was asked.
+//! Errors of requests to an origin.
 
 use std::time::Duration;
 
-/// Why an origin did not do what it was asked.
+/// Reason why an origin did not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
-    /// It has no such object.
+    /// The object does not exist.
     #[error("the origin has no such key")]
     NoSuchKey,
-    /// It has no such bucket: the configuration or the binding is wrong.
+    /// The bucket does not exist: the configuration or the binding is wrong.
     #[error("the origin has no such bucket")]
     NoSuchBucket,
-    /// It does not allow it: its credentials lack a permission.
+    /// Access denied: the credentials lack a permission.
     #[error("the origin denies it: {0}")]
     Denied(String),
-    /// The object is the one that the caller has.
+    /// The object is the one that the caller already has.
     #[error("the object has not changed")]
     NotModified(
-        /// When it was written last, if it says, in milliseconds since 1970.
+        /// Time of the last write in milliseconds since 1970, if the origin states it.
         Option<i64>,
     ),
-    /// The object is another one than the caller wants.
+    /// A precondition failed: the object is not the version that the caller expects.
     #[error("the object has changed at the origin")]
     Changed,
-    /// The object has no byte in the range.
+    /// The object has no byte in the requested range. The value is its size, if known.
     #[error("the object has {0:?} bytes, and none in the range")]
     OutOfRange(Option<u64>),
-    /// It is asked too much: again, later.
+    /// The origin throttles requests. Retryable, after the given wait if there is one.
     #[error("the origin is asked too much")]
     Throttled(Option<Duration>),
-    /// It failed: again, later.
+    /// The origin failed with this 5xx status. Retryable.
     #[error("the origin failed with status {0}")]
     Failed(u16),
-    /// There is no connection to it, or its answer broke off: again, later.
+    /// The connection could not be made, or the response broke off. Retryable.
     #[error("the origin cannot be reached: {0}")]
     Unreachable(String),
-    /// The connection broke while it had the request, and nobody knows whether it was done: again, later.
+    /// The connection broke after the request was sent, so the outcome is unknown. Retryable.
     #[error("the connection to the origin broke: {0}")]
     Broken(String),
-    /// It does not answer: again, later.
+    /// The origin did not answer in time. Retryable.
     #[error("the origin does not answer in time")]
     TimedOut,
-    /// It refuses the request as it is: again does not help.
+    /// The origin rejected the request as it is. Not retryable.
     #[error("the origin refuses it with status {status}: {code} {message}")]
     Refused {
-        /// The status.
+        /// HTTP status.
         status: u16,
-        /// Its code, as `InvalidPart`; it may be empty.
+        /// S3 error code such as `InvalidPart`; may be empty.
         code: String,
-        /// What it says.
+        /// Message of the origin.
         message: String,
     },
-    /// Its answer to a write is no proof that it has the write, though it claims success.
+    /// The response to a write does not prove that the write was stored, although it reports success.
     #[error("the origin does not confirm the write: {0}")]
     Unconfirmed(String),
-    /// The bytes that it sent are not those that its ETag or its length names.
+    /// The bytes received do not match the ETag or the length of the object.
     #[error("the origin sent wrong bytes: {0}")]
     WrongBytes(String),
-    /// It does not speak the protocol: again does not help.
+    /// The response violates the protocol. Not retryable.
     #[error("the origin answers nonsense: {0}")]
     Nonsense(String),
 }
 
 impl OriginError {
-    /// A refusal.
+    /// Creates a [`Self::Refused`].
     pub(crate) fn refused(status: u16, code: &str, message: &str) -> Self {
         Self::Refused { status, code: code.to_owned(), message: message.to_owned() }
     }
 
-    /// Whether a write that failed so was surely not done: it was refused, or never sent.
+    /// True if a write that failed with this error certainly had no effect: it was rejected or never sent.
     #[must_use]
     pub const fn is_undone(&self) -> bool {
         match self {
@@ -90,7 +90,7 @@ impl OriginError {
         }
     }
 
-    /// Whether the same request may do better a little later.
+    /// True if the same request may succeed a little later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         match self {

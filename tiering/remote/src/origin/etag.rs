@@ -1,31 +1,31 @@
-//! Classifies an origin's ETag: the MD5 of the bytes, an opaque name of a version, or a weak one. Pure.
+//! Classification of an origin's ETags: an MD5 of the bytes, an opaque version name, or a weak ETag. Pure.
 //!
-//! An ETag is an MD5 where it is 32 hexadecimal digits, unless the answer names an encryption whose ETags are
-//! none (`aws:kms`, `aws:kms:dsse`, a customer key) or the upstream is configured so. Always: bytes are
-//! compared with an ETag exactly if it is an MD5.
+//! An ETag is an MD5 if it consists of 32 hexadecimal digits. Exceptions: the response names an encryption
+//! whose ETags are not MD5s (`aws:kms`, `aws:kms:dsse`, a customer key), or the upstream is configured as
+//! opaque. Invariant: bytes are compared with an ETag exactly if the ETag is an MD5.
 
 use super::OriginError;
 use crate::upstream::EtagTrust;
 use http::HeaderMap;
 use mlgw_formats::schema::{EtagKind, ObjectVersion};
 
-/// What a weak ETag begins with.
+/// Prefix of a weak ETag.
 const WEAK: &str = "W/\"";
 
-/// An MD5.
+/// MD5 digest.
 pub(crate) type Md5Sum = [u8; 16];
 
-/// An ETag as an answer states it.
+/// ETag of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Etag {
-    /// Its text without quotes and without the sign of a weak one.
+    /// Text without quotes and without the `W/` prefix.
     pub text: String,
-    /// Its worth.
+    /// Strength of the ETag as proof.
     pub kind: EtagKind,
 }
 
 impl Etag {
-    /// Reads the ETag of an answer; nothing where there is none, or an empty one.
+    /// Reads the ETag of a response. Returns `None` if it is missing or empty.
     pub(crate) fn of(headers: &HeaderMap, trust: EtagTrust) -> Option<Self> {
         let text = headers.get(http::header::ETAG)?.to_str().ok()?.trim();
         let is_weak = text.starts_with(WEAK);
@@ -38,19 +38,19 @@ impl Etag {
         (!text.is_empty()).then(|| Self { text: text.to_owned(), kind })
     }
 
-    /// The MD5 that it is, if it is one.
+    /// Returns the MD5 if the ETag is one.
     pub(crate) fn md5(&self) -> Option<Md5Sum> {
         (self.kind == EtagKind::Plain).then(|| md5_digits(&self.text)).flatten()
     }
 }
 
-/// The MD5 of an origin's object, where its ETag is one.
+/// Returns the MD5 of an origin's object, if its ETag is one.
 #[must_use]
 pub fn md5_of(object: &ObjectVersion) -> Option<Md5Sum> {
     (object.etag_kind() == EtagKind::Plain).then(|| md5_digits(&object.etag)).flatten()
 }
 
-/// The validator of an origin's object in a condition that compares weakly, such as `If-None-Match`.
+/// Returns the validator of an origin's object for a condition that compares weakly, such as `If-None-Match`.
 pub fn weak_validator(object: &ObjectVersion) -> String {
     match object.etag_kind() {
         EtagKind::Weak => format!("W/\"{}\"", object.etag),
@@ -58,19 +58,19 @@ pub fn weak_validator(object: &ObjectVersion) -> String {
     }
 }
 
-/// The ETag for `If-Match`, which a weak one never matches.
+/// Returns the ETag for `If-Match`; `None` for a weak ETag, which never matches.
 pub fn strong_validator(object: &ObjectVersion) -> Option<String> {
     (object.etag_kind() != EtagKind::Weak).then(|| object.etag.clone())
 }
 
-/// An ETag without its quotes and without the sign of a weak one.
+/// Returns an ETag without its quotes and without the `W/` prefix.
 pub(super) fn unquoted(etag: &str) -> &str {
     let etag = etag.trim();
     let strong = if etag.starts_with(WEAK) { &etag[WEAK.len() - 1..] } else { etag };
     strong.trim_matches('"')
 }
 
-/// The MD5 in 32 hexadecimal digits, of either case.
+/// Parses an MD5 of 32 hexadecimal digits in either case.
 pub(crate) fn md5_digits(text: &str) -> Option<Md5Sum> {
     let digits = text.as_bytes();
     let mut sum = [0; 16];
@@ -90,11 +90,11 @@ fn names_encryption(headers: &HeaderMap) -> bool {
         || headers.contains_key("x-amz-server-side-encryption-customer-algorithm")
 }
 
-/// Judges the answer with which an origin acknowledges bytes that were sent to it, whose MD5 is `sent` where
-/// that is known. Says whether the ETag leaves the write unproven.
+/// Checks the response that acknowledges bytes sent to an origin. `sent` is the MD5 of the bytes if it is
+/// known. Returns true if the ETag leaves the write unproven.
 ///
 /// # Errors
-/// [`OriginError::Unconfirmed`] where there is no ETag, or the MD5 of other bytes.
+/// [`OriginError::Unconfirmed`] if there is no ETag, or if it is the MD5 of other bytes.
 pub(super) fn judge_written(
     etag: Option<&Etag>,
     sent: Option<Md5Sum>,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_etag_is_an_md5_unless_something_speaks_against_it() {
+    fn an_etag_is_an_md5_unless_encryption_or_configuration_excludes_it() {
         let sse = "x-amz-server-side-encryption";
         let customer = "x-amz-server-side-encryption-customer-algorithm";
         let quoted = format!("\"{HELLO}\"");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_md5_of_what_was_sent_proves_a_write() {
+    fn only_the_md5_of_the_sent_bytes_proves_a_write() {
         let judged = |text: &str, sent: Option<&str>| {
             let etag = etag(&[("etag", text)], EtagTrust::Auto);
             judge_written(etag.as_ref(), sent.and_then(md5_digits), "lake")
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_32_digits_is_no_md5() {
+    fn text_that_is_not_32_digits_is_not_an_md5() {
         for text in ["", "5d41402abc4b2a76b9719d911017c59", "5d41402abc4b2a76b9719d911017c59g", "é1"] {
             assert_eq!(md5_digits(text), None, "{text}");
         }

@@ -1,4 +1,4 @@
-//! What was asked of an origin, and what came of it.
+//! Counters of requests to an origin and of their results.
 
 use super::OriginError;
 use mlgw_common::histogram::{Durations, Histogram};
@@ -7,22 +7,21 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What was asked of an origin since it was opened.
+/// Counters of an origin since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginMetrics {
-    /// Requests, repeated ones each by itself, by operation (`list`, `get`, `put` and so on) and by what came
-    /// of them (`ok`, or in a word why not).
+    /// Requests, each retry counted, by operation (`list`, `get`, `put` and so on) and by result (`ok` or one
+    /// word for the error).
     pub requests: BTreeMap<(&'static str, &'static str), u64>,
-    /// By operation, how long it took from the moment a request may be sent until the head of its answer
-    /// came, or none did.
+    /// Time from the moment a request may be sent until its response head arrived or it failed, by operation.
     pub took: BTreeMap<&'static str, Durations>,
-    /// Bytes of bodies that came.
+    /// Bytes of response bodies received.
     pub received_bytes: u64,
-    /// Bytes of bodies that were sent, repeated ones each time.
+    /// Bytes of request bodies sent, each retry counted.
     pub sent_bytes: u64,
 }
 
-/// Counts what is asked.
+/// Live counters of an origin.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     requests: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
@@ -32,7 +31,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// One more request, and how long its answer took to begin.
+    /// Counts a request and the time until its response began.
     pub(super) fn add(&self, operation: &'static str, failed: Option<&OriginError>, took: Duration) {
         self.took.lock().entry(operation).or_default().record(took);
         *self.requests.lock().entry((operation, failed.map_or("ok", word))).or_default() += 1;
@@ -48,7 +47,7 @@ impl Counts {
     }
 }
 
-/// An error in a word.
+/// Metric label of an error.
 const fn word(error: &OriginError) -> &'static str {
     match error {
         OriginError::NoSuchKey | OriginError::NoSuchBucket => "absent",

@@ -1,12 +1,12 @@
-//! The least rate at which an origin may answer: a pure decision.
+//! Minimum rate at which an origin must deliver a body. Pure.
 //!
 //! An origin that sends a few bytes now and then would block a reader for hours although it is never silent.
-//! Only time spent waiting for the origin counts, so a slow client is not held against it.
+//! Only time spent waiting for the origin counts, so a slow client does not count against the origin.
 
 use mlgw_common::limits::ORIGIN_RATE_MIN;
 use std::time::Duration;
 
-/// Waiting and bytes of a window.
+/// Time waited and bytes received in the current window.
 #[derive(Debug)]
 pub(super) struct LeastRate {
     window: Duration,
@@ -15,12 +15,12 @@ pub(super) struct LeastRate {
 }
 
 impl LeastRate {
-    /// The rate is judged after each `window` of waiting.
+    /// Creates a check that evaluates the rate after each `window` of waiting.
     pub(super) const fn over(window: Duration) -> Self {
         Self { window, waited: Duration::ZERO, came: 0 }
     }
 
-    /// Counts bytes that came after a wait. Returns whether that is fast enough.
+    /// Counts bytes received after a wait. Returns true if the rate is high enough.
     pub(super) fn note(&mut self, waited: Duration, bytes: u64) -> bool {
         self.waited += waited;
         self.came += bytes;
@@ -40,26 +40,26 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The number of pieces of a given size, one a second, that are accepted.
+    /// Counts the pieces of `bytes` bytes, one a second, that are accepted.
     fn taken(bytes: u64) -> usize {
         let mut rate = LeastRate::over(3 * SECOND);
         (0..100).take_while(|_| rate.note(SECOND, bytes)).count()
     }
 
     #[test]
-    fn a_drip_is_given_up_after_a_window_and_a_slow_origin_is_not() {
+    fn a_trickle_is_rejected_after_one_window_and_a_slow_origin_is_not() {
         assert_eq!((taken(10), taken(1023), taken(1024), taken(5000)), (2, 2, 100, 100));
     }
 
     #[test]
-    fn what_came_fast_does_not_pay_for_a_drip_later() {
+    fn earlier_fast_delivery_does_not_offset_a_later_trickle() {
         let mut rate = LeastRate::over(3 * SECOND);
         assert!(rate.note(3 * SECOND, 1 << 30));
         assert!(rate.note(2 * SECOND, 10) && !rate.note(SECOND, 10));
     }
 
     #[test]
-    fn a_client_that_is_slow_costs_the_origin_nothing() {
+    fn a_slow_client_does_not_count_against_the_origin() {
         let mut rate = LeastRate::over(3 * SECOND);
         assert!((0..1000).all(|_| rate.note(Duration::ZERO, 1)));
     }

@@ -1,7 +1,7 @@
-//! What is asked of an origin that is read, and what it answers. Pure.
+//! Requests that read an origin, and their results. Pure.
 //!
-//! Always: what passes as a page of keys is in byte order and lies within what was asked for. Nothing here is
-//! kept, so nothing is lost when power fails.
+//! Invariant: an accepted page of keys is in byte order and lies within its query. Nothing here is kept on
+//! disk, so nothing is lost at a power failure.
 
 use super::OriginError;
 use bytes::Bytes;
@@ -9,86 +9,86 @@ use futures_util::stream::BoxStream;
 use mlgw_formats::schema::ObjectVersion;
 use std::ops::Range;
 
-/// Bytes of an object, in order. It ends early with an error only.
+/// Bytes of an object, in order. The stream ends early only with an error.
 pub type Body = BoxStream<'static, Result<Bytes, OriginError>>;
 
-/// What part of an object is asked for.
+/// Part of an object to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All of it.
+    /// The whole object.
     Whole,
-    /// These bytes, as far as there are any.
+    /// A byte range, cut at the end of the object.
     Range {
-        /// The first.
+        /// First byte.
         first: u64,
-        /// The one behind the last.
+        /// End, exclusive.
         end: u64,
     },
-    /// From this byte on.
+    /// All bytes from this offset on.
     From(u64),
-    /// So many at its end.
+    /// The last bytes; the value is their number.
     Last(u64),
 }
 
-/// What is asked for.
+/// Parameters of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetQuery {
-    /// What part.
+    /// Part to read.
     pub part: Part,
-    /// Only if this is its ETag (without quotes).
+    /// Succeeds only if the ETag (without quotes) is this one.
     pub if_match: Option<String>,
-    /// Only if this is not its ETag (without quotes).
+    /// Succeeds only if the ETag (without quotes) is not this one.
     pub if_none_match: Option<String>,
 }
 
 impl GetQuery {
-    /// A part of an object, whatever it is now.
+    /// Creates an unconditional read of `part`.
     #[must_use]
     pub const fn of(part: Part) -> Self {
         Self { part, if_match: None, if_none_match: None }
     }
 }
 
-/// An object, or a part of it.
+/// Result of a read: an object or a part of it.
 pub struct Got {
-    /// What it is like; its size is the whole object's. Checksums are there only when all of it was asked
-    /// for.
+    /// Metadata of the object. Its size is that of the whole object. Checksums are present only if the whole
+    /// object was requested.
     pub object: ObjectVersion,
-    /// Whether the origin says that it has tags, which are asked for by themselves.
+    /// True if the origin reports that the object has tags. They are read by a separate request.
     pub is_tagged: bool,
-    /// Which bytes of it follow.
+    /// Byte range of the object that `body` holds.
     pub range: Range<u64>,
-    /// They.
+    /// Bytes of `range`.
     pub body: Body,
 }
 
-/// Which page of keys.
+/// Parameters of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListQuery {
-    /// What keys begin with.
+    /// Common prefix of the keys.
     pub prefix: String,
-    /// What rolls keys up; empty is nothing.
+    /// Delimiter that groups keys; empty means none.
     pub delimiter: String,
-    /// Keys come behind this one; empty is nothing.
+    /// Only keys greater than this one are listed; empty means from the start.
     pub start_after: String,
-    /// The token of the page before, instead.
+    /// Continuation token of the previous page, used instead of `start_after`.
     pub token: Option<String>,
-    /// Lines at most.
+    /// Maximum number of lines.
     pub max_keys: usize,
 }
 
-/// A page of keys.
+/// Page of keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListPage {
     /// Objects and groups, in byte order.
     pub lines: Vec<ListLine>,
-    /// What to ask with for the next page; nothing when this is the last.
+    /// Continuation token of the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
 impl ListPage {
-    /// The page, if it is one of those that `query` asks for: who goes on behind its last line or with its
-    /// token gets further and ends.
+    /// Returns the page if it lies within `query`: its names have the prefix, come after `start_after`, and
+    /// its token advances, so that a listing makes progress and ends.
     pub(crate) fn within(self, query: &ListQuery) -> Result<Self, OriginError> {
         let nonsense = |what: String| Err(OriginError::Nonsense(format!("a listing: {what}")));
         let behind = query.token.is_none().then_some(&*query.start_after);
@@ -98,7 +98,7 @@ impl ListPage {
             if name.is_empty() || !name.starts_with(&query.prefix) {
                 return nonsense(format!("{name:?} does not begin with {:?}", query.prefix));
             }
-            // Of a group more may come behind a key in it.
+            // A group that contains `start_after` may hold more keys after it.
             let is_begun = |behind: &str| matches!(line, ListLine::Group(group) if behind.starts_with(group));
             if let Some(behind) = behind.filter(|behind| name <= *behind && !is_begun(behind)) {
                 return nonsense(format!("{name:?} does not come behind {behind:?}"));
@@ -111,7 +111,8 @@ impl ListPage {
     }
 }
 
-/// Whether there are no more lines than were asked for. Of none at all, origins understand what they like.
+/// Checks that a page has at most `max` lines. A `max` of 0 is not checked, because origins interpret it
+/// differently.
 pub(super) fn bounded(lines: usize, max: usize) -> Result<(), OriginError> {
     match max > 0 && lines > max {
         true => Err(OriginError::Nonsense(format!("{lines} lines where {max} are asked for"))),
@@ -119,17 +120,17 @@ pub(super) fn bounded(lines: usize, max: usize) -> Result<(), OriginError> {
     }
 }
 
-/// A line of a page.
+/// Line of a page of keys.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ListLine {
-    /// An object; of what it is like only what listings tell.
+    /// Object, with the metadata that listings contain.
     Object(String, Box<ObjectVersion>),
-    /// All keys that begin so.
+    /// All keys with this prefix.
     Group(String),
 }
 
 impl ListLine {
-    /// Takes `prefix` off its name.
+    /// Removes `prefix` from the name.
     pub fn strip(&mut self, prefix: &str) -> Result<(), OriginError> {
         let (Self::Object(name, _) | Self::Group(name)) = self;
         match name.strip_prefix(prefix) {
@@ -139,7 +140,7 @@ impl ListLine {
         Ok(())
     }
 
-    /// Its key, or what its keys begin with.
+    /// Key of the object, or prefix of the group.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_lies_within_what_was_asked_for() {
+    fn a_page_lies_within_its_query() {
         let of = |lines: &[ListLine], next: Option<&str>| ListPage {
             lines: lines.to_vec(),
             next: next.map(str::to_owned),

@@ -1,26 +1,26 @@
-//! When a failed request is tried again: a pure decision.
+//! Retry decision for failed requests. Pure.
 //!
 //! Exponential back-off with full jitter, as Brooker describes it ("Exponential Backoff And Jitter", AWS
-//! Architecture Blog, 2015): clients that failed together do not come back together.
+//! Architecture Blog, 2015): clients that failed at the same moment do not retry at the same moment.
 
 use super::OriginError;
 use std::time::Duration;
 
-/// How often a request is tried, the first time included.
+/// Maximum number of tries, the first one included.
 const ATTEMPTS: u32 = 5;
-/// The longest wait after the first failure; it doubles with each.
+/// Maximum wait after the first failure; doubles with each further failure.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// The longest wait.
+/// Upper bound of the back-off.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// The longest wait that an origin may ask for; then its error is passed on.
+/// Longest wait that an origin may request; a longer one makes the error final.
 const ASKED_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What may be sent again.
+/// Retry safety of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Again {
-    /// What does the same when it is done twice.
+    /// Idempotent: may be sent again after any transient error.
     Always,
-    /// What must not be done twice: only when it surely was not done.
+    /// Not idempotent: may be sent again only if the failed try certainly had no effect.
     IfUndone,
 }
 
@@ -33,8 +33,8 @@ impl Again {
     }
 }
 
-/// How long to wait before a request is tried again that failed for the `failures`th time; nothing when it is
-/// given up. `chance` is anything from 0 to 1.
+/// Returns the wait before the next try after `failures` failures, or `None` if the request is given up.
+/// `chance` is a random number from 0 to 1.
 pub(super) fn wait(error: &OriginError, failures: u32, chance: f64) -> Option<Duration> {
     if !error.is_transient() || failures >= ATTEMPTS {
         return None;
@@ -63,14 +63,14 @@ mod tests {
     }
 
     #[test]
-    fn what_will_not_change_is_not_tried_again() {
+    fn permanent_errors_are_not_retried() {
         for error in [OriginError::NoSuchKey, OriginError::Denied("no".into()), OriginError::Changed] {
             assert_eq!(wait(&error, 1, 0.5), None);
         }
     }
 
     #[test]
-    fn what_must_not_be_done_twice_is_sent_again_only_when_it_was_not_done() {
+    fn a_request_that_is_not_idempotent_is_retried_only_if_it_had_no_effect() {
         let broken = OriginError::Broken("reset".into());
         for error in [&broken, &OriginError::TimedOut, &OriginError::Failed(500)] {
             assert!(Again::Always.allows(error) && !Again::IfUndone.allows(error), "{error}");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_asked_for_is_kept_unless_it_is_long() {
+    fn a_requested_wait_is_honoured_unless_it_is_long() {
         let throttled = |secs| OriginError::Throttled(Some(Duration::from_secs(secs)));
         assert_eq!(wait(&throttled(1), 1, 0.0), Some(Duration::from_secs(1)));
         assert_eq!(wait(&throttled(60), 1, 0.0), None);

@@ -1,8 +1,9 @@
-//! An origin that speaks S3.
+//! Origin that is accessed by the S3 protocol.
 //!
-//! Reads are tried again while that may help; each try is signed anew. A body that breaks off is an error for
-//! its reader, who knows what it has already. Writes are tried again only with bytes that are in memory, and
-//! only if that can do no harm: what was sent once and came to no known end is for the client to decide.
+//! Reads are retried while that may help; each try is signed anew. A body that breaks off is an error for its
+//! reader, because the reader knows which bytes it already has. Writes are retried only if their bytes are in
+//! memory and a second execution does no harm. A write that was sent once and whose outcome is unknown is
+//! left to the client.
 
 mod accepted;
 mod chunked;
@@ -43,26 +44,26 @@ use std::time::Instant;
 use transport::Transport;
 use url::Base;
 
-/// A bucket of an S3 upstream.
+/// Bucket of an S3 upstream.
 pub struct S3Origin {
     name: String,
     bucket: String,
     base: Base,
     signer: Signer,
     transport: Transport,
-    /// What its ETags are.
+    /// Interpretation of its ETags.
     trust: EtagTrust,
     clock: Arc<dyn Clock>,
     counts: Arc<Counts>,
-    /// Shared with others who ask the same store.
+    /// Shared with other clients of the same store.
     budget: Arc<Budget>,
 }
 
 impl S3Origin {
-    /// The bucket of an upstream, of which no more is asked than `budget` allows. Nothing is sent.
+    /// Creates a client of the bucket of an upstream, limited by `budget`. Sends nothing.
     ///
     /// # Errors
-    /// What is wrong with its settings.
+    /// A description of the setting that is wrong.
     pub fn new(
         settings: &UpstreamSettings,
         budget: Arc<Budget>,
@@ -83,7 +84,7 @@ impl S3Origin {
         })
     }
 
-    /// Reads, again and again while that may help.
+    /// Sends a read, with retries.
     async fn ask(
         &self,
         operation: &'static str,
@@ -96,7 +97,8 @@ impl S3Origin {
         self.again(&asked, Outgoing::nothing).await
     }
 
-    /// Sends what `outgoing` makes, again and again while that may help and do no harm.
+    /// Sends a request with retries, as far as its retry safety allows. `outgoing` creates the body of each
+    /// try.
     async fn again(
         &self,
         asked: &Asked<'_>,
@@ -119,7 +121,8 @@ impl S3Origin {
 
     async fn once(&self, asked: &Asked<'_>, outgoing: Outgoing) -> Result<Response<Incoming>, OriginError> {
         let turn = outgoing.turn.clone();
-        // A byte at least, so that it waits for what others owe.
+        // At least one byte is charged, so that the request waits for bytes that others received without
+        // waiting.
         self.budget.spend(1).await;
         let begun = Instant::now();
         let answer = self.exchange(asked, outgoing).await;
@@ -149,7 +152,7 @@ impl S3Origin {
             return accepted::checked(answer, asked.success);
         }
         let (head, body) = answer.into_parts();
-        // An error that nobody can read is one all the same.
+        // An error whose document cannot be read is still reported, by its status.
         let document = match asked.method == Method::HEAD {
             true => Bytes::new(),
             false => self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.unwrap_or_default(),
@@ -213,23 +216,23 @@ impl S3Origin {
     }
 }
 
-/// A request, but for its body.
+/// Request without its body.
 struct Asked<'a> {
-    /// What it is counted as.
+    /// Operation under which it is counted.
     operation: &'static str,
     method: Method,
     url: &'a str,
     headers: &'a HeaderMap,
     again: Again,
-    /// Whether it may take long.
+    /// True if the origin may take minutes.
     long: bool,
-    /// The statuses that mean success.
+    /// Statuses that mean success.
     success: &'static [StatusCode],
 }
 
 impl Asked<'_> {
-    /// The error of the last try. Of a write that an earlier try may have done it does not say that it was
-    /// not done.
+    /// Returns the error of the last try. If an earlier try of a write may have been executed, the error is
+    /// turned into one that does not claim that the write had no effect.
     fn error(&self, last: OriginError, may_be_done: bool) -> OriginError {
         let is_read = self.method == Method::GET || self.method == Method::HEAD;
         match may_be_done && !is_read && last.is_undone() {
@@ -345,7 +348,7 @@ fn headers_of(query: &GetQuery) -> Result<HeaderMap, OriginError> {
         Part::From(first) => Some(format!("bytes={first}-")),
         Part::Last(bytes) => Some(format!("bytes=-{bytes}")),
     };
-    // A weak one comes with its sign and quotes.
+    // A weak ETag already has its `W/` prefix and quotes.
     let quoted = |etag: &String| match etag.starts_with("W/\"") {
         true => etag.clone(),
         false => format!("\"{etag}\""),
@@ -368,12 +371,12 @@ fn headers_of(query: &GetQuery) -> Result<HeaderMap, OriginError> {
     Ok(headers)
 }
 
-/// Anything from 0 to 1, so that those who wait do not come back together.
+/// Returns a random number from 0 to 1, so that waiting clients do not retry at the same moment.
 fn chance() -> f64 {
     let mut bytes = [0; 4];
     match getrandom::fill(&mut bytes) {
         Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
-        // All wait alike then, which is no harm.
+        // Without random bytes all clients wait equally long, which does no harm.
         Err(_) => 0.5,
     }
 }
@@ -383,7 +386,7 @@ pub(crate) mod testing {
     use crate::upstream::{Addressing, CredentialSource, UpstreamKind, UpstreamSettings};
     use std::time::Duration;
 
-    /// An upstream at `endpoint` for tests.
+    /// Settings of an upstream at `endpoint`, for tests.
     pub(crate) fn settings(endpoint: &str) -> UpstreamSettings {
         UpstreamSettings {
             name: "lake".into(),

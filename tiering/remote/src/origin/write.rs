@@ -1,10 +1,10 @@
-//! What changes an origin, and what it says of that.
+//! Requests that change an origin, and their results.
 //!
-//! Headers have S3's own names and pass as they are: what an object is like, on what conditions, with which
-//! checksums. Always: who gets an answer knows that the write is there. Of one that failed,
-//! [`OriginError::is_undone`](super::OriginError::is_undone) says whether it surely is not.
+//! Headers keep the names of S3 and pass unchanged: metadata, conditions and checksums. Invariant: a
+//! successful result means that the write is stored. After an error,
+//! [`OriginError::is_undone`](super::OriginError::is_undone) is true if the write certainly had no effect.
 //!
-//! What power failure interrupts was not acknowledged: it is there whole, or not at all.
+//! A write that a power failure interrupts was not acknowledged: it is stored whole, or not at all.
 
 use super::read::bounded;
 use super::{Body, ListQuery, OriginError};
@@ -14,16 +14,16 @@ use mlgw_formats::schema::Pair;
 use quick_xml::escape::escape;
 use tokio::sync::oneshot;
 
-/// The bytes of an object or part that is written.
+/// Bytes of an object or part to write.
 pub enum Content {
-    /// They are in memory: they can be sent again.
+    /// Bytes in memory, which can be sent again.
     Whole(Bytes),
-    /// They come as they come, and can be sent once.
+    /// Bytes that arrive from a client, which can be sent only once.
     Stream(Streamed),
 }
 
 impl Content {
-    /// The number of bytes.
+    /// Number of bytes.
     #[must_use]
     pub fn length(&self) -> u64 {
         match self {
@@ -33,38 +33,38 @@ impl Content {
     }
 }
 
-/// Bytes that come as they come. When they end early the origin is left without the rest, and discards what
-/// it has.
+/// Bytes that arrive from a client while they are sent. If they end early, the origin does not receive the
+/// rest and discards the write.
 pub struct Streamed {
-    /// How many there are.
+    /// Number of bytes.
     pub bytes: u64,
-    /// They.
+    /// Byte stream.
     pub pieces: Body,
-    /// The checksum that is known only at their end.
+    /// Checksum that is known only after the last byte.
     pub trailer: Option<Trailer>,
 }
 
-/// A checksum that follows the bytes that it is of.
+/// Checksum sent after the bytes that it covers.
 pub struct Trailer {
-    /// Its header, as `x-amz-checksum-crc32`.
+    /// Header name, such as `x-amz-checksum-crc32`.
     pub name: HeaderName,
-    /// How long its value is, as text.
+    /// Length of the value as text, in bytes.
     pub value_bytes: usize,
-    /// The value, before the last piece.
+    /// Value, sent before the last piece of the stream.
     pub value: oneshot::Receiver<String>,
 }
 
-/// What an origin says of a write: those of its headers that clients know, the ETag among them.
+/// Result of a write: the response headers that S3 clients understand, the ETag among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// They.
+    /// Response headers.
     pub headers: HeaderMap,
-    /// Whether its ETag proves nothing, so that a HEAD has to show the write.
+    /// True if the ETag proves nothing, so that a HEAD must confirm the write.
     pub is_unproven: bool,
 }
 
 impl Written {
-    /// The ETag without quotes, if the origin says it.
+    /// Returns the ETag without quotes, if the response has one.
     #[must_use]
     pub fn etag(&self) -> Option<String> {
         let etag = self.headers.get(header::ETAG)?.to_str().ok()?;
@@ -72,8 +72,8 @@ impl Written {
     }
 }
 
-/// The document that completes an upload of parts with these numbers, ETags without quotes, and elements
-/// about their checksums.
+/// Builds the CompleteMultipartUpload document. A part consists of its number, its ETag without quotes, and
+/// its checksum elements.
 #[must_use]
 pub fn complete_document<'p>(parts: impl Iterator<Item = (u32, &'p str, Vec<Pair>)>) -> Bytes {
     let mut out = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">".to_owned();
@@ -87,105 +87,106 @@ pub fn complete_document<'p>(parts: impl Iterator<Item = (u32, &'p str, Vec<Pair
     Bytes::from(out + "</CompleteMultipartUpload>")
 }
 
-/// What an origin says of a copy, or of an upload that was completed.
+/// Result of a copy or of a completed upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Made {
-    /// Its ETag, without quotes.
+    /// ETag without quotes.
     pub etag: String,
-    /// When it changed, as milliseconds since 1970; an upload's answer does not say.
+    /// Time of the last change in milliseconds since 1970; the answer to a completed upload does not contain
+    /// it.
     pub modified_ms: i64,
-    /// Elements about its checksums, such as `ChecksumCRC32`.
+    /// Checksum elements, such as `ChecksumCRC32`.
     pub checksums: Vec<Pair>,
-    /// Headers that clients know.
+    /// Response headers that S3 clients understand.
     pub headers: HeaderMap,
 }
 
-/// An upload in parts.
+/// Reference to a multipart upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UploadOf<'a> {
-    /// The key that it is for.
+    /// Key of the future object.
     pub key: &'a str,
-    /// Its id, as the origin gave it.
+    /// Upload id assigned by the origin.
     pub id: &'a str,
 }
 
-/// An upload that was begun.
+/// Result of creating a multipart upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Begun {
-    /// Its id.
+    /// Upload id.
     pub id: String,
-    /// Headers that clients know.
+    /// Response headers that S3 clients understand.
     pub headers: HeaderMap,
 }
 
-/// Parts of an upload.
+/// Page of parts of a multipart upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartPage {
-    /// In the order of their numbers.
+    /// Parts by ascending number.
     pub parts: Vec<PartLine>,
-    /// The algorithm of its checksums, if it was begun with one.
+    /// Checksum algorithm, if the upload was created with one.
     pub checksum_algorithm: Option<String>,
-    /// `COMPOSITE` or `FULL_OBJECT`, likewise.
+    /// `COMPOSITE` or `FULL_OBJECT`, if the upload was created with a checksum algorithm.
     pub checksum_type: Option<String>,
-    /// Its storage class.
+    /// Storage class.
     pub storage_class: String,
-    /// The number behind which the next page begins; nothing when this is the last.
+    /// Part number after which the next page begins; `None` on the last page.
     pub next: Option<u32>,
 }
 
-/// A part.
+/// Part of a multipart upload, as a listing describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartLine {
-    /// Its number.
+    /// Part number.
     pub number: u32,
-    /// Its ETag, without quotes.
+    /// ETag without quotes.
     pub etag: String,
-    /// Its length.
+    /// Length in bytes.
     pub size: u64,
-    /// When it was written, as milliseconds since 1970.
+    /// Time of the last write in milliseconds since 1970.
     pub modified_ms: i64,
-    /// Elements about its checksums.
+    /// Checksum elements.
     pub checksums: Vec<Pair>,
 }
 
-/// Which page of uploads.
+/// Parameters of a listing of multipart uploads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UploadsQuery {
-    /// Prefix, delimiter and length of a page; uploads come behind those of the key `start_after`.
+    /// Prefix, delimiter and page length. Uploads are listed after those of the key `start_after`.
     pub keys: ListQuery,
-    /// Or behind the one of that key with this id.
+    /// Upload id within the key `start_after` after which uploads are listed.
     pub id_marker: String,
 }
 
-/// Uploads that have not ended.
+/// Page of multipart uploads in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UploadPage {
-    /// By key, and then as the origin has them.
+    /// Uploads by key; within a key, in the order of the origin.
     pub uploads: Vec<UploadLine>,
-    /// What the keys of others begin with.
+    /// Prefixes of the groups of further keys.
     pub groups: Vec<String>,
-    /// The key and the id behind which the next page begins; nothing when this is the last.
+    /// Key and upload id after which the next page begins; `None` on the last page.
     pub next: Option<(String, String)>,
 }
 
-/// An upload.
+/// Multipart upload in progress, as a listing describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UploadLine {
-    /// The key that it is for.
+    /// Key of the future object.
     pub key: String,
-    /// Its id.
+    /// Upload id.
     pub id: String,
-    /// When it was begun, as milliseconds since 1970.
+    /// Creation time in milliseconds since 1970.
     pub initiated_ms: i64,
-    /// Its storage class.
+    /// Storage class.
     pub storage_class: String,
-    /// Elements about its checksums.
+    /// Checksum elements.
     pub checksums: Vec<Pair>,
 }
 
 impl PartPage {
-    /// The page, if it is one of at most `max` parts behind the number `after`: who goes on behind it gets
-    /// further.
+    /// Returns the page if it has at most `max` parts and its continuation lies after `after`, so that a
+    /// listing makes progress.
     pub(crate) fn within(self, after: u32, max: usize) -> Result<Self, OriginError> {
         bounded(self.parts.len(), max)?;
         match self.next {
@@ -198,7 +199,8 @@ impl PartPage {
 }
 
 impl UploadPage {
-    /// The page, if it is one of those that `query` asks for: who goes on behind it gets further.
+    /// Returns the page if it lies within `query` and its continuation advances, so that a listing makes
+    /// progress.
     pub(crate) fn within(self, query: &UploadsQuery) -> Result<Self, OriginError> {
         let UploadsQuery { keys, id_marker } = query;
         bounded(self.uploads.len() + self.groups.len(), keys.max_keys)?;
@@ -219,12 +221,12 @@ impl UploadPage {
     }
 }
 
-/// A document that passes as it is.
+/// XML document that passes unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
-    /// Its text.
+    /// Text of the document.
     pub text: String,
-    /// Headers that clients know.
+    /// Response headers that S3 clients understand.
     pub headers: HeaderMap,
 }
 
@@ -234,7 +236,7 @@ mod tests {
     use crate::origin::ListQuery;
 
     #[test]
-    fn parts_lie_within_what_was_asked_for() {
+    fn parts_lie_within_their_query() {
         let page =
             |parts, next| PartPage { parts: vec![PartLine::default(); parts], next, ..PartPage::default() };
         assert!(page(2, Some(5)).within(4, 2).is_ok() && page(0, None).within(4, 2).is_ok());
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn uploads_lie_within_what_was_asked_for() {
+    fn uploads_lie_within_their_query() {
         let keys =
             ListQuery { prefix: "p/".into(), start_after: "p/b".into(), max_keys: 2, ..ListQuery::default() };
         let query = UploadsQuery { keys, id_marker: "u".into() };

@@ -1,19 +1,19 @@
-//! What may be asked of one store in a second: bytes and requests, shared by all who use it.
+//! Rate limit of one store: bytes and requests per second, shared by all clients of the store.
 //!
-//! Two buckets, each a pure function of the times it is given. Who asks gets a moment from which it may go
-//! on, and that moment is its own: the next one who asks gets a later one, so whoever asks first goes first
-//! and nobody starves. Time that was not used is saved up for a quarter of a second, no longer, so that a
-//! store never sees a burst of what was not asked for all day. Nothing is kept over a restart.
+//! Two token buckets, each a pure function of the times passed to it. Each request is assigned its own moment
+//! from which it may proceed, and later requests get later moments, so requests proceed in order of arrival
+//! and none starves. Unused time is saved for at most a quarter of a second, so that a store never receives a
+//! burst after a quiet period. Nothing is kept over a restart.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How much unused time is saved up: enough to even out a sleep that lasted too long, too little to be a
+/// Maximum unused time that is saved: enough to even out a sleep that lasted too long, too little for a
 /// burst.
 const SAVED: Duration = Duration::from_millis(250);
 
-/// Bytes and requests of one store in a second.
+/// Bytes and requests of one store per second.
 #[derive(Debug)]
 pub struct Budget {
     bytes: Mutex<Bucket>,
@@ -21,14 +21,14 @@ pub struct Budget {
 }
 
 impl Default for Budget {
-    /// No bound.
+    /// Creates a budget without a limit.
     fn default() -> Self {
         Self::new(0, 0)
     }
 }
 
 impl Budget {
-    /// A budget of so much in a second; 0 is no bound.
+    /// Creates a budget per second; 0 means no limit.
     #[must_use]
     pub fn new(bytes_per_second: u64, requests_per_second: u64) -> Self {
         Self {
@@ -37,14 +37,15 @@ impl Budget {
         }
     }
 
-    /// When so many requests that carry so many bytes, either way, may be sent. They count as sent.
+    /// Charges `requests` requests that carry `bytes` bytes in either direction. Returns the moment from
+    /// which they may be sent.
     pub fn due(&self, now: Instant, requests: u64, bytes: u64) -> Instant {
         let requests = self.requests.lock().take(now, requests);
         let bytes = self.bytes.lock().take(now, bytes);
         requests.max(bytes)
     }
 
-    /// Takes a budget for one request, and waits until it may be sent.
+    /// Charges one request with `bytes` bytes, and waits until it may be sent.
     pub async fn spend(&self, bytes: u64) {
         let now = Instant::now();
         let due = self.due(now, 1, bytes);
@@ -53,7 +54,7 @@ impl Budget {
         }
     }
 
-    /// Takes bytes out of the budget, and waits until it is their turn: of what comes in pieces.
+    /// Charges the bytes of a piece of a stream, and waits until it may pass.
     pub async fn pace(&self, bytes: u64) {
         let now = Instant::now();
         let due = self.due(now, 0, bytes);
@@ -62,18 +63,18 @@ impl Budget {
         }
     }
 
-    /// Counts bytes that came without having been asked for; who asks next waits for them.
+    /// Charges bytes that were transferred without waiting; the next request waits for them.
     pub fn owe(&self, bytes: u64) {
         self.due(Instant::now(), 0, bytes);
     }
 }
 
-/// So much in a second.
+/// Token bucket.
 #[derive(Debug)]
 struct Bucket {
-    /// 0 is no bound.
+    /// Rate; 0 means no limit.
     per_second: u64,
-    /// From when there is something again.
+    /// Moment from which the next amount is available.
     next: Option<Instant>,
 }
 
@@ -82,7 +83,7 @@ impl Bucket {
         Self { per_second, next: None }
     }
 
-    /// Takes `amount`, and says when it is there.
+    /// Takes `amount`, and returns the moment from which it is available.
     fn take(&mut self, now: Instant, amount: u64) -> Instant {
         if self.per_second == 0 || amount == 0 {
             return now;
@@ -101,7 +102,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn as_much_as_a_second_allows_and_no_more_than_a_moment_is_saved_up() {
+    fn the_rate_is_kept_and_at_most_a_quarter_of_a_second_is_saved() {
         let (budget, now) = (Budget::new(1000, 0), Instant::now());
         let due: Vec<Duration> = (0..5).map(|_| budget.due(now, 1, 250) - now).collect();
         assert_eq!(due, [0, 0, 250, 500, 750].map(Duration::from_millis));
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scarcer_of_the_two_decides() {
+    fn the_scarcer_resource_decides() {
         let (budget, now) = (Budget::new(1 << 40, 2), Instant::now());
         let due: Vec<Duration> = (0..3).map(|_| budget.due(now, 1, 1000) - now).collect();
         assert_eq!(due, [0, 250, 750].map(Duration::from_millis));
@@ -122,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_second_ever_gets_more_than_its_share(
+        fn no_second_exceeds_its_share(
             rate in 1u64..10_000,
             asked in proptest::collection::vec((0u64..500, 1u64..2000), 1..60),
         ) {
@@ -132,8 +133,7 @@ mod tests {
                 now += Duration::from_millis(pause);
                 let due = bucket.take(now, amount);
                 prop_assert!(due >= now && due >= before, "first come, first served");
-                // What was granted before this moment fits into the time that has passed and what was saved
-                // up.
+                // Amounts granted before this moment fit into the elapsed time plus the saved time.
                 let allowed = (due - begun + SAVED).as_secs_f64() * rate as f64;
                 prop_assert!(taken as f64 <= allowed + 1.0, "{taken} of {allowed}");
                 (before, taken) = (due, taken + amount);

@@ -1,7 +1,7 @@
-//! Asks a store for everything that will be asked of it, once, and says what is missing.
+//! Self-check of an upstream: tries every kind of request once, and reports missing permissions.
 //!
-//! Each step says that it went well or what went wrong, and which right is to be granted. What was written is
-//! removed again; when that fails, it is named. Nothing of a segment is touched.
+//! Each step reports success, or the fault and the permission to grant. Objects that the check wrote are
+//! deleted again; if that fails, they are named. No segment is touched.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ use super::permissions::permission;
 use super::settings::UpstreamKind;
 use super::upload::Upload;
 
-/// Where a check writes, below the prefix.
+/// Directory below the prefix to which a check writes.
 const CHECK_DIR: &str = "check/";
 /// Length of the object that is written in one piece.
 const SMALL_BYTES: usize = 4096;
-/// The smallest part that all stores take.
+/// Minimum part size that all stores accept.
 const PART_BYTES: usize = 5 << 20;
-/// What is read of it.
+/// Range of the small object that is read.
 const RANGE: std::ops::Range<u64> = 1000..2000;
-/// By what stores say that they do not know who asks, as opposed to that he may not.
+/// Error codes by which stores reject unknown credentials, as opposed to known ones that lack a permission.
 const UNKNOWN_CALLER: [&str; 17] = [
     "loading credential",
     "signing http request",
@@ -47,31 +47,31 @@ const UNKNOWN_CALLER: [&str; 17] = [
     "invalid_grant",
 ];
 
-/// What a step asks for.
+/// Kind of request that a step tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckVerb {
-    /// That there is something at the address: its name, a connection, TLS.
+    /// The address is reachable: its name, a connection, TLS.
     Reach,
-    /// That it knows who asks.
+    /// The store accepts the credentials.
     Credentials,
-    /// Which segments there are.
+    /// Lists segments.
     List,
-    /// An object in one piece.
+    /// Writes an object in one piece.
     Write,
-    /// That object.
+    /// Reads that object.
     Read,
-    /// A range of it.
+    /// Reads a range of that object.
     Range,
-    /// An object in two parts.
+    /// Writes an object in two parts.
     Multipart,
-    /// That an upload which was begun goes.
+    /// Aborts an upload.
     Abort,
-    /// That the objects go.
+    /// Deletes the objects.
     Delete,
 }
 
 impl CheckVerb {
-    /// Its name.
+    /// Name of the step.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -88,19 +88,19 @@ impl CheckVerb {
     }
 }
 
-/// What came of a step.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckStep {
-    /// What was asked for.
+    /// Kind of request.
     pub verb: CheckVerb,
-    /// What went wrong, if anything.
+    /// Fault, if the step failed.
     pub fault: Option<String>,
-    /// The right that is missing, when the store says that it is a matter of rights.
+    /// Missing permission, if the store rejected the request for lack of one.
     pub missing: Option<&'static str>,
 }
 
 impl Upstream {
-    /// Asks for everything once. It ends early when there is nobody to ask, or nobody who knows us.
+    /// Runs all steps. Ends early if the store cannot be reached or rejects the credentials.
     pub async fn check(&self) -> Vec<CheckStep> {
         let mut steps = vec![step(CheckVerb::Reach, self.reach().await)];
         if steps[0].fault.is_none() {
@@ -127,7 +127,7 @@ impl Upstream {
             self.note(steps, CheckVerb::Range, self.read_small(name, RANGE).await);
         }
         if self.operator.info().capability().write_can_multi {
-            // It may have arrived though the answer says otherwise.
+            // The object may have been stored even if the response reports an error.
             wrote.push(parts_name.clone());
             self.note(steps, CheckVerb::Multipart, self.write_parts(&parts_name).await);
             self.note(steps, CheckVerb::Abort, self.abort_parts(&format!("{name}.abort")).await);
@@ -135,7 +135,7 @@ impl Upstream {
         self.note(steps, CheckVerb::Delete, self.delete_all(&wrote).await);
     }
 
-    /// Notes a step; whether it went well.
+    /// Records a step. Returns true if it succeeded.
     fn note(&self, steps: &mut Vec<CheckStep>, verb: CheckVerb, done: Result<(), Fault>) -> bool {
         let refused = matches!(done, Err(Fault::Refused(_)));
         let missing = permission(self.kind, verb).filter(|_| refused);
@@ -145,7 +145,7 @@ impl Upstream {
         is_well
     }
 
-    /// Finds the host by its name, connects to it, and sends it a request that needs no rights.
+    /// Resolves the host name, connects to the host, and sends a request that needs no permission.
     async fn reach(&self) -> Result<(), String> {
         let (Some(endpoint), via) = (&self.endpoint, &self.proxy) else { return self.reach_dir().await };
         let url = via.as_ref().unwrap_or(endpoint).parse::<Uri>().map_err(|error| error.to_string())?;
@@ -164,7 +164,8 @@ impl Upstream {
         Err(last)
     }
 
-    /// Whatever a store answers, it is there; over HTTPS it has shown its certificate, too.
+    /// Sends one request. Any response means that the store is reachable; over HTTPS it has presented its
+    /// certificate as well.
     async fn greet(&self) -> Result<(), String> {
         let name = format!("{CHECK_DIR}nothing");
         match self.ask(Op::Stat, 0, 0, || self.operator.stat(&name)).await {
@@ -183,7 +184,8 @@ impl Upstream {
         }
     }
 
-    /// Asks for an object that is not there. Who may not ask is known all the same.
+    /// Reads an object that does not exist. A caller without the permission to read is authenticated all the
+    /// same.
     async fn known(&self) -> Result<(), String> {
         let name = format!("{CHECK_DIR}nothing");
         let asked = self.ask(Op::Read, 0, 1, || self.operator.read_with(&name).range(0..1)).await;
@@ -203,7 +205,7 @@ impl Upstream {
             futures_util::TryStreamExt::try_next(&mut lister).await
         };
         match self.ask(Op::List, 0, 0, page).await {
-            // A directory of which nothing was ever stored.
+            // A directory in which nothing was ever stored.
             Ok(_) | Err(Fault::Gone) => Ok(()),
             Err(fault) => Err(fault),
         }
@@ -249,7 +251,7 @@ impl Upstream {
         Err(Fault::Answer(format!("two parts of {bytes} bytes became {found}")))
     }
 
-    /// An upload that nobody goes on with.
+    /// Begins an upload that is never resumed.
     async fn begin_for_check(&self, name: &str) -> Result<Upload<'_>, Fault> {
         let begun = self.begin_upload(name, Resumed::never()).await;
         begun.map_err(|error| match error {
@@ -260,7 +262,7 @@ impl Upstream {
 
     async fn abort_parts(&self, name: &str) -> Result<(), Fault> {
         let mut upload = self.begin_for_check(name).await?;
-        // The first part is only sent when there is a second one.
+        // The first part is sent only when there is a second one.
         let mut written = upload.write(content(PART_BYTES)).await;
         if written.is_ok() {
             written = upload.write(content(PART_BYTES)).await;
@@ -289,7 +291,7 @@ impl Upstream {
     }
 }
 
-/// A directory that only a check needs; another check may be using it.
+/// Removes a directory that only checks need; another check may be using it.
 async fn remove_empty(dir: std::path::PathBuf) -> Result<(), Fault> {
     match tokio::task::spawn_blocking(move || std::fs::remove_dir(dir)).await {
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -307,7 +309,7 @@ fn random_name() -> Result<String, getrandom::Error> {
     Ok(format!("{CHECK_DIR}{:016x}", getrandom::u64()?))
 }
 
-/// Bytes that say where they belong.
+/// Test content whose bytes depend on their position.
 fn content(bytes: usize) -> Bytes {
     (0..bytes).map(|n| (n % 251) as u8).collect::<Vec<u8>>().into()
 }

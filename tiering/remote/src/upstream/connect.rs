@@ -1,8 +1,8 @@
-//! Makes what opendal needs of an upstream's settings, one block for each kind of store.
+//! Construction of opendal operators from upstream settings, one function for each kind of store.
 //!
-//! A setting that a kind has no use for is refused by its name: silently ignored, it would be believed.
-//! Nothing is sent to the store here, so an upstream that is down does not stop a start. Credentials go to
-//! opendal's builders and nowhere else; those that expire are fetched anew by the signer before they do.
+//! A setting that a kind does not support is rejected by name: if it were silently ignored, the operator
+//! would rely on it. Nothing is sent to the store here, so an upstream that is down does not prevent a start.
+//! Credentials are passed to opendal's builders only; the signer refreshes expiring ones before they expire.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -14,21 +14,21 @@ use reqsign_core::ProvideCredentialChain;
 use super::error::UpstreamError;
 use super::settings::{Addressing, CredentialSource, UpstreamKind, UpstreamSettings};
 
-/// Where files and blocks lie that are not whole yet, below the prefix; a name that no segment has.
+/// Directory of unfinished files and blocks, below the prefix; no segment has this name.
 pub(super) const UNFINISHED_DIR: &str = "unfinished/";
-/// Where Google Cloud Storage is.
+/// Default endpoint of Google Cloud Storage.
 const GCS_ENDPOINT: &str = "https://storage.googleapis.com";
 
-/// A store that can be asked.
+/// Operator of a store.
 pub(super) struct Connected {
     pub(super) operator: Operator,
-    /// Where requests go; none for a directory.
+    /// URL of the store; `None` for a directory.
     pub(super) endpoint: Option<String>,
-    /// The directory, when it is one.
+    /// Directory, if the store is one.
     pub(super) dir: Option<PathBuf>,
 }
 
-/// A setting that cannot be, and what to do.
+/// Invalid setting, with a description and advice.
 type Fault = (&'static str, String);
 
 /// Builds the operator that `settings` describe, without HTTP client and retries.
@@ -51,7 +51,7 @@ pub(super) fn connect(settings: &UpstreamSettings) -> Result<Connected, Upstream
         })
 }
 
-/// What holds of every kind.
+/// Checks the settings that all kinds have in common.
 fn check_common(settings: &UpstreamSettings) -> Result<(), Fault> {
     if settings.bucket.is_empty() {
         return Err(("bucket", "is empty; name the bucket, the container or the directory".to_owned()));
@@ -121,7 +121,7 @@ fn s3(settings: &UpstreamSettings) -> Result<Connected, Fault> {
     connected(builder, Some(endpoint))
 }
 
-/// Sets what opendal takes as set when it is empty.
+/// Sets a session token unless it is empty: opendal would treat an empty one as set.
 trait IfGiven {
     fn session_token_if(self, token: &str) -> Self;
 }
@@ -271,7 +271,7 @@ fn fs(settings: &UpstreamSettings) -> Result<Connected, Fault> {
         return Err(unused("credentials", "set it to anonymous"));
     }
     let bucket = PathBuf::from(&settings.bucket);
-    // What is not mounted would otherwise be made, on the disk below the mount point.
+    // A directory that is not mounted would otherwise be created on the disk below the mount point.
     if !bucket.is_dir() {
         return Err(("bucket", format!("{} is no directory; mount or make it", bucket.display())));
     }
@@ -280,8 +280,8 @@ fn fs(settings: &UpstreamSettings) -> Result<Connected, Fault> {
     let builder =
         services::Fs::default().root(&dir.to_string_lossy()).atomic_write_dir(&unfinished.to_string_lossy());
     let connected = connected(builder, None)?;
-    // What was made now is there after power loss, too; the directory of segments is made, and synced, with
-    // the first one.
+    // Directories created here are synced so that they survive a power failure. The directory of segments is
+    // created and synced with the first segment.
     let made = dir.ancestors().take_while(|made| made.starts_with(&bucket));
     made.map(File::open)
         .try_for_each(|made| made?.sync_all())
@@ -290,7 +290,7 @@ fn fs(settings: &UpstreamSettings) -> Result<Connected, Fault> {
 }
 
 fn connected(builder: impl Builder, endpoint: Option<String>) -> Result<Connected, Fault> {
-    // Its message names the setting; its context may have more than should be shown.
+    // The message names the setting; the context of the error is not shown, because it may contain secrets.
     let operator =
         Operator::new(builder).map_err(|error| ("kind", format!("cannot be: {}", error.message())))?;
     Ok(Connected { operator, endpoint, dir: None })

@@ -1,7 +1,7 @@
-//! Why an upstream did not do what it was asked to, by what is to be done about it.
+//! Errors of an upstream, classified by the action that they require.
 //!
-//! An error has what the store said, its name for the fault included, and never what it was asked with:
-//! requests carry signatures and tokens, so neither they nor headers are ever shown.
+//! An error contains the message of the store, its error code included, and never the request: requests carry
+//! signatures and tokens, so neither they nor their headers are ever shown.
 
 use std::io;
 
@@ -11,120 +11,120 @@ use opendal::ErrorKind;
 use super::metrics::Outcome;
 use crate::origin::OriginError;
 
-/// How an error of the way to a store begins: everything that another try may mend.
+/// Prefix of transport errors, which a retry may resolve.
 pub(super) const UNREACHABLE: &str = "unreachable: ";
-/// How opendal begins what it says when it finds no credentials.
+/// Prefixes of opendal's messages about missing credentials.
 const NO_CREDENTIALS: [&str; 2] = ["loading credential", "signing http request"];
-/// How opendal says that an answer was shorter than what was asked for, when HTTP saw nothing wrong with it.
+/// Opendal's message for a response that is shorter than requested although HTTP reported no error.
 const TOO_LITTLE: &str = "reader got too little data";
-/// The most of a store's words that is shown.
+/// Maximum length of a store's message, in characters.
 const SAID_CHARS_MAX: usize = 400;
 
-/// Why an upstream did not do what it was asked to.
+/// Reason why an upstream did not carry out a request.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// A setting that cannot be: change it.
+    /// A setting is invalid and must be changed.
     #[error("upstream.{upstream}.{setting} {fault}")]
     Setting {
-        /// The upstream.
+        /// Name of the upstream.
         upstream: String,
-        /// The setting.
+        /// Name of the setting.
         setting: &'static str,
-        /// What is wrong with it, and what to do.
+        /// Description of the fault, with advice.
         fault: String,
     },
-    /// The segment is not there: look its record up again.
+    /// The segment is missing. The caller looks its record up again.
     #[error("segment {segment} is not in upstream {upstream}")]
     Gone {
-        /// The upstream.
+        /// Name of the upstream.
         upstream: String,
-        /// The segment.
+        /// Segment.
         segment: SegmentId,
     },
-    /// No answer, or the store failed or had too much to do, and that after several tries: try again later.
+    /// No response, or the store failed or was overloaded, after several retries. The caller retries later.
     #[error("upstream {upstream} is unreachable: {said}")]
     Unreachable {
-        /// The upstream.
+        /// Name of the upstream.
         upstream: String,
-        /// What came instead of an answer.
+        /// Error message.
         said: String,
     },
-    /// The store refuses: mend credentials, permissions or the name of the bucket; `mlgw upstream check` says
-    /// which.
+    /// The store rejects the request. Credentials, permissions or the bucket name must be corrected; `mlgw
+    /// upstream check` reports which.
     #[error("upstream {upstream} refuses: {said}; see `mlgw upstream check {upstream}`")]
     Refused {
-        /// The upstream.
+        /// Name of the upstream.
         upstream: String,
-        /// What it said.
+        /// Message of the store.
         said: String,
     },
-    /// An answer that makes no sense of what was asked: a mistake here or there.
+    /// The response does not fit the request: a defect of this gateway or of the store.
     #[error("upstream {upstream} gave an unexpected answer: {said}")]
     Answer {
-        /// The upstream.
+        /// Name of the upstream.
         upstream: String,
-        /// What it said.
+        /// Message of the store.
         said: String,
     },
-    /// Fewer bytes than are stored there: the object was cut, another copy is needed.
+    /// The object is shorter than the segment that was stored. Another copy is needed.
     #[error(
         "segment {segment} in upstream {upstream} ends early: there are not {wanted} bytes from {offset}"
     )]
     Short {
-        /// The upstream.
+        /// Name of the upstream.
         upstream: String,
-        /// The segment.
+        /// Segment.
         segment: SegmentId,
-        /// Where in the object.
+        /// Offset in the object.
         offset: u64,
-        /// Bytes that were asked for.
+        /// Number of bytes requested.
         wanted: u64,
     },
-    /// Other bytes than were stored there: another copy is needed.
+    /// The object differs from the segment that was stored. Another copy is needed.
     #[error("segment {segment} in upstream {upstream} is not what was stored: {fault}")]
     Corrupt {
-        /// The upstream.
+        /// Name of the upstream.
         upstream: String,
-        /// The segment.
+        /// Segment.
         segment: SegmentId,
-        /// What is wrong, and where.
+        /// Description of the difference and its place.
         fault: String,
     },
-    /// The prefix does not carry this server's mark: nothing is deleted there.
+    /// The prefix does not carry the mark of this server, so nothing is deleted there.
     #[error("nothing is deleted in upstream {upstream}: {advice}")]
     NotOwner {
-        /// The upstream.
+        /// Name of the upstream.
         upstream: String,
-        /// What is wrong with the mark, and what to do.
+        /// Description of the fault of the mark, with advice.
         advice: String,
     },
-    /// The file that was to be stored, or who asked to store it, ended it.
+    /// The upload was ended by its source: the segment file could not be read, or the caller cancelled.
     #[error("segment {segment} was not sent to upstream {upstream}: {source}")]
     Source {
-        /// The upstream.
+        /// Name of the upstream.
         upstream: String,
-        /// The segment.
+        /// Segment.
         segment: SegmentId,
-        /// What it said.
+        /// Error of the source.
         source: io::Error,
     },
 }
 
 impl UpstreamError {
-    /// Whether the same may succeed later without anything being changed.
+    /// True if the same request may succeed later without any change.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 }
 
-/// What an error of opendal means, whatever it is about.
+/// Meaning of an error of opendal or of the S3 client, independent of the object concerned.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Gone,
     Unreachable(String),
     Refused(String),
-    /// The object ends before the range does.
+    /// The object ends before the requested range does.
     Short,
     Answer(String),
     /// The condition of the request does not hold.
@@ -132,7 +132,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// What `error` means. What a store without HTTP says unasked is that its disk failed.
+    /// Classifies `error`. Without HTTP an unclassified error is a disk error, which is retryable.
     pub(super) fn of(error: &opendal::Error, has_http: bool) -> Self {
         let said = said(error);
         match error.kind() {
@@ -152,7 +152,7 @@ impl Fault {
         }
     }
 
-    /// What an error of the client for S3 means.
+    /// Classifies an error of the S3 client.
     pub(super) fn of_s3(error: &OriginError) -> Self {
         match error {
             OriginError::NoSuchKey => Self::Gone,
@@ -171,7 +171,7 @@ impl Fault {
         }
     }
 
-    /// In words.
+    /// Description of the fault.
     pub(super) fn words(self) -> String {
         match self {
             Self::Gone => "there is no such object".to_owned(),
@@ -181,16 +181,16 @@ impl Fault {
         }
     }
 
-    /// Of a request about the mark of the prefix.
+    /// Error of a request about the mark of the prefix.
     pub(super) fn about_mark(self, upstream: &str) -> UpstreamError {
-        // No segment is meant: 0 is none.
+        // No segment is concerned; id 0 is never assigned.
         match self {
             Self::Gone => Self::Answer(Self::Gone.words()).about(upstream, SegmentId(0)),
             fault => fault.about(upstream, SegmentId(0)),
         }
     }
 
-    /// Of a request about `segment`.
+    /// Error of a request about `segment`.
     pub(super) fn about(self, upstream: &str, segment: SegmentId) -> UpstreamError {
         let upstream = upstream.to_owned();
         match self {
@@ -204,14 +204,16 @@ impl Fault {
     }
 }
 
-/// Some stores answer "not found" when it is the bucket that is not there; no object of it is gone.
+/// True if the message is about a missing bucket. Some stores answer "not found" then, although no object was
+/// deleted.
 fn no_bucket(said: &str) -> bool {
     ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"].iter().any(|words| said.contains(words))
 }
 
-/// What opendal says of it, without what surrounds it: the context of an error has addresses and headers.
+/// Returns the message of an error with those of its sources. The context of the error is left out, because
+/// it contains addresses and headers.
 fn said(error: &opendal::Error) -> String {
-    // An answer to HEAD has no words.
+    // A response to HEAD has no message.
     let mut said = match error.message() {
         "" => error.kind().to_string(),
         message => message.to_owned(),
@@ -224,7 +226,7 @@ fn said(error: &opendal::Error) -> String {
     shortened(&said)
 }
 
-/// One line, and not too long.
+/// Reduces a text to one line of limited length.
 pub(super) fn shortened(text: &str) -> String {
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match one_line.char_indices().nth(SAID_CHARS_MAX) {
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_apart_by_what_is_to_be_done() {
+    fn faults_are_classified_by_the_required_action() {
         use ErrorKind::{ConfigInvalid, NotFound, PermissionDenied, RateLimited, Unexpected};
         assert_eq!(fault(NotFound, "S3Error { code: \"NoSuchKey\" }"), Fault::Gone);
         let refused = |fault| matches!(fault, Fault::Refused(_));
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn no_context_of_an_error_is_shown() {
+    fn the_context_of_an_error_is_not_shown() {
         let error = opendal::Error::new(ErrorKind::Unexpected, "odd\n answer")
             .with_context("response", "authorization: hush")
             .set_source(io::Error::other("deep down"));

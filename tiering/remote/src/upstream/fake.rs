@@ -1,5 +1,5 @@
-//! A store in memory for tests, of this package and of those above it. It speaks S3 below the HTTP client and
-//! fails as the test says.
+//! In-memory store for tests of this package and of those above it. It implements S3 below the HTTP client
+//! and fails as the test specifies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use super::{Addressing, CredentialSource, EtagTrust, Tuning, Upstream, UpstreamK
 use mlgw_common::Secret;
 use std::time::Duration;
 
-/// The smallest part that opendal sends to S3.
+/// Smallest part that opendal sends to S3.
 pub(super) const PART: u64 = 5 << 20;
 pub(super) const SECRET: &str = "wJalrXUtnFEMI-hush";
 
-/// Nothing is waited for that does not happen.
+/// Tuning without waits between retries.
 pub(super) const TUNING: Tuning = Tuning {
     part_bytes: PART,
     parts_at_once: 4,
@@ -54,7 +54,7 @@ pub(super) fn settings() -> UpstreamSettings {
     }
 }
 
-/// An upstream whose requests go to `store`.
+/// Creates an upstream whose requests go to `store`.
 pub(super) fn upstream_with(settings: &UpstreamSettings, store: &FakeStore) -> Upstream {
     let connected = connect(settings).expect("right settings");
     Upstream::over_http(settings, connected, TUNING, store.clone())
@@ -69,7 +69,7 @@ pub fn lake(store: &FakeStore, encrypt: bool) -> Upstream {
     upstream_with(&UpstreamSettings { encrypt, ..settings() }, store)
 }
 
-/// A kind of request.
+/// Kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the operations of S3")]
 pub enum Call {
@@ -85,26 +85,26 @@ pub enum Call {
     Delete,
 }
 
-/// What becomes of a request.
+/// Injected effect on a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect {
-    /// It is answered with this status and code, and not done.
+    /// Answered with this status and code, and not executed.
     Status(u16, &'static str),
-    /// The connection breaks before it is done.
+    /// The connection breaks before the request is executed.
     Break,
-    /// It is done, and then the connection breaks.
+    /// The request is executed, and then the connection breaks.
     BreakAfter,
-    /// It is never answered.
+    /// The request is never answered.
     Hang,
-    /// The answer stops after so many bytes and does not end.
+    /// The answer stops after this many bytes and does not end.
     Pause(usize),
-    /// The answer ends after so many bytes as if that were all.
+    /// The answer ends after this many bytes as if it were complete.
     Short(usize),
-    /// The range that is asked for is ignored.
+    /// The requested range is ignored.
     Whole,
-    /// A bit of what arrives is flipped.
+    /// A bit of the received body is flipped.
     Flip,
-    /// It is answered as if it was done.
+    /// Answered as if it was executed, and not executed.
     Forget,
 }
 
@@ -113,19 +113,19 @@ struct State {
     objects: BTreeMap<String, Vec<u8>>,
     uploads: BTreeMap<String, (String, BTreeMap<u32, Bytes>)>,
     begun: u64,
-    /// What happens to the next so many calls of a kind.
+    /// Injected effects with the number of calls that they still apply to.
     faults: Vec<(Call, usize, Effect)>,
     log: Vec<Call>,
     ranges: Vec<(usize, usize)>,
     under_way: usize,
     under_way_max: usize,
-    /// Pieces of the newest answers that nobody took.
+    /// Pieces of answers that were not read.
     pieces_left: usize,
-    /// Conditions of writes are ignored.
+    /// True if the conditions of writes are ignored.
     ignores_conditions: bool,
 }
 
-/// The store; clones are the same one.
+/// Fake store; clones share their state.
 #[derive(Clone, Default)]
 pub struct FakeStore {
     state: Arc<Mutex<State>>,
@@ -133,30 +133,30 @@ pub struct FakeStore {
 }
 
 impl FakeStore {
-    /// What happens to the next `times` calls of this kind.
+    /// Applies `effect` to the next `times` calls of this kind.
     pub fn fail(&self, call: Call, times: usize, effect: Effect) {
         self.state.lock().faults.push((call, times, effect));
     }
 
-    /// Makes nothing fail any more.
+    /// Removes all injected effects.
     pub fn heal(&self) {
         self.state.lock().faults.clear();
     }
 
-    /// How often it was asked for that.
+    /// Returns the number of calls of this kind.
     #[must_use]
     pub fn calls(&self, call: Call) -> usize {
         self.state.lock().log.iter().filter(|of| **of == call).count()
     }
 
-    /// Forgets the calls and ranges so far.
+    /// Clears the recorded calls and ranges.
     pub fn forget_calls(&self) {
         let mut state = self.state.lock();
         state.log.clear();
         state.ranges.clear();
     }
 
-    /// The ranges that were read.
+    /// Returns the ranges that were read.
     #[must_use]
     pub fn ranges(&self) -> Vec<(usize, usize)> {
         self.state.lock().ranges.clone()
@@ -174,13 +174,13 @@ impl FakeStore {
         self.state.lock().objects.remove(name);
     }
 
-    /// The names of the objects.
+    /// Returns the names of the objects.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.state.lock().objects.keys().cloned().collect()
     }
 
-    /// The bytes of an object.
+    /// Returns the bytes of an object.
     #[must_use]
     pub fn object(&self, name: &str) -> Option<Vec<u8>> {
         self.state.lock().objects.get(name).cloned()
@@ -191,25 +191,25 @@ impl FakeStore {
         self.state.lock().objects.insert(name.to_owned(), bytes);
     }
 
-    /// Uploads that were begun and neither completed nor aborted.
+    /// Returns the number of uploads that were neither completed nor aborted.
     #[must_use]
     pub fn open_uploads(&self) -> usize {
         self.state.lock().uploads.len()
     }
 
-    /// How many pieces of answers nobody took.
+    /// Returns the number of pieces of answers that were not read.
     #[cfg(test)]
     pub(super) fn pieces_left(&self) -> usize {
         self.state.lock().pieces_left
     }
 
-    /// Most requests that were under way at once.
+    /// Returns the maximum number of concurrent requests.
     #[cfg(test)]
     pub(super) fn under_way_max(&self) -> usize {
         self.state.lock().under_way_max
     }
 
-    /// Waits until something was asked for so often.
+    /// Waits until there were `times` calls of this kind.
     pub async fn wait_for(&self, call: Call, times: usize) {
         while self.calls(call) < times {
             self.asked.notified().await;
@@ -230,7 +230,7 @@ impl FakeStore {
     }
 }
 
-/// Counts a request as under way until it is dropped.
+/// Counts a request as in flight until it is dropped.
 struct UnderWay(FakeStore);
 
 impl UnderWay {
@@ -249,14 +249,14 @@ impl Drop for UnderWay {
     }
 }
 
-/// The most of an answer that comes at once.
+/// Maximum length of a piece of an answer.
 const PIECE_BYTES: usize = 100_000;
 
-/// What is left of an answer.
+/// Unread rest of an answer.
 pub(super) struct FakeBody {
     bytes: Bytes,
     pauses: bool,
-    /// Who is told of what was not taken.
+    /// Store that counts the pieces that are not read.
     store: Option<FakeStore>,
 }
 
@@ -286,7 +286,7 @@ impl RequestSender for FakeStore {
         let _under_way = UnderWay::new(self);
         let asked = Asked::of(&request);
         let effect = self.begin(asked.call);
-        // Others get their turn, so that as many are under way as are let through.
+        // Yields, so that as many requests as the gate admits are in flight at the same time.
         tokio::task::yield_now().await;
         match effect {
             Some(Effect::Status(status, code)) => return Ok(answer(status, error_body(code))),
@@ -321,16 +321,16 @@ impl RequestSender for FakeStore {
     }
 }
 
-/// A request, understood.
+/// Parsed request.
 struct Asked {
     call: Call,
     name: String,
     upload: String,
     prefix: String,
     range: Option<(usize, usize)>,
-    /// The ETag that the object must have.
+    /// ETag that the object must have.
     if_match: Option<String>,
-    /// Whether there must be no object.
+    /// True if the object must not exist.
     if_none_match: bool,
 }
 
@@ -423,7 +423,7 @@ impl State {
         }
     }
 
-    /// Whether the conditions of a write hold.
+    /// True if the conditions of a write hold.
     fn holds(&self, asked: &Asked) -> bool {
         let found = self.objects.get(&asked.name).map(|object| etag(object));
         let matches = asked.if_match.is_none() || asked.if_match == found;

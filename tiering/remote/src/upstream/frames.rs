@@ -1,12 +1,13 @@
-//! The form of an encrypted segment in an upstream: AES-256-GCM in frames of 64 KiB.
+//! Format of an encrypted segment in an upstream: AES-256-GCM in frames of 64 KiB.
 //!
-//! A header of 64 bytes, then the segment's file in frames, each sealed by itself with its tag behind it; the
-//! last frame is what is left, and an empty file has one empty frame. The nonce is the number of the frame:
-//! the key is the object's own, so no nonce ever meets it twice. Bound to each frame are the whole header
-//! (segment, generation, frame size, plain length), the frame's number and whether it is the last one. So a
-//! frame that is flipped, swapped, repeated, cut off or from another object does not open. Offsets in the
-//! segment stay what they were: where a byte lies in the object follows from its offset alone, and a range is
-//! read by the frames that hold it. Pure functions on bytes; every byte is described in docs/FORMATS.md.
+//! A header of 64 bytes is followed by the segment file in frames, each sealed separately and followed by its
+//! tag. The last frame holds the rest; an empty file has one empty frame. The nonce is the frame number; each
+//! object has its own key, so no key is used twice with the same nonce. The whole header (segment,
+//! generation, frame size, plain length), the frame number and the last-frame flag are authenticated with
+//! each frame. A frame that is flipped, swapped, repeated, cut off or from another object therefore does not
+//! open. Offsets in the segment are preserved: the position of a byte in the object follows from its offset
+//! alone, and a range is read by fetching the frames that contain it. Pure functions on bytes;
+//! docs/FORMATS.md describes every byte.
 
 use std::io;
 use std::ops::Range;
@@ -20,39 +21,39 @@ use mlgw_common::limits::KIB;
 
 use super::key::ReplicaKey;
 
-/// Plain bytes of a frame: the block in which reads are verified anyway.
+/// Plain bytes of a frame, equal to the block in which reads are verified.
 pub(super) const FRAME_BYTES: u64 = 64 * KIB;
 /// Length of the header.
 pub(super) const HEADER_BYTES: u64 = 64;
-/// Length of the tag behind each frame.
+/// Length of the tag after each frame.
 const TAG_BYTES: u64 = 16;
-/// Version of the form that this program writes.
+/// Format version that this program writes.
 const VERSION: u16 = 1;
 const MAGIC: [u8; 8] = *b"mlgw-enc";
 const CRC_AT: usize = HEADER_BYTES as usize - 4;
-/// What is bound to a frame: the header, its number, whether it is the last.
+/// Length of the data authenticated with a frame: the header, the frame number, the last-frame flag.
 const BOUND_BYTES: usize = HEADER_BYTES as usize + 9;
 
-/// Why stored bytes are not what was sealed.
+/// Fault of stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameFault {
-    /// Not as many as there must be.
+    /// The length is wrong.
     #[error("{got} bytes where there must be {wanted}")]
     Length {
-        /// How many there must be.
+        /// Expected length in bytes.
         wanted: u64,
-        /// How many there are.
+        /// Actual length in bytes.
         got: u64,
     },
-    /// The header is another one.
+    /// The header differs from the expected one.
     #[error("the header is damaged or of another object")]
     Header,
-    /// A frame does not open.
+    /// The frame does not decrypt.
     #[error("frame {0} does not open: damaged, moved or sealed with another key")]
     Frame(u64),
 }
 
-/// One encrypted object: seals and opens its frames.
+/// Frames of one encrypted object: seals and opens them.
 pub(super) struct Frames {
     cipher: Aes256Gcm,
     header: [u8; HEADER_BYTES as usize],
@@ -60,7 +61,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Of the object of a segment whose file has `plain_bytes`.
+    /// Creates the frames of the object of a segment whose file has `plain_bytes` bytes.
     pub(super) fn new(
         segment: SegmentId,
         generation: Generation,
@@ -70,7 +71,7 @@ impl Frames {
         Self { cipher: key.cipher(), header: header(segment, generation, plain_bytes), plain_bytes }
     }
 
-    /// Length of the object.
+    /// Returns the length of the object.
     pub(super) fn object_bytes(&self) -> u64 {
         HEADER_BYTES + self.plain_bytes + self.frames() * TAG_BYTES
     }
@@ -79,35 +80,36 @@ impl Frames {
         self.plain_bytes.div_ceil(FRAME_BYTES).max(1)
     }
 
-    /// Where a frame lies in the file.
+    /// Returns the range of a frame in the file.
     fn plain(&self, frame: u64) -> Range<u64> {
         frame * FRAME_BYTES..((frame + 1) * FRAME_BYTES).min(self.plain_bytes)
     }
 
-    /// Where a frame and its tag lie in the object.
+    /// Returns the range of a frame and its tag in the object.
     fn stored(&self, frame: u64) -> Range<u64> {
         let plain = self.plain(frame);
         let before = HEADER_BYTES + frame * TAG_BYTES;
         before + plain.start..before + plain.end + TAG_BYTES
     }
 
-    /// The frames that hold a range of the file, which must not be empty.
+    /// Returns the frames that contain a range of the file, which must not be empty.
     fn holding(&self, plain: &Range<u64>) -> Range<u64> {
         debug_assert!(plain.start < plain.end && plain.end <= self.plain_bytes, "outside the file");
         plain.start / FRAME_BYTES..plain.end.div_ceil(FRAME_BYTES)
     }
 
-    /// What of the object must be read for a range of the file; with the first frame comes the header.
+    /// Returns the range of the object to read for a range of the file. If it contains the first frame, it
+    /// contains the header as well.
     pub(super) fn stored_range(&self, plain: &Range<u64>) -> Range<u64> {
         let frames = self.holding(plain);
         let start = if frames.start == 0 { 0 } else { self.stored(frames.start).start };
         start..self.stored(frames.end - 1).end
     }
 
-    /// A range of the object; `read` fills a buffer with the bytes of the file at an offset.
+    /// Returns a range of the object. `read` fills a buffer with the bytes of the file at an offset.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// The errors of `read`.
     pub(super) fn seal(
         &self,
         range: Range<u64>,
@@ -127,17 +129,17 @@ impl Frames {
             read(bytes, plain.start)?;
             let sealed =
                 self.cipher.encrypt_inout_detached(&nonce(number), &self.bound(number), (&mut *bytes).into());
-            // Only a frame of 64 GiB would be too long.
+            // Encryption fails only for a frame of 64 GiB or more.
             tag.copy_from_slice(&sealed.map_err(|_| io::ErrorKind::InvalidInput)?);
             cut(&mut out, &frame, stored.start, &range);
         }
         Ok(out)
     }
 
-    /// A range of the file from `stored`, which was read for it.
+    /// Decrypts a range of the file from the bytes of its [`Self::stored_range`].
     ///
     /// # Errors
-    /// When it is not what was sealed there.
+    /// [`FrameFault`] if the bytes are not those that were sealed there.
     pub(super) fn open(&self, plain: &Range<u64>, stored: &[u8]) -> Result<Bytes, FrameFault> {
         let (frames, range) = (self.holding(plain), self.stored_range(plain));
         let (wanted, got) = (range.end - range.start, stored.len() as u64);
@@ -168,7 +170,7 @@ impl Frames {
         done.map_err(|_| fault)
     }
 
-    /// What is bound to a frame.
+    /// Returns the data authenticated with a frame.
     fn bound(&self, frame: u64) -> [u8; BOUND_BYTES] {
         let mut bound = [0; BOUND_BYTES];
         bound[..HEADER_BYTES as usize].copy_from_slice(&self.header);
@@ -197,7 +199,7 @@ fn nonce(frame: u64) -> Nonce<aes_gcm::aead::consts::U12> {
     nonce.into()
 }
 
-/// Appends what of `bytes`, which lie at `at`, is in `range`.
+/// Appends the part of `bytes`, which begin at offset `at`, that lies in `range`.
 fn cut(out: &mut Vec<u8>, bytes: &[u8], at: u64, range: &Range<u64>) {
     let end = at + bytes.len() as u64;
     let (from, to) = (range.start.max(at), range.end.min(end));
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_has_one_frame_and_every_length_has_its_own() {
+    fn an_empty_file_has_one_frame_and_object_lengths_match() {
         assert_eq!(object(&frames(0), b"").len() as u64, HEADER_BYTES + TAG_BYTES);
         for bytes in LENGTHS {
             let frames = frames(bytes);
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_swapped_cut_repeated_or_of_another_object_is_refused() {
+    fn a_swapped_cut_repeated_or_foreign_frame_is_rejected() {
         let bytes = 3 * FRAME_BYTES;
         let (frames, plain) = (frames(bytes), content(bytes));
         let good = object(&frames, &plain);
@@ -284,7 +286,8 @@ mod tests {
         repeated[at(2)].copy_from_slice(&good[at(1)]);
         assert_eq!(whole(&repeated), Err(FrameFault::Frame(2)));
         assert!(matches!(whole(&good[..at(2).start]), Err(FrameFault::Length { .. })));
-        // Cut at a frame's end, and said to be so long: its last frame was not sealed as the last one.
+        // The object is cut at the end of a frame and its length is stated accordingly: the last frame was
+        // not sealed as the last one.
         let shorter = Frames::new(SEGMENT, Generation(3), 2 * FRAME_BYTES, &key(1));
         assert_eq!(opened(&shorter, &good, FRAME_BYTES..2 * FRAME_BYTES), Err(FrameFault::Frame(1)));
         for (segment, generation, key_of) in [(1, 3, 1), (SEGMENT.0, 4, 1), (SEGMENT.0, 3, 2)] {
@@ -327,7 +330,7 @@ mod tests {
         }
 
         #[test]
-        fn no_cut_goes_unseen(bytes in prop::sample::select(&LENGTHS[..]), at: usize) {
+        fn every_truncation_is_detected(bytes in prop::sample::select(&LENGTHS[..]), at: usize) {
             let (frames, plain) = (frames(bytes), content(bytes));
             let good = object(&frames, &plain);
             prop_assert!(opened(&frames, &good[..at % good.len()], 0..bytes).is_err());

@@ -1,11 +1,10 @@
-//! How many requests one store gets at a time: as many as it bears.
+//! Adaptive concurrency limit of the requests to one store.
 //!
-//! Additive increase, multiplicative decrease: a round of answers that all were good lets one more in, an
-//! answer that says "slow down" halves the number. Requests that were under way when it was halved do not
-//! halve it again: they tell of the load before, not of the load now. So one burst of refusals counts once,
-//! and no clock is needed to say what belongs to it. A number of which not half is made use of does not grow.
-//! Who waits is let in in the order of arrival; who gives up waiting loses nothing for the others. Nothing is
-//! kept over a restart.
+//! Additive increase, multiplicative decrease: a full window of good responses raises the limit by one, a
+//! "slow down" response halves it. Requests that were in flight when the limit was halved do not halve it
+//! again, because they reflect the earlier load. A burst of rejections therefore counts once, and no clock is
+//! needed to delimit it. A limit that is less than half used does not grow. Waiting requests are admitted in
+//! order of arrival; a request that stops waiting does not delay the others. Nothing is kept over a restart.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,31 +12,31 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// With how many requests a store is met first: a segment's parts, and some reads.
+/// Initial limit: the parts of one segment, and some reads.
 const LIMIT_FIRST: f64 = 8.0;
-/// The most at once. At 30 ms to the first byte and 1 MiB a read, 64 are 2 GiB/s: more than a gateway's
+/// Maximum limit. At 30 ms to the first byte and 1 MiB a read, 64 requests are 2 GiB/s: more than a gateway's
 /// network.
 const LIMIT_MAX: f64 = 64.0;
-/// The share of the number that is left after a refusal.
+/// Factor by which a rejection reduces the limit.
 const DECREASE: f64 = 0.5;
 
-/// How a request went, as far as the gate is concerned.
+/// Load of the store as a response indicates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// It was answered.
+    /// The request was answered.
     Borne,
-    /// The store asked for fewer requests.
+    /// The store requested fewer requests.
     TooMuch,
-    /// It says nothing of the store's load: refused, broken off, not sent.
+    /// The result does not indicate the load: rejected, broken off or not sent.
     Unknown,
 }
 
-/// How many requests may be under way: a pure decision.
+/// Concurrency limit. Pure.
 #[derive(Debug)]
 struct Limit {
     limit: f64,
     under_way: usize,
-    /// How often it was cut; requests remember what it was when they began.
+    /// Number of reductions so far; each request records the number at its start.
     cuts: u64,
 }
 
@@ -46,13 +45,13 @@ impl Limit {
         self.under_way < self.limit as usize
     }
 
-    /// A request begins; which cut it begins after.
+    /// Begins a request. Returns the number of reductions before it.
     fn begin(&mut self) -> u64 {
         self.under_way += 1;
         self.cuts
     }
 
-    /// A request that began after cut `began` has ended.
+    /// Ends a request that began after the given number of reductions.
     fn end(&mut self, began: u64, load: Load) {
         let was_used = 2 * self.under_way >= self.limit as usize;
         self.under_way -= 1;
@@ -69,7 +68,7 @@ impl Limit {
     }
 }
 
-/// Lets requests to one store through.
+/// Admission of requests to one store.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<Mutex<State>>);
 
@@ -79,10 +78,10 @@ struct State {
     waiting: VecDeque<oneshot::Sender<Pass>>,
 }
 
-/// The right to have one request under way; dropped, it says nothing of the store's load.
+/// Permit for one request in flight. Dropping it leaves the limit unchanged.
 #[derive(Debug)]
 pub struct Pass {
-    /// None once it is given back.
+    /// `None` once the permit is returned.
     gate: Option<Gate>,
     began: u64,
 }
@@ -95,7 +94,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Waits until one more request may be sent.
+    /// Waits until another request may be sent.
     pub async fn enter(&self) -> Pass {
         let granted = {
             let mut state = self.0.lock();
@@ -108,18 +107,19 @@ impl Gate {
         };
         match granted.await {
             Ok(pass) => pass,
-            // Whoever waits is granted before its sender goes; a gate that is gone holds nobody back.
+            // A waiter is granted its permit before its sender is dropped; a gate that no longer exists
+            // limits nothing.
             Err(_) => Pass { gate: None, began: 0 },
         }
     }
 
-    /// How many may be under way now.
+    /// Returns the current limit.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.0.lock().limit.limit as usize
     }
 
-    /// How many are.
+    /// Returns the number of requests in flight.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.0.lock().limit.under_way
@@ -140,8 +140,8 @@ impl Gate {
                 let Some(grant) = state.waiting.pop_front() else { return };
                 (grant, self.pass(&mut state))
             };
-            // Who gave up waiting gives the pass back, which lets the next one in: here, not by another call
-            // of this.
+            // A waiter that was dropped returns its permit, which admits the next one: in this loop, not by
+            // recursion.
             if let Err(mut pass) = grant.send(pass) {
                 pass.gate = None;
                 self.0.lock().limit.end(pass.began, Load::Unknown);
@@ -151,7 +151,7 @@ impl Gate {
 }
 
 impl Pass {
-    /// The request has ended, and what it tells of the store's load.
+    /// Ends the request and reports the load that its response indicated.
     pub fn done(mut self, load: Load) {
         self.give_back(load);
     }
@@ -178,14 +178,14 @@ mod tests {
         Limit { limit: of, under_way: 0, cuts: 0 }
     }
 
-    /// A round: as many requests as there may be, all of which end alike.
+    /// Runs a full window of requests that all end with `load`.
     fn round(limit: &mut Limit, load: Load) {
         let began: Vec<u64> = std::iter::from_fn(|| limit.has_room().then(|| limit.begin())).collect();
         began.into_iter().for_each(|began| limit.end(began, load));
     }
 
     #[test]
-    fn good_rounds_add_one_and_a_burst_of_refusals_halves_once() {
+    fn good_windows_add_one_and_a_burst_of_rejections_halves_once() {
         let mut limit = limit(8.0);
         round(&mut limit, Load::TooMuch);
         assert_eq!(limit.limit, 4.0, "eight refusals at once are one burst");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_grow_while_few_are_under_way_nor_by_what_says_nothing() {
+    fn the_limit_does_not_grow_while_underused_or_on_unknown_load() {
         let mut limit = limit(8.0);
         for _ in 0..100 {
             let began = limit.begin();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_let_in_by_turn_and_who_gives_up_is_passed_over() {
+    async fn waiters_are_admitted_in_order_and_dropped_ones_are_skipped() {
         let gate = Gate::default();
         let mut passes = Vec::new();
         for _ in 0..gate.limit() {
@@ -232,7 +232,7 @@ mod tests {
         drop(passes.pop());
         let pass = second.await;
         assert!(third.as_mut().now_or_never().is_none(), "there was room for one");
-        // Granted, and then given up before it looked: the place is free again.
+        // The permit is granted and then dropped before it is used: the slot is free again.
         passes.push(pass);
         drop(passes.pop());
         drop(third);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_gate_that_was_cut_lets_nobody_in_until_enough_have_left() {
+    async fn a_reduced_gate_admits_no_request_until_enough_have_ended() {
         let gate = Gate::default();
         let mut passes = Vec::new();
         for _ in 0..8 {

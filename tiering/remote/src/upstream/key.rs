@@ -1,40 +1,40 @@
-//! The key of one encrypted object in an upstream.
+//! Key of one encrypted object in an upstream.
 //!
-//! Each object has a random key of its own, made when it is about to be stored. The same key may store the
-//! same bytes of the same segment again, as after a crash, for then the stored bytes are the same too; any
-//! other use would break the cipher. Who holds the key keeps it, sealed, where it survives power loss, before
-//! the object counts as stored.
+//! Each object has a random key of its own, created when the object is about to be stored. The same key may
+//! store the same bytes of the same segment again, for example after a crash, because the stored bytes are
+//! then the same; any other reuse would break the cipher. The caller stores the key, sealed, so that it
+//! survives a power failure, before the object counts as stored.
 
 use std::fmt;
 
 use aes_gcm::{Aes256Gcm, KeyInit as _};
 use zeroize::Zeroizing;
 
-/// Length of a key.
+/// Length of a key in bytes.
 pub const REPLICA_KEY_BYTES: usize = 32;
 
-/// The key of one object. It is wiped from memory when dropped, and no message shows it.
+/// Key of one object. It is wiped from memory when dropped, and no message shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ReplicaKey(Zeroizing<[u8; REPLICA_KEY_BYTES]>);
 
 impl ReplicaKey {
-    /// A fresh random key.
+    /// Creates a random key.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// The operating system provides no random bytes.
     pub fn fresh() -> Result<Self, getrandom::Error> {
         let mut key = Zeroizing::new([0; REPLICA_KEY_BYTES]);
         getrandom::fill(key.as_mut())?;
         Ok(Self(key))
     }
 
-    /// The key that was kept.
+    /// Wraps a key that was stored.
     #[must_use]
     pub fn new(key: Zeroizing<[u8; REPLICA_KEY_BYTES]>) -> Self {
         Self(key)
     }
 
-    /// The key itself, to seal and keep.
+    /// Returns the key bytes, to seal and store them.
     #[must_use]
     pub fn expose(&self) -> &[u8; REPLICA_KEY_BYTES] {
         &self.0
@@ -57,7 +57,7 @@ mod tests {
     use zeroize::Zeroizing;
 
     #[test]
-    fn a_key_is_kept_and_never_shown() {
+    fn a_key_is_restored_and_never_shown() {
         let key = ReplicaKey::new(Zeroizing::new([0xA7; 32]));
         assert_eq!(ReplicaKey::new(Zeroizing::new(*key.expose())), key);
         let shown = format!("{key:?}");

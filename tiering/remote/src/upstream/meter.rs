@@ -1,7 +1,8 @@
-//! The way to one store: every request goes through its budget and its gate, and is counted.
+//! Admission of requests to one store: every request passes the budget and the gate of the store, and is
+//! counted.
 //!
-//! First the budget says when, then the gate lets it through: a request that waits for its budget keeps no
-//! other one out. One that is dropped on the way gives its place back and is not counted.
+//! The budget comes first and the gate second, so that a request that waits for its budget does not block
+//! others. A request that is dropped on the way releases its slot and is not counted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +11,7 @@ use super::budget::Budget;
 use super::gate::{Gate, Load, Pass};
 use super::metrics::{Metrics, Op, Outcome, UpstreamMetrics, add};
 
-/// What all requests to one store share.
+/// State shared by all requests to one store.
 #[derive(Debug)]
 pub(super) struct Meter {
     pub(super) budget: Arc<Budget>,
@@ -18,7 +19,7 @@ pub(super) struct Meter {
     pub(super) metrics: Metrics,
 }
 
-/// A request under way.
+/// Request in flight.
 #[derive(Debug)]
 pub(super) struct Ticket<'a> {
     meter: &'a Meter,
@@ -33,7 +34,7 @@ impl Meter {
         Self { budget, gate: Gate::default(), metrics: Metrics::default() }
     }
 
-    /// Waits until a request may be sent that carries `sent_bytes` and asks for `asked_bytes`.
+    /// Waits until a request that sends and requests these numbers of bytes may be sent.
     pub(super) async fn begin(&self, op: Op, sent_bytes: u64, asked_bytes: u64) -> Ticket<'_> {
         self.budget.spend(sent_bytes.saturating_add(asked_bytes)).await;
         let pass = self.gate.enter().await;
@@ -48,7 +49,7 @@ impl Meter {
 }
 
 impl Ticket<'_> {
-    /// The request has ended, and its answer had so many bytes.
+    /// Ends the request; its response had `received_bytes` bytes.
     pub(super) fn end(self, outcome: Outcome, received_bytes: u64) {
         let metrics = &self.meter.metrics;
         metrics.request(self.op, outcome, self.begun.elapsed());

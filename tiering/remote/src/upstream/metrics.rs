@@ -1,46 +1,48 @@
-//! What is counted of the requests to one store. Counters only grow and are read without stopping anyone, so
-//! a snapshot is not one instant; each number in it is true by itself. Nothing is kept over a restart.
+//! Counters of the requests to one store.
+//!
+//! Counters only grow and are read without a lock, so a snapshot is not one instant; each number in it is
+//! correct on its own. Nothing is kept over a restart.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use mlgw_common::histogram::{Durations, Histogram};
 
-/// What is asked of a store.
+/// Kind of request to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Bytes of an object.
+    /// Reads bytes of an object.
     Read,
-    /// An object, or a part of one, and what begins and ends it.
+    /// Writes an object or a part of one, or creates or completes an upload.
     Write,
-    /// What an object is.
+    /// Reads the metadata of an object.
     Stat,
-    /// Which objects there are.
+    /// Lists objects.
     List,
-    /// That an object goes.
+    /// Deletes an object.
     Delete,
 }
 
-/// How a request went.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// As it should.
+    /// Success.
     Ok,
-    /// There is no such object.
+    /// The object does not exist.
     Missing,
-    /// The store refuses it: credentials, permission, the request itself.
+    /// The store rejects it: credentials, permission, the request itself.
     Refused,
-    /// The store asks for fewer requests.
+    /// The store requests fewer requests.
     SlowDown,
-    /// No answer, or one that says that the store failed.
+    /// No response, or one that reports a failure of the store.
     Failed,
 }
 
 impl Op {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 5] = [Self::Read, Self::Write, Self::Stat, Self::List, Self::Delete];
 
-    /// Its name in metrics.
+    /// Name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,10 +56,10 @@ impl Op {
 }
 
 impl Outcome {
-    /// All of them.
+    /// All results.
     pub const ALL: [Self; 5] = [Self::Ok, Self::Missing, Self::Refused, Self::SlowDown, Self::Failed];
 
-    /// Its name in metrics.
+    /// Name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,9 +72,10 @@ impl Outcome {
     }
 }
 
+/// Live counters of a store.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
-    /// By op, then by outcome.
+    /// By kind, then by result.
     requests: [[AtomicU64; Outcome::ALL.len()]; Op::ALL.len()],
     took: [Histogram; Op::ALL.len()],
     pub(super) sent_bytes: AtomicU64,
@@ -84,30 +87,30 @@ pub(super) struct Metrics {
     pub(super) corrupt_reads: AtomicU64,
 }
 
-/// What was asked of a store since it was opened.
+/// Counters of a store since it was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UpstreamMetrics {
-    /// Requests by what was asked and how it went, repeated ones included.
+    /// Requests by kind and result, retries included.
     pub requests: Vec<(Op, Outcome, u64)>,
-    /// From the moment a request may be sent to the end of its answer, by what was asked.
+    /// Time from the moment a request may be sent until the end of its response, by kind.
     pub took: Vec<(Op, Durations)>,
-    /// Bytes in bodies of requests.
+    /// Bytes of request bodies.
     pub sent_bytes: u64,
-    /// Bytes in bodies of answers.
+    /// Bytes of response bodies.
     pub received_bytes: u64,
     /// Requests that were sent again.
     pub retries: u64,
     /// Segments that were stored.
     pub puts: u64,
-    /// Those among them that were there already.
+    /// Segments among them that were already present.
     pub puts_found: u64,
     /// Bytes that were read back to prove that they arrived.
     pub proven_bytes: u64,
-    /// Reads whose bytes did not decrypt, or whose answer had another length than was asked for.
+    /// Reads whose bytes did not decrypt, or whose response was shorter or longer than requested.
     pub corrupt_reads: u64,
-    /// How many requests may be under way now.
+    /// Current concurrency limit.
     pub limit: u64,
-    /// How many are.
+    /// Requests in flight.
     pub under_way: u64,
 }
 
@@ -117,7 +120,7 @@ impl Metrics {
         self.took[op as usize].record(took);
     }
 
-    /// The counts of now; the gate's are the caller's to fill in.
+    /// Returns the current counts; the caller fills in those of the gate.
     pub(super) fn snapshot(&self) -> UpstreamMetrics {
         let requests = Op::ALL.into_iter().flat_map(|op| {
             let of = &self.requests[op as usize];

@@ -1,9 +1,10 @@
-//! An upload to a store that speaks S3, which whoever knows its id can go on with, also after a crash.
+//! Multipart upload to an S3 store that can be resumed by its id, also after a crash.
 //!
-//! opendal keeps the ids of its uploads to itself, so these go by the client that bound buckets use. The id
-//! is handed out before the first part is sent. Who comes back with it sends what is not there: a part that
-//! is counts when its length and its MD5 are those of the bytes here. Where a store's ETags are no MD5s all
-//! parts go again. Nothing here decides whether the object is right: that is read back, as any other.
+//! opendal does not expose the ids of its uploads, so these use the client of remote-backed buckets. The id
+//! is recorded before the first part is sent. A resumed upload sends the parts that are missing: a part at
+//! the store is kept if its length and its MD5 match the bytes here. If the ETags of a store are not MD5s,
+//! all parts are sent again. Nothing here decides whether the object is correct: it is read back, as any
+//! other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -21,47 +22,48 @@ use super::put::Wait;
 use crate::origin::s3::S3Origin;
 use crate::origin::{Content, Origin as _, OriginError, PartLine, UploadOf, complete_document};
 
-/// Parts of one page of those that are there: as many as S3 tells at once.
+/// Maximum number of parts of a listing page, as in S3.
 const PAGE_PARTS: usize = 1000;
 
-/// An upload that may be gone on with, and who notes the id of a new one.
+/// Upload to resume, if any, and the hook that records the id of a new one.
 pub struct Resumed<'a> {
-    /// The id of the upload that was begun for the same object before.
+    /// Id of the upload that was begun for the same object before.
     pub id: Option<String>,
-    /// Notes the id of a new one before anything of it is sent; it must survive power loss when that is done.
+    /// Records the id of a new upload before anything of it is sent. The id must survive a power failure when
+    /// the future resolves.
     pub note: Box<dyn FnOnce(String) -> Wait + Send + 'a>,
 }
 
 impl Resumed<'_> {
-    /// Nothing was begun before, and nobody goes on with what is.
+    /// Creates the state of an upload that resumes nothing and is never resumed.
     pub(super) fn never() -> Self {
         Self { id: None, note: Box::new(|_| Box::pin(async { Ok(()) })) }
     }
 }
 
-/// The way to a store that speaks S3.
+/// Client of an S3 store.
 #[derive(Clone)]
 pub(super) struct Multiparts {
     pub(super) origin: Arc<S3Origin>,
-    /// What keys begin with there.
+    /// Prefix of all keys.
     pub(super) prefix: String,
 }
 
-/// An upload under way. Dropped, it stays as it is there.
+/// Upload in progress. When dropped, it remains at the store.
 pub(super) struct Multipart {
     origin: Arc<S3Origin>,
     meter: Arc<Meter>,
     at: Arc<At>,
-    /// Parts that were there when it was gone on with.
+    /// Parts that were at the store when the upload was resumed.
     there: HashMap<u32, PartLine>,
-    /// ETags of parts that are there now.
+    /// ETags of the parts that are complete.
     done: BTreeMap<u32, String>,
     going: JoinSet<Result<(u32, String), Fault>>,
     going_max: usize,
     next: u32,
 }
 
-/// Which upload.
+/// Key and id of an upload.
 struct At {
     key: String,
     id: String,
@@ -73,16 +75,16 @@ impl At {
     }
 }
 
-/// Why an upload was not begun.
+/// Reason why an upload was not begun.
 pub(super) enum NotBegun {
-    /// The store.
+    /// The store failed.
     Fault(Fault),
-    /// Its id could not be noted.
+    /// The id could not be recorded.
     Note(io::Error),
 }
 
 impl Multiparts {
-    /// Goes on with an upload of the object `name`, or begins one.
+    /// Resumes an upload of the object `name`, or creates one.
     pub(super) async fn begin(
         &self,
         meter: &Arc<Meter>,
@@ -103,7 +105,7 @@ impl Multiparts {
                 let id = begun.map_err(|error| NotBegun::Fault(Fault::of_s3(&error)))?.id;
                 let at = At { key, id };
                 if let Err(error) = (resumed.note)(at.id.clone()).await {
-                    // Nobody would ever end it.
+                    // An upload whose id is not recorded would never be ended.
                     let _ = abort(&self.origin, meter, at.upload()).await;
                     return Err(NotBegun::Note(error));
                 }
@@ -122,7 +124,7 @@ impl Multiparts {
         })
     }
 
-    /// The parts of an upload; nothing when it cannot be gone on with.
+    /// Returns the parts of an upload; `None` if it cannot be resumed.
     async fn parts(&self, meter: &Arc<Meter>, at: At) -> Result<Option<(At, HashMap<u32, PartLine>)>, Fault> {
         let (mut there, mut after) = (HashMap::new(), 0);
         loop {
@@ -131,7 +133,7 @@ impl Multiparts {
                 Ok(page) => page,
                 Err(error) if error.is_transient() => return Err(Fault::of_s3(&error)),
                 Err(error) => {
-                    // It is gone, or may not be looked at.
+                    // The upload no longer exists, or may not be listed.
                     tracing::debug!(%error, key = at.key, "an upload cannot be gone on with, and begins anew");
                     let _ = abort(&self.origin, meter, at.upload()).await;
                     return Ok(None);
@@ -145,7 +147,7 @@ impl Multiparts {
         }
     }
 
-    /// Ends an upload; that there is none is no error.
+    /// Aborts an upload; a missing upload is no error.
     pub(super) async fn abort(&self, meter: &Arc<Meter>, name: &str, id: &str) -> Result<(), Fault> {
         let key = format!("{}{name}", self.prefix);
         abort(&self.origin, meter, UploadOf { key: &key, id }).await
@@ -153,7 +155,8 @@ impl Multiparts {
 }
 
 impl Multipart {
-    /// Has the next part sent; waits until few enough are under way.
+    /// Starts to send the next part, once fewer than the maximum are in flight. A part that is already at the
+    /// store is not sent.
     pub(super) async fn write(&mut self, part: Bytes) -> Result<(), Fault> {
         let number = self.next;
         self.next += 1;
@@ -180,7 +183,7 @@ impl Multipart {
         Ok(())
     }
 
-    /// Waits for one of those under way.
+    /// Waits for one of the parts in flight.
     async fn settle(&mut self) -> Result<(), Fault> {
         if let Some(sent) = self.going.join_next().await {
             let (number, etag) = sent.map_err(|stopped| Fault::Unreachable(stopped.to_string()))??;
@@ -189,7 +192,7 @@ impl Multipart {
         Ok(())
     }
 
-    /// Waits for all parts and makes them the object.
+    /// Waits for all parts and completes the upload.
     pub(super) async fn close(&mut self) -> Result<(), Fault> {
         while !self.going.is_empty() {
             self.settle().await?;
@@ -201,7 +204,7 @@ impl Multipart {
         Ok(())
     }
 
-    /// Ends it there. First comes to an end what is under way: a part that arrives behind the abort may stay
+    /// Aborts the upload. Parts in flight are awaited first: a part that arrives after the abort may remain
     /// for ever.
     pub(super) async fn abort(mut self) -> Result<(), Fault> {
         while self.going.join_next().await.is_some() {}
@@ -209,7 +212,7 @@ impl Multipart {
     }
 }
 
-/// Ends an upload; that there is none is no error.
+/// Aborts an upload; a missing upload is no error.
 async fn abort(origin: &S3Origin, meter: &Meter, upload: UploadOf<'_>) -> Result<(), Fault> {
     match metered(meter, Op::Delete, 0, origin.abort(upload)).await {
         Ok(()) | Err(OriginError::NoSuchKey | OriginError::Refused { status: 404, .. }) => Ok(()),
@@ -217,7 +220,7 @@ async fn abort(origin: &S3Origin, meter: &Meter, upload: UploadOf<'_>) -> Result
     }
 }
 
-/// Asks through the meter of the store.
+/// Sends a request through the meter of the store.
 async fn metered<T>(
     meter: &Meter,
     op: Op,
@@ -230,7 +233,7 @@ async fn metered<T>(
     answer
 }
 
-/// As an ETag has it.
+/// Returns the MD5 in the form of an ETag.
 fn md5(bytes: &[u8]) -> String {
     format!("{:x}", Bytes::copy_from_slice(&Md5::digest(bytes)))
 }

@@ -1,6 +1,6 @@
-//! Objects by their names: how a segment is named in a store, whether it is there, which ones are.
+//! Objects by name: the naming of segments in a store, existence, deletion and listing.
 //!
-//! Names that no segment has are passed over: a prefix may have been used before.
+//! Names that do not belong to a segment are ignored, because the prefix may have been used before.
 
 use mlgw_common::Incarnation;
 use mlgw_common::ids::SegmentId;
@@ -9,20 +9,20 @@ use super::error::{Fault, UpstreamError};
 use super::metrics::{Op, Outcome, add};
 use super::{ObjectId, Upstream};
 
-/// Where segments lie, below the prefix.
+/// Directory of segments, below the prefix.
 pub(super) const SEGMENTS_DIR: &str = "segments/";
 
-/// The name of an object, below the prefix.
+/// Returns the name of an object, below the prefix.
 pub(super) fn object_name(id: ObjectId) -> String {
     format!("{SEGMENTS_DIR}{}", file_name(id))
 }
 
-/// Its last part.
+/// Returns the last component of the name.
 fn file_name(id: ObjectId) -> String {
     format!("{}{:016x}.seg", stem(id.segment, id.incarnation), id.copy)
 }
 
-/// The beginning of the names of all objects of a segment that an incarnation stored.
+/// Returns the common prefix of the names of all objects of a segment that an incarnation stored.
 pub(super) fn stem(segment: SegmentId, incarnation: Incarnation) -> String {
     match incarnation {
         Incarnation(0) => format!("{:016x}-", segment.0),
@@ -30,7 +30,7 @@ pub(super) fn stem(segment: SegmentId, incarnation: Incarnation) -> String {
     }
 }
 
-/// The object of such a name; nothing when it is none.
+/// Parses the name of an object; `None` if it is not one.
 fn id_of(name: &str) -> Option<ObjectId> {
     let (segment, rest) = name.strip_suffix(".seg")?.split_once('-')?;
     let (incarnation, copy) = rest.split_once('-').unwrap_or(("0", rest));
@@ -41,11 +41,11 @@ fn id_of(name: &str) -> Option<ObjectId> {
 }
 
 impl Upstream {
-    /// Length of an object; none when it is not there. Of a bucket that is not there, most stores say the
-    /// same; a read tells the two apart.
+    /// Returns the length of an object; `None` if it does not exist. Most stores answer the same if the
+    /// bucket does not exist; a read distinguishes the two cases.
     ///
     /// # Errors
-    /// When the store cannot be asked.
+    /// The store cannot be reached or rejects the request.
     pub async fn length(&self, id: ObjectId) -> Result<Option<u64>, UpstreamError> {
         let name = object_name(id);
         match self.ask(Op::Stat, 0, 0, || self.operator.stat(&name)).await {
@@ -55,11 +55,11 @@ impl Upstream {
         }
     }
 
-    /// Removes an object; that it was not there is no error.
+    /// Deletes an object; a missing object is no error.
     ///
     /// # Errors
-    /// When the store cannot be asked, or refuses; [`UpstreamError::NotOwner`] when the prefix does not carry
-    /// this server's mark.
+    /// The store cannot be reached or rejects the request; [`UpstreamError::NotOwner`] if the prefix does not
+    /// carry this server's mark.
     pub async fn remove(&self, id: ObjectId) -> Result<(), UpstreamError> {
         self.may_destroy().await?;
         let name = object_name(id);
@@ -69,10 +69,10 @@ impl Upstream {
         }
     }
 
-    /// Ends an upload of an object that was begun and is not gone on with; that there is none is no error.
+    /// Aborts an upload that is not resumed; a missing upload is no error.
     ///
     /// # Errors
-    /// As [`Upstream::remove`].
+    /// Those of [`Upstream::remove`].
     pub async fn abort(&self, id: ObjectId, upload: &str) -> Result<(), UpstreamError> {
         self.may_destroy().await?;
         let Some(multiparts) = &self.multiparts else { return Ok(()) };
@@ -80,25 +80,25 @@ impl Upstream {
         aborted.map_err(|fault| fault.about(&self.name, id.segment))
     }
 
-    /// The objects that are there, in no order.
+    /// Returns all objects of segments, in no order.
     ///
     /// # Errors
-    /// When the store cannot be asked.
+    /// The store cannot be reached or rejects the request.
     pub async fn list(&self) -> Result<Vec<ObjectId>, UpstreamError> {
-        // No segment is meant: 0 is none.
+        // No segment is concerned; id 0 is never assigned.
         self.list_all().await.map_err(|fault| fault.about(&self.name, SegmentId(0)))
     }
 
     pub(super) async fn list_all(&self) -> Result<Vec<ObjectId>, Fault> {
         match self.ask(Op::List, 0, 0, || self.operator.list(SEGMENTS_DIR)).await {
             Ok(entries) => Ok(entries.iter().filter_map(|entry| id_of(entry.name())).collect()),
-            // A directory of which nothing was ever stored.
+            // A directory in which nothing was ever stored.
             Err(Fault::Gone) => Ok(Vec::new()),
             Err(fault) => Err(fault),
         }
     }
 
-    /// Has `work` done, again and again while that may help.
+    /// Runs `work`, with retries while that may help.
     pub(super) async fn ask<T, W>(
         &self,
         op: Op,
@@ -130,7 +130,7 @@ impl Upstream {
         }
     }
 
-    /// Of a store with HTTP each request is metered on the wire; of one without, here.
+    /// Runs one try. A store with HTTP meters each request on the wire; one without HTTP is metered here.
     async fn once<T>(
         &self,
         op: Op,
@@ -151,7 +151,8 @@ impl Upstream {
     }
 }
 
-/// Between 0 and 1; no random bytes are no reason not to try again.
+/// Returns a random number from 0 to 1; 0 if the system provides no random bytes, which is no reason not to
+/// retry.
 fn chance() -> f64 {
     f64::from(getrandom::u32().unwrap_or_default()) / f64::from(u32::MAX)
 }

@@ -1,14 +1,14 @@
-//! The mark of a prefix: the object that says which server may delete and overwrite objects of segments
-//! there.
+//! Ownership mark of a prefix: the object that names the server that may delete and overwrite segments there.
 //!
 //! A server claims the prefix once after each start: it creates the mark with `If-None-Match: *`, or renews
-//! the nonce in its own with `If-Match`. It reads the mark again before each delete and each abort. Of two
-//! servers with copies of one data directory, the one that started last holds the mark; the other one stops
-//! deleting at its next comparison, and never claims again. A mark of an earlier incarnation is left as it is
-//! until an operator adopts the prefix. Reads never depend on the mark.
+//! the nonce in its own mark with `If-Match`. It reads the mark again before each delete and each abort. Of
+//! two servers with copies of one data directory, the one that started last holds the mark; the other one
+//! stops deleting at its next comparison, and never claims again. A mark of an earlier incarnation is left
+//! unchanged until an operator adopts the prefix. Reads never depend on the mark.
 //!
-//! Always: nothing is deleted unless the mark was read, whole, and is the one that this process wrote. A
-//! store that ignores conditions keeps the mark of the last writer, and the others find that out by reading.
+//! Invariant: nothing is deleted unless the mark was read, is intact, and is the one that this process wrote.
+//! A store that ignores conditions keeps the mark of the last writer, and the other servers detect that by
+//! reading it.
 //!
 //! A crash between claim and use leaves a mark of this identity, which the next start renews.
 
@@ -25,23 +25,24 @@ use super::error::{Fault, UpstreamError};
 use super::metrics::Op;
 use mark::{Claim, FoundMark, PrefixMark, claim, compare, may_adopt};
 
-/// The name of the mark, below the prefix. No listing of segments contains it: those are below `segments/`.
+/// Name of the mark, below the prefix. No listing of segments contains it, because those are below
+/// `segments/`.
 pub const MARK_NAME: &str = "mlgw-owner";
-/// How often a claim is written before it is given up: another server writes at the same time, or the store
-/// does not keep what is written.
+/// Maximum number of writes of a claim. More are needed if another server writes at the same time, or if the
+/// store does not keep what is written.
 const CLAIM_TRIES: usize = 4;
 
-/// The identity of this server, and what is known of the mark.
+/// Identity of this server, and the known state of the mark.
 pub(super) struct Owner {
     lineage: Lineage,
-    /// The nonce of this process. Locked while the mark is read or written.
+    /// Nonce of this process. Locked while the mark is read or written.
     nonce: tokio::sync::Mutex<u64>,
     ownership: Mutex<Ownership>,
-    /// Whether the store honoured a conditional write; unknown before the first claim.
+    /// True if the store honoured a conditional write; `None` before the first claim.
     conditions: Mutex<Option<bool>>,
 }
 
-/// A mark that was read, with the validator that a conditional write needs.
+/// Mark that was read, with the validator that a conditional write needs.
 struct ReadMark {
     found: FoundMark,
     etag: Option<String>,
@@ -54,10 +55,10 @@ impl Owner {
 }
 
 impl Upstream {
-    /// This upstream, used by the server of `lineage` and by nobody else.
+    /// Restricts the upstream to the server of `lineage`, which then uses the prefix exclusively.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// The operating system provides no random bytes.
     pub fn owned_by(mut self, lineage: Lineage) -> Result<Self, getrandom::Error> {
         self.owner = Some(Owner {
             lineage,
@@ -68,30 +69,30 @@ impl Upstream {
         Ok(self)
     }
 
-    /// The relation of this server to the prefix, as of the last comparison; nothing where there is no
-    /// identity.
+    /// Returns the relation of this server to the prefix as of the last comparison; `None` if the server has
+    /// no identity.
     #[must_use]
     pub fn ownership(&self) -> Option<Ownership> {
         self.owner.as_ref().map(Owner::ownership)
     }
 
-    /// What is wrong with the mark of the prefix and what to do; nothing when it is this server's.
+    /// Returns the fault of the mark of the prefix with advice; `None` if the mark is this server's.
     #[must_use]
     pub fn owner_advice(&self) -> Option<String> {
         let owner = self.owner.as_ref()?;
         owner.ownership().advice(&self.name, &self.mark_key(), &owner.lineage.own)
     }
 
-    /// Whether the store honours conditional writes; nothing before the first claim.
+    /// True if the store honours conditional writes; `None` before the first claim.
     #[must_use]
     pub fn honours_conditions(&self) -> Option<bool> {
         self.owner.as_ref().and_then(|owner| *owner.conditions.lock())
     }
 
-    /// Claims the prefix for this process, unless that was done or refused before.
+    /// Claims the prefix for this process, unless that was done or rejected before.
     ///
     /// # Errors
-    /// When the mark cannot be read or written; then it may be tried again.
+    /// The mark cannot be read or written; the claim may be retried.
     pub async fn claim(&self) -> Result<Ownership, UpstreamError> {
         let Some(owner) = &self.owner else { return Ok(Ownership::Own) };
         let nonce = owner.nonce.lock().await;
@@ -103,10 +104,10 @@ impl Upstream {
         self.note_ownership(owner, claimed)
     }
 
-    /// Gives the prefix to this server, whatever incarnation or copy of it the mark names.
+    /// Assigns the prefix to this server, whichever incarnation or copy of it the mark names.
     ///
     /// # Errors
-    /// When the mark names another server, or cannot be read or written.
+    /// The mark names another server, or cannot be read or written.
     pub async fn adopt(&self) -> Result<(), UpstreamError> {
         let Some(owner) = &self.owner else { return Ok(()) };
         let mut nonce = owner.nonce.lock().await;
@@ -131,10 +132,11 @@ impl Upstream {
         }
     }
 
-    /// Whether objects may be deleted and uploads aborted there. Reads the mark each time.
+    /// Checks that this server may delete objects and abort uploads below the prefix. Reads the mark each
+    /// time.
     ///
     /// # Errors
-    /// [`UpstreamError::NotOwner`], or why the mark cannot be read.
+    /// [`UpstreamError::NotOwner`], or the error of reading the mark.
     pub async fn may_destroy(&self) -> Result<(), UpstreamError> {
         let Some(owner) = &self.owner else { return Ok(()) };
         let ownership = match owner.ownership() {
@@ -152,10 +154,10 @@ impl Upstream {
         }
     }
 
-    /// Whether new objects may be stored there.
+    /// Checks that this server may store new objects below the prefix.
     ///
     /// # Errors
-    /// [`UpstreamError::NotOwner`] where the prefix is another server's, or why the mark cannot be read.
+    /// [`UpstreamError::NotOwner`] if the prefix is another server's, or the error of reading the mark.
     pub(super) async fn may_store(&self) -> Result<(), UpstreamError> {
         let Some(owner) = &self.owner else { return Ok(()) };
         let ownership = self.claim().await?;
@@ -175,7 +177,7 @@ impl Upstream {
                     return Ok(ownership);
                 }
                 Claim::Write => match self.write_mark(&owner.mark(nonce), &read).await {
-                    // What is there now is read and judged again.
+                    // The mark is read and evaluated again in the next iteration.
                     Ok(()) | Err(Fault::Condition) => {}
                     Err(fault) => return Err(fault),
                 },
@@ -184,7 +186,7 @@ impl Upstream {
         Err(Fault::Answer(format!("what is written to {} is not there afterwards", self.mark_key())))
     }
 
-    /// Creates the mark again, which a store that honours conditions refuses.
+    /// Creates the mark again, which a store that honours conditions rejects.
     async fn probe_conditions(&self, mark: &PrefixMark) -> Result<bool, Fault> {
         let may_ask = self.operator.info().capability().write_with_if_not_exists;
         let absent = ReadMark { found: FoundMark::Absent, etag: None };
@@ -203,7 +205,8 @@ impl Upstream {
         let absent = ReadMark { found: FoundMark::Absent, etag: None };
         let mut etag = None;
         if with_etag && self.operator.info().capability().write_with_if_match {
-            // Before the content: what is written under its condition replaces that content or nothing.
+            // The ETag is read before the content, so that a write under its condition replaces that content
+            // or nothing.
             match self.ask(Op::Stat, 0, 0, || self.operator.stat(MARK_NAME)).await {
                 Ok(found) => etag = found.etag().map(str::to_owned),
                 Err(Fault::Gone) => return Ok(absent),
@@ -220,7 +223,7 @@ impl Upstream {
         }
     }
 
-    /// Writes a mark on the condition that `read` is still there, as far as the store takes conditions.
+    /// Writes a mark on the condition that `read` is still current, as far as the store supports conditions.
     async fn write_mark(&self, mark: &PrefixMark, read: &ReadMark) -> Result<(), Fault> {
         let takes = self.operator.info().capability();
         let is_new = read.found == FoundMark::Absent && takes.write_with_if_not_exists;
@@ -246,7 +249,7 @@ impl Upstream {
         self.ask(Op::Write, text.len() as u64, 0, write).await.map(drop)
     }
 
-    /// Notes what came of a comparison, and logs a change.
+    /// Records the result of a comparison, and logs a change.
     fn note_ownership(
         &self,
         owner: &Owner,
@@ -278,7 +281,7 @@ impl Upstream {
         UpstreamError::NotOwner { upstream: self.name.clone(), advice: advice.unwrap_or_default() }
     }
 
-    /// The key of the mark in the bucket.
+    /// Returns the key of the mark in the bucket.
     fn mark_key(&self) -> String {
         format!("{}{MARK_NAME}", self.prefix)
     }

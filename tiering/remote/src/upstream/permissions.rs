@@ -1,9 +1,9 @@
-//! What a kind of store calls the right to do something, so that who is refused knows what to grant.
+//! Names of the permissions of each kind of store, so that a rejection names the permission to grant.
 
 use super::check::CheckVerb;
 use super::settings::UpstreamKind;
 
-/// The right that `verb` needs; none for what needs no right.
+/// Returns the permission that `verb` needs; `None` if it needs none.
 pub(super) fn permission(kind: UpstreamKind, verb: CheckVerb) -> Option<&'static str> {
     use CheckVerb::{Abort, Delete, List, Multipart, Range, Read, Write};
     if matches!(verb, CheckVerb::Reach | CheckVerb::Credentials) {

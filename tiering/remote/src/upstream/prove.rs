@@ -1,9 +1,9 @@
-//! Proves that an object is what was sent: its length, and every byte of it, read back and compared by
-//! checksum.
+//! Proof that a stored object equals the bytes sent: its length is compared, and every byte is read back and
+//! compared by checksum.
 //!
-//! This costs as much coming down as it cost going up. A store's own checksums would cost nothing, but they
-//! are not all of the same kind, many that speak S3 ignore what is sent along, and an ETag of several parts
-//! says nothing that could be compared without having read them.
+//! The proof downloads as many bytes as were uploaded. A store's own checksums would cost nothing, but they
+//! differ between stores, many S3 stores ignore the checksums sent to them, and the ETag of a multipart
+//! upload cannot be compared without reading the parts.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,30 +16,30 @@ use super::put::Before;
 use super::source::{Source, parts};
 use super::{SegmentObject, Upstream};
 
-/// What an object must be.
+/// Expected content of an object.
 pub(super) enum Sums<'a> {
-    /// These checksums, part by part, of what was sent.
+    /// Checksums of the parts that were sent.
     Sent(&'a [u32]),
-    /// What would be sent.
+    /// Segment file that would be sent.
     Of(&'a Arc<Source>),
 }
 
-/// Whether it is.
+/// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proof {
-    /// Every byte of it.
+    /// Every byte is the same.
     Same,
-    /// There is none.
+    /// The object does not exist.
     Missing,
-    /// Its length is another one.
+    /// The length differs; the value is the actual one.
     Length(u64),
-    /// It differs in the part that begins here.
+    /// The content differs in the part that begins at this offset.
     Differs(u64),
 }
 
 impl Upstream {
-    /// Compares the object of a segment with what it must be. `before` may end it, but is not told of any
-    /// bytes: it is about what is read from the disk.
+    /// Compares the object of a segment with its expected content. `before` is called with 0 bytes and may
+    /// end the comparison; it counts only bytes read from the disk.
     pub(super) async fn prove(
         &self,
         object: &SegmentObject<'_>,

@@ -1,13 +1,14 @@
-//! Stores a segment as one object, and proves it.
+//! Storage of a segment as one object, with proof.
 //!
-//! An object that is there already is compared first, so that a second try sends nothing again of what
-//! arrived whole. Else its parts are sent, several at a time; one that fails is sent again by itself, up to
-//! its number of tries. An object appears only when all its parts are there, and counts as stored only when
-//! all of it was read back and is the same. When that an upload was completed is answered with an error, the
-//! object decides: it may be there all the same. An upload that is given up, by an error, by `before` or
-//! because its future is dropped, is aborted, unless it is at a store that speaks S3: there it stays, and who
-//! comes again with its id sends what is missing. At another one what a crash cut short begins anew, and the
-//! parts that arrived are the store's to clear away.
+//! An object that already exists is compared first, so that a second attempt does not resend what arrived
+//! intact. Otherwise its parts are sent, several concurrently; a failed part is retried separately, up to the
+//! maximum number of tries. An object appears only when all its parts are stored, and counts as stored only
+//! when all of it was read back and is identical. If completing an upload returns an error, the object
+//! decides, because it may exist nevertheless.
+//!
+//! An upload that is given up, because of an error, of `before` or of a dropped future, is aborted, except at
+//! an S3 store: there it remains, and a later attempt with its id sends the missing parts. At other stores an
+//! upload that a crash interrupted begins anew, and the store's own rules remove the parts that arrived.
 
 use std::fs::File;
 use std::io;
@@ -24,34 +25,33 @@ use super::source::{Source, parts};
 use super::upload::Upload;
 use super::{SegmentObject, Upstream};
 
-/// Until bytes may be read and sent, or why no more are.
+/// Resolves when bytes may be read and sent, or with the error that ends the upload.
 pub type Wait = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
-/// Called before so many bytes are read from the disk and sent; with 0 while they are read back. It waits, or
-/// ends it all with an error.
+/// Hook called with the number of bytes before they are read from the disk and sent, and with 0 while they
+/// are read back. It waits, or ends the operation with an error.
 pub type Before<'a> = &'a mut (dyn FnMut(u64) -> Wait + Send);
 
-/// What it took to store a segment.
+/// Cost of storing a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// Length of the object.
     pub object_bytes: u64,
-    /// Bytes that were sent, now or before something cut the upload short: none when the object was there
-    /// already. Those sent again are not counted twice.
+    /// Bytes that were sent, now or before an interruption: 0 if the object already existed. Bytes that were
+    /// sent again count once.
     pub sent_bytes: u64,
 }
 
 impl Upstream {
-    /// Stores the sealed segment that is in `from`. It may be asked for again, whatever came of it before,
-    /// with the same key or another one; with the same key it is found when it is there. An upload that
+    /// Stores the sealed segment in the file `from`. The call may be repeated after any result, with the same
+    /// key or another one; with the same key an object that already exists is reused. An upload that
     /// `resumed` names must be of the same bytes and the same key.
     ///
     /// # Errors
-    /// When it is not stored for sure. [`UpstreamError::Corrupt`] when other bytes arrived than were sent;
-    /// they are removed.
+    /// The segment is not proven to be stored. [`UpstreamError::Corrupt`] if other bytes arrived than were
+    /// sent; the object is then deleted.
     ///
     /// # Panics
-    /// When it has a key and segments are not encrypted there, or the other way round: a mistake of the
-    /// caller's.
+    /// The presence of a key does not match the encryption setting of the upstream: a mistake of the caller.
     pub async fn put_segment(
         &self,
         object: &SegmentObject<'_>,
@@ -88,7 +88,7 @@ impl Upstream {
             }
             (proof, Ok(())) => {
                 upload.done();
-                // What is left of it counts for nothing, and the next try writes over it.
+                // A damaged rest counts for nothing, and the next attempt overwrites it.
                 if let Err(error) = self.remove(object.id).await {
                     tracing::warn!(%error, "what arrived of a segment, damaged, was not removed");
                 }
@@ -97,7 +97,7 @@ impl Upstream {
         }
     }
 
-    /// Sends all parts; their checksums.
+    /// Sends all parts. Returns the upload and the checksums of its parts.
     async fn send(
         &self,
         object: &SegmentObject<'_>,
@@ -132,7 +132,8 @@ impl Upstream {
         Ok((upload, sums))
     }
 
-    /// Of a directory: makes what was written survive power loss. The file itself is synced by then.
+    /// Directory upstreams only: syncs the directories so that the file survives a power failure. The file
+    /// itself is already synced.
     async fn settle(&self, object: &SegmentObject<'_>) -> Result<(), UpstreamError> {
         let Some(dir) = self.dir.clone() else { return Ok(()) };
         let sync =
@@ -140,13 +141,15 @@ impl Upstream {
         self.blocking(object, sync).await
     }
 
-    /// Of a directory: removes what an upload of this segment left behind that a crash cut short.
+    /// Directory upstreams only: deletes the unfinished files that interrupted uploads of this segment left
+    /// behind.
     async fn clear_unfinished(&self, object: &SegmentObject<'_>) -> Result<(), UpstreamError> {
         let Some(dir) = self.dir.clone() else { return Ok(()) };
         if self.may_destroy().await.is_err() {
             return Ok(());
         }
-        // Only this incarnation's: another server may be at work on a segment of the same id.
+        // Only files of this incarnation are deleted, because another server may be storing a segment with
+        // the same id.
         let begins = stem(object.id.segment, object.id.incarnation);
         let clear = move || {
             for entry in std::fs::read_dir(dir.join(UNFINISHED_DIR))? {
@@ -160,8 +163,8 @@ impl Upstream {
         self.blocking(object, clear).await
     }
 
-    /// Ends the work on an upload that is not done. It is aborted only with this server's mark: a server with
-    /// a copy of the data directory may go on with the same upload.
+    /// Ends an unfinished upload. It is aborted only if the prefix carries this server's mark: a server with
+    /// a copy of the data directory may resume the same upload.
     async fn end(&self, upload: Upload<'_>, may_go_on: bool) {
         if may_go_on || self.may_destroy().await.is_err() {
             upload.leave().await;

@@ -1,9 +1,9 @@
-//! Reads a range of a segment, and of the store no more than holds it.
+//! Reads of a range of a segment, which fetch only the bytes of the store that contain it.
 //!
-//! What comes is as long as what was asked for, or it is an error; of an encrypted object it is what was
-//! stored, too. Of a plain one that is for the caller to see: the records of a segment carry their own
-//! checksums. Each read is one request; who reads much asks for several ranges at once, and the gate says how
-//! many of them are under way.
+//! The result has exactly the requested length, or the read fails; the content of an encrypted object is also
+//! verified. The content of a plain object is verified by the caller: the records of a segment carry their
+//! own checksums. Each read is one request; a caller that reads much requests several ranges concurrently,
+//! and the gate limits the number in flight.
 
 use std::ops::Range;
 
@@ -15,12 +15,12 @@ use super::objects::object_name;
 use super::{SegmentObject, Upstream};
 
 impl Upstream {
-    /// `length` bytes from `offset` of the segment's file.
+    /// Reads `length` bytes from `offset` of the segment file.
     ///
     /// # Errors
     /// [`UpstreamError::Gone`], [`UpstreamError::Unreachable`] after several tries,
-    /// [`UpstreamError::Refused`], [`UpstreamError::Short`] and [`UpstreamError::Corrupt`] when other bytes
-    /// are there than were stored.
+    /// [`UpstreamError::Refused`], [`UpstreamError::Short`], or [`UpstreamError::Corrupt`] if the content
+    /// differs from what was stored or the range exceeds the segment.
     pub async fn read(
         &self,
         object: &SegmentObject<'_>,
@@ -55,7 +55,7 @@ impl Upstream {
         read
     }
 
-    /// A range of the object, all of it.
+    /// Reads a range of the object completely.
     pub(super) async fn fetch(
         &self,
         object: &SegmentObject<'_>,

@@ -1,14 +1,14 @@
-//! What is configured of an upstream.
+//! Settings of an upstream.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use mlgw_common::Secret;
 
-/// Whose protocol an upstream speaks.
+/// Protocol of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UpstreamKind {
-    /// S3, or what speaks like it.
+    /// S3 or a compatible protocol.
     S3,
     /// Google Cloud Storage.
     Gcs,
@@ -26,10 +26,10 @@ pub enum UpstreamKind {
     Fs,
 }
 
-/// Where the bucket of an S3 upstream stands in a URL.
+/// Position of the bucket of an S3 upstream in a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Addressing {
-    /// In the host at AWS, in the path at a named endpoint.
+    /// In the host at AWS, in the path at a configured endpoint.
     Auto,
     /// In the path.
     Path,
@@ -37,83 +37,83 @@ pub enum Addressing {
     Virtual,
 }
 
-/// What is known of the ETags of an upstream.
+/// Interpretation of the ETags of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EtagTrust {
-    /// An ETag of 32 hexadecimal digits is the MD5 of the bytes, unless the answer names an encryption.
+    /// An ETag of 32 hexadecimal digits is the MD5 of the bytes, unless the response names an encryption.
     #[default]
     Auto,
     /// No ETag is an MD5.
     Opaque,
 }
 
-/// Where the credentials of an upstream come from.
+/// Source of the credentials of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialSource {
-    /// From the configuration.
+    /// Configuration.
     Static {
-        /// The access key; of Azure the account.
+        /// Access key; for Azure the account.
         access_key: String,
-        /// Its secret; of Azure the account's key, of GCS the service account's key in base64.
+        /// Secret; for Azure the account key, for GCS the service account key in base64.
         secret: Secret,
-        /// The token of temporary credentials.
+        /// Token of temporary credentials.
         session_token: Option<Secret>,
     },
-    /// From the variables that the vendor's own tools read.
+    /// Environment variables that the vendor's own tools read.
     Env,
-    /// From a file in the form that the vendor's own tools read.
+    /// File in the format of the vendor's own tools.
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The profile in it.
+        /// Profile in the file.
         profile: String,
     },
-    /// As AWS' own tools find them: environment, profile, web identity, container, instance; fetched anew
-    /// before they expire.
+    /// Chain of the AWS tools: environment, profile, web identity, container, instance; refreshed before they
+    /// expire.
     Chain,
     /// Requests are not signed.
     Anonymous,
 }
 
-/// What is configured of an upstream.
+/// Settings of an upstream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamSettings {
-    /// Its name here.
+    /// Name in the configuration.
     pub name: String,
-    /// Whose protocol it speaks.
+    /// Protocol.
     pub kind: UpstreamKind,
-    /// Its URL; none is AWS', Google's and so on.
+    /// URL; `None` means the vendor's public endpoint.
     pub endpoint: Option<String>,
-    /// Its bucket or container; the path of a directory.
+    /// Bucket or container; path of a directory.
     pub bucket: String,
-    /// What all keys in it begin with; empty, or with a `/` at its end.
+    /// Prefix of all keys; empty, or ends with `/`.
     pub prefix: String,
-    /// Its region.
+    /// Region.
     pub region: String,
-    /// Where the bucket stands in a URL.
+    /// Position of the bucket in a URL.
     pub addressing: Addressing,
-    /// Where credentials come from.
+    /// Source of the credentials.
     pub credentials: CredentialSource,
-    /// PEM file of the authorities to trust instead of the machine's.
+    /// PEM file of the authorities to trust instead of those of the machine.
     pub ca_file: Option<PathBuf>,
     /// URL of an HTTP proxy.
     pub proxy: Option<String>,
-    /// Whether segments are encrypted before they are sent there.
+    /// True if segments are encrypted before they are sent.
     pub encrypt: bool,
-    /// Bytes that are sent to it and taken from it in a second at most; 0 is no bound.
+    /// Maximum bytes per second in both directions; 0 means no limit.
     pub bytes_per_second: u64,
-    /// Requests to it in a second at most; 0 is no bound.
+    /// Maximum requests per second; 0 means no limit.
     pub requests_per_second: u64,
-    /// Bytes that are sent to it in a second at most of what was written back; 0 is no bound.
+    /// Maximum bytes per second sent by write-back; 0 means no limit.
     pub persist_bytes_per_second: u64,
-    /// How long it may take to answer a request, or pause within an answer.
+    /// Maximum time to answer a request, and maximum pause within a response.
     pub timeout: Duration,
-    /// What its ETags are, for buckets that are bound to it.
+    /// Interpretation of its ETags, for remote-backed buckets.
     pub etag: EtagTrust,
 }
 
 impl UpstreamSettings {
-    /// Where a store is that speaks S3: AWS' own place for the region, if no other is named.
+    /// Returns the endpoint of an S3 store: the AWS endpoint of the region if none is configured.
     pub(crate) fn s3_endpoint(&self) -> String {
         let china = if self.region.starts_with("cn-") { ".cn" } else { "" };
         self.endpoint.clone().unwrap_or_else(|| format!("https://s3.{}.amazonaws.com{china}", self.region))
@@ -124,12 +124,12 @@ impl UpstreamSettings {
         !self.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"))
     }
 
-    /// Whether its bucket stands in the host.
+    /// True if the bucket is in the host of the URL.
     pub(crate) fn is_bucket_in_host(&self) -> bool {
         match self.addressing {
             Addressing::Virtual => true,
             Addressing::Path => false,
-            // A dot in the name breaks the certificate of a host.
+            // A dot in the bucket name breaks the host's certificate.
             Addressing::Auto => self.endpoint.is_none() && !self.bucket.contains('.'),
         }
     }

@@ -1,8 +1,8 @@
-//! What is to be stored of a segment, part by part: its file, or that encrypted.
+//! Content to store for a segment, part by part: its file, or the encrypted file.
 //!
-//! Any part can be had again, and is the same again: a part whose sending failed, or that is compared with
-//! what is stored already, needs no memory of its own. What is read is taken out of the page cache, which is
-//! for what is read by clients.
+//! Any part can be produced again and is then identical, so a part that is resent, or compared with stored
+//! bytes, needs no memory of its own. Bytes that were read are dropped from the page cache, which is reserved
+//! for bytes that clients read.
 
 use std::fs::File;
 use std::io;
@@ -18,14 +18,14 @@ use rustix::fs::{Advice, fadvise};
 use super::SegmentObject;
 use super::frames::Frames;
 
-/// The object that a segment becomes.
+/// Object content of a segment.
 pub(super) struct Source {
     file: File,
     frames: Option<Frames>,
     object_bytes: u64,
 }
 
-/// A part of it, with its checksum.
+/// Part of the content, with its checksum.
 pub(super) struct Part {
     pub(super) bytes: Bytes,
     pub(super) sum: u32,
@@ -42,7 +42,7 @@ impl Source {
         self.object_bytes
     }
 
-    /// The bytes of the object in `range`, read and encrypted by a thread that may block.
+    /// Returns the bytes of the object in `range`, read and encrypted on a blocking thread.
     pub(super) async fn part(self: &Arc<Self>, range: Range<u64>) -> io::Result<Part> {
         let of = self.clone();
         let read = tokio::task::spawn_blocking(move || {
@@ -62,7 +62,8 @@ impl Source {
                 part
             }
         };
-        // Of an encrypted one these are not quite the same bytes, but all of them in the end.
+        // The range of an encrypted object differs slightly from that of the file, but all ranges together
+        // cover the file.
         if bytes > 0 {
             fadvise(&self.file, range.start, NonZeroU64::new(bytes), Advice::DontNeed)?;
         }
@@ -75,14 +76,14 @@ impl SegmentObject<'_> {
         self.key.map(|key| Frames::new(self.id.segment, self.generation, self.bytes, key))
     }
 
-    /// Length of the object.
+    /// Returns the length of the object.
     #[must_use]
     pub fn object_bytes(&self) -> u64 {
         self.frames().map_or(self.bytes, |frames| frames.object_bytes())
     }
 }
 
-/// Ranges of at most `part_bytes` that are all of `bytes`; one empty range when there are none.
+/// Splits `bytes` into ranges of at most `part_bytes`; one empty range if there are no bytes.
 pub(super) fn parts(bytes: u64, part_bytes: u64) -> impl Iterator<Item = Range<u64>> {
     (0..bytes.div_ceil(part_bytes).max(1)).map(move |n| n * part_bytes..((n + 1) * part_bytes).min(bytes))
 }
@@ -92,7 +93,7 @@ mod tests {
     use super::parts;
 
     #[test]
-    fn parts_are_all_of_it_and_none_is_too_long() {
+    fn parts_cover_everything_and_none_is_too_long() {
         let of = |bytes| parts(bytes, 10).map(|part| (part.start, part.end)).collect::<Vec<_>>();
         assert_eq!(of(0), [(0, 0)]);
         assert_eq!(of(10), [(0, 10)]);

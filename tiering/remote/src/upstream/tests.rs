@@ -1,4 +1,4 @@
-//! Upstreams against stores that do what they should, and what they should not.
+//! Tests of upstreams against stores that behave correctly and stores that do not.
 
 mod checking;
 mod gateway;
@@ -36,7 +36,7 @@ fn object(bytes: u64, key: Option<&ReplicaKey>) -> SegmentObject<'_> {
     SegmentObject { id: OBJECT, generation: Generation(1), bytes, key }
 }
 
-/// What is in a segment: no two parts, frames or pages of it are the same.
+/// Returns the content of a segment in which no two parts, frames or pages are the same.
 fn content(bytes: u64) -> Vec<u8> {
     (0..bytes).map(|n| (n % 251) as u8 ^ (n >> 16) as u8).collect()
 }
@@ -56,7 +56,7 @@ async fn put(upstream: &Upstream, content: &[u8], key: Option<&ReplicaKey>) -> R
     upstream.put_segment(&object, file(content), Resumed::never(), &mut at_once).await
 }
 
-/// How often it was asked for that, and went that way.
+/// Returns the number of requests of this kind with this result.
 fn requests(upstream: &Upstream, op: Op, outcome: Outcome) -> u64 {
     let counted = upstream.metrics().requests.into_iter().find(|(of, went, _)| (*of, *went) == (op, outcome));
     counted.map_or(0, |(_, _, count)| count)

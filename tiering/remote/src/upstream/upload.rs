@@ -1,10 +1,11 @@
-//! An upload under way, part by part.
+//! Upload in progress, part by part.
 //!
-//! At a store that speaks S3 it can be gone on with (`multipart.rs`). At another one it goes past opendal's
-//! own buffering: each write is one part, as it was cut, several of which are under way at once; one that
-//! fails is kept by opendal and sent again by itself. A write or a close that was given up in the middle
-//! leaves the upload as it was, so that it can still be aborted. Dropped before it is done it is aborted.
-//! What cannot be aborted, after a crash above all, is left to the store's own rules.
+//! At an S3 store the upload can be resumed ([`super::multipart`]). At other stores it bypasses opendal's
+//! buffering: each write is one part of the given size, and several parts are in flight at the same time;
+//! opendal keeps a failed part and sends it again separately. A write or a close that is cancelled halfway
+//! leaves the upload unchanged, so that it can still be aborted. An upload that is dropped before it is
+//! complete is aborted. An upload that cannot be aborted, above all after a crash, is left to the store's own
+//! rules.
 
 use bytes::Bytes;
 use opendal::options::WriteOptions;
@@ -17,23 +18,24 @@ use super::error::Fault;
 use super::metrics::Op;
 use super::multipart::{Multipart, NotBegun, Resumed};
 
-/// An upload under way.
+/// Upload in progress.
 pub(super) enum Upload<'a> {
-    /// One that can be gone on with.
+    /// Upload that can be resumed.
     Multipart(Box<Multipart>),
-    /// One that cannot.
+    /// Upload that cannot be resumed.
     Once(Once<'a>),
 }
 
-/// One that is done by this process or not at all.
+/// Upload that this process completes or abandons.
 pub(super) struct Once<'a> {
     upstream: &'a Upstream,
-    /// None once it is done or aborted. Nobody ever waits for it: an upload is worked on by one at a time.
+    /// `None` once the upload is complete or aborted. The lock is never contended, because one task works on
+    /// an upload at a time.
     writer: Mutex<Option<oio::Writer>>,
 }
 
 impl Upstream {
-    /// Begins to store an object, or goes on.
+    /// Begins or resumes the storage of an object.
     pub(super) async fn begin_upload(
         &self,
         name: &str,
@@ -46,7 +48,7 @@ impl Upstream {
         Ok(Upload::Multipart(Box::new(begun)))
     }
 
-    /// Begins to store an object. Nothing is sent before its second part is there.
+    /// Begins the storage of an object. Nothing is sent before its second part is written.
     fn begin_once(&self, name: &str) -> Result<Once<'_>, Fault> {
         let (service, context) = (self.operator.service(), self.operator.context());
         let options = WriteOptions { concurrent: self.tuning.parts_at_once, ..WriteOptions::default() };
@@ -58,7 +60,7 @@ impl Upstream {
 }
 
 impl Upload<'_> {
-    /// Sends a part, or has it wait for its turn.
+    /// Sends a part, or queues it.
     pub(super) async fn write(&mut self, part: Bytes) -> Result<(), Fault> {
         match self {
             Self::Multipart(upload) => upload.write(part).await,
@@ -66,7 +68,7 @@ impl Upload<'_> {
         }
     }
 
-    /// Waits for all parts and makes them the object.
+    /// Waits for all parts and completes the object.
     pub(super) async fn close(&mut self) -> Result<(), Fault> {
         match self {
             Self::Multipart(upload) => upload.close().await,
@@ -74,27 +76,30 @@ impl Upload<'_> {
         }
     }
 
-    /// Nothing of it is to be taken back.
+    /// Marks the upload as complete: nothing is aborted.
     pub(super) fn done(self) {
         if let Self::Once(upload) = self {
             upload.done();
         }
     }
 
-    /// Leaves it to be gone on with, if that can be; else takes it back. What cannot be taken back stays for
-    /// the store's own rules to clear away.
+    /// Leaves an upload that can be resumed; aborts any other. If the abort fails, the parts are left to the
+    /// store's own rules.
     pub(super) async fn leave(self) {
         if let Self::Once(upload) = self {
             told(upload.abort().await);
         }
     }
 
-    /// Takes it back: going on with it would fail likewise.
+    /// Aborts the upload, because a resumed one would fail in the same way.
     pub(super) async fn give_up(self) {
         told(self.abort().await);
     }
 
-    /// Takes it back, and says whether that was done.
+    /// Aborts the upload.
+    ///
+    /// # Errors
+    /// The abort failed.
     pub(super) async fn abort(self) -> Result<(), Fault> {
         match self {
             Self::Multipart(upload) => upload.abort().await,

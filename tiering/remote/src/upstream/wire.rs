@@ -1,11 +1,11 @@
-//! Carries the requests that opendal makes, each through the meter of its store and within its time.
+//! HTTP transport of opendal: sends each request through the meter of its store and within its timeout.
 //!
-//! This is where parts of one upload are seen one by one, which opendal sends at once: so budget, gate,
-//! time-outs and counts are here and not around its operations. An answer is taken in whole before it is
-//! handed on, and never more of it than was asked for: a store that ignores a range would otherwise send a
-//! whole segment for every read. Answers by which a store says that it failed or has too much to do become
-//! temporary errors, in words that do not depend on the kind of store. Requests for credentials go past the
-//! meter: they are to another host.
+//! opendal sends the parts of one upload concurrently, and only the transport sees them individually;
+//! therefore budget, gate, timeouts and counters are applied here and not around opendal's operations. A
+//! response is read completely before it is passed on, and never more of it than was requested: a store that
+//! ignores a range would otherwise send a whole segment for every read. Responses that report a failure or an
+//! overload of the store become temporary errors, with texts that do not depend on the kind of store.
+//! Requests for credentials bypass the meter, because they go to another host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,34 +22,35 @@ use super::error::{UNREACHABLE, shortened};
 use super::meter::Meter;
 use super::metrics::{Op, Outcome};
 
-/// Bytes a second at which a body may be sent without a time-out: a tenth of a slow line, as parts share it.
+/// Bytes per second assumed for the timeout of sending a body: a tenth of a slow line, because parts share
+/// it.
 const SEND_RATE_MIN: u64 = 64 * 1024;
-/// Longest answer of a request that asks for no range: a page of 1,000 names of 1,024 bytes, escaped.
+/// Maximum length of a response to a request without a range: a page of 1,000 names of 1,024 bytes, escaped.
 const ANSWER_BYTES_MAX: u64 = 8 * MIB;
 
-/// Sends requests. Tests replace it by a store in memory.
+/// Sends requests; replaced in tests.
 pub(super) trait RequestSender: Send + Sync + Unpin + 'static {
-    /// Sends a request; the answer's head, and its body to come.
+    /// Sends a request and returns the head of the response with its pending body.
     fn send(
         &self,
         request: Request<Bytes>,
     ) -> impl Future<Output = Result<(Parts, impl ResponseBody), String>> + Send;
 }
 
-/// The body of an answer.
+/// Body of a response.
 pub(super) trait ResponseBody: Send {
-    /// The next piece of it; none at its end.
+    /// Returns the next piece of the body; `None` at the end.
     fn piece(&mut self) -> impl Future<Output = Result<Option<Bytes>, String>> + Send;
 }
 
-/// Sends the requests to one store.
+/// HTTP transport of one store.
 pub(super) struct Wire<C> {
     sender: C,
     meter: Arc<Meter>,
     timeout: Duration,
 }
 
-/// Why there is no answer.
+/// Reason for a missing response.
 enum NoAnswer {
     Broken(String),
     TooLong { asked: u64 },
@@ -60,7 +61,7 @@ impl<C: RequestSender> Wire<C> {
         Self { sender, meter, timeout }
     }
 
-    /// Sends a request and takes the answer in: when it is well, not more than was `asked` for.
+    /// Sends a request and reads its response. A successful response may be at most as long as requested.
     async fn exchange(
         &self,
         request: Request<Bytes>,
@@ -115,7 +116,8 @@ impl<C: RequestSender> HttpTransport for Wire<C> {
 
 fn response(mut head: Parts, body: Bytes) -> Response<HttpBody> {
     let bytes = body.len() as u64;
-    // An answer in chunks says no length, and opendal wants one. To HEAD the body says nothing.
+    // A chunked response has no Content-Length, which opendal requires. The length of a HEAD response is not
+    // that of its body.
     if bytes > 0 && !head.headers.contains_key(CONTENT_LENGTH) {
         head.headers.insert(CONTENT_LENGTH, bytes.into());
     }
@@ -126,7 +128,7 @@ fn response(mut head: Parts, body: Bytes) -> Response<HttpBody> {
 fn error(fault: NoAnswer) -> Error {
     match fault {
         NoAnswer::Broken(said) => {
-            // A certificate that is not trusted will not be the next time.
+            // A certificate that is not trusted will not be trusted at the next try.
             let may_pass = !said.contains("certificate");
             let error = Error::new(ErrorKind::Unexpected, format!("{UNREACHABLE}{}", shortened(&said)));
             error.with_temporary(may_pass)
@@ -143,7 +145,7 @@ fn failed(kind: ErrorKind, head: &Parts, body: &Bytes) -> Error {
     Error::new(kind, format!("{UNREACHABLE}it answered {}: {said}", head.status)).set_temporary()
 }
 
-/// What an answer's status means.
+/// Maps the status of a response to a result.
 fn outcome(status: StatusCode) -> Outcome {
     match status.as_u16() {
         404 => Outcome::Missing,
@@ -154,7 +156,7 @@ fn outcome(status: StatusCode) -> Outcome {
     }
 }
 
-/// What opendal says that a request is for; nothing for credentials.
+/// Returns the kind of request that opendal states; `None` for requests for credentials.
 fn op(extensions: &Extensions) -> Option<Op> {
     match extensions.get::<Operation>()? {
         Operation::Read => Some(Op::Read),
@@ -165,7 +167,7 @@ fn op(extensions: &Extensions) -> Option<Op> {
     }
 }
 
-/// How many bytes a request asks for, if it says so.
+/// Returns the number of bytes that a request asks for, if it has a bounded range.
 fn range_bytes(headers: &HeaderMap) -> Option<u64> {
     let range = headers.get(http::header::RANGE).or_else(|| headers.get("x-ms-range"))?.to_str().ok()?;
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
@@ -173,7 +175,7 @@ fn range_bytes(headers: &HeaderMap) -> Option<u64> {
     last.checked_sub(first)?.checked_add(1)
 }
 
-/// One buffer; without a copy when it came in one piece.
+/// Joins the pieces into one buffer, without a copy if there is only one.
 fn joined(mut pieces: Vec<Bytes>) -> Bytes {
     if pieces.len() <= 1 {
         return pieces.pop().unwrap_or_default();
@@ -188,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_says_how_much_is_asked_for() {
+    fn a_range_states_the_number_of_requested_bytes() {
         let asked = |name: &'static str, value: &'static str| {
             range_bytes(&HeaderMap::from_iter([(
                 http::HeaderName::from_static(name),

@@ -1,8 +1,8 @@
-//! The file that entries are kept in: a line of JSON each, appended.
+//! The file of the decision log: one JSON line per entry, appended.
 //!
-//! An entry that counts on is written again; the last line of a number holds. A file that is full is set
-//! aside for the next one, so there are two at most. Nothing is synced. When power fails, lines may be
-//! missing and the last one torn: what is no line is passed over.
+//! An entry whose count changes is written again; the last line with a sequence number is valid. A full file
+//! is renamed and a new one begun, so at most two files exist. Nothing is synced. After a power loss, lines
+//! may be missing and the last one torn: lines that do not parse are skipped.
 
 use mlgw_common::limits::DECISIONS_FILE_BYTES_MAX;
 use mlgw_common::regular;
@@ -13,12 +13,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The file that is written.
+/// Name of the file that is appended to.
 const NAME: &str = "decisions.jsonl";
-/// The one before it.
+/// Name of the previous, full file.
 const BEFORE: &str = "decisions.1.jsonl";
 
-/// Why what is kept cannot be used.
+/// The decision files cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}")]
 pub struct KeepError {
@@ -30,12 +30,12 @@ pub(super) struct Kept {
     dir: PathBuf,
     file: File,
     bytes: u64,
-    /// The disk refused a line; said once.
+    /// True if the last write failed; the warning is logged once per run of failures.
     refused: bool,
 }
 
 impl Kept {
-    /// Opens what is kept in `dir`; returns the newest entries in their order.
+    /// Opens the files in `dir`; returns the newest entries in order of their sequence numbers.
     pub(super) fn open(dir: &Path) -> Result<(Self, VecDeque<Entry>), KeepError> {
         let mut found = BTreeMap::new();
         for name in FILE_NAMES {
@@ -51,14 +51,14 @@ impl Kept {
         let mut file = regular::open_with(OpenOptions::new().create(true).append(true), path)?;
         let mut bytes = file.metadata()?.len();
         if bytes > 0 {
-            // Ends a line that a crash tore.
+            // Ends a line torn by a crash.
             file.write_all(b"\n")?;
             bytes += 1;
         }
         Ok(Self { dir: dir.to_owned(), file, bytes, refused: false })
     }
 
-    /// Appends entries. What the disk refuses is not kept, and goes on being in memory.
+    /// Appends entries. Entries whose write fails are not persisted, but stay in memory.
     pub(super) fn write(&mut self, entries: &[Entry]) {
         if entries.is_empty() {
             return;
@@ -85,19 +85,19 @@ impl Kept {
     }
 }
 
-/// The files of decisions, by their names in a data directory.
+/// Names of the decision files in a data directory, oldest first.
 pub const FILE_NAMES: [&str; 2] = [BEFORE, NAME];
 
-/// Checks that a start can use a file of decisions: that it is not there, or can be read and has no line of a
-/// newer format.
+/// Checks that a server can start with a decision file: the file does not exist, or is readable and has no
+/// line of a newer format.
 ///
 /// # Errors
-/// What keeps a server from starting.
+/// The reason why a server would not start.
 pub fn check_file(path: &Path) -> io::Result<()> {
     read(path, &mut BTreeMap::new())
 }
 
-/// Adds what a file holds.
+/// Adds the entries of the file at `path` to `found`.
 fn read(path: &Path, found: &mut BTreeMap<u64, Entry>) -> io::Result<()> {
     let text = match regular::read(path) {
         Ok(text) => text,

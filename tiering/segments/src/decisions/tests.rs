@@ -1,4 +1,4 @@
-//! What is recorded is found again, in its order, and no more than there is room for.
+//! Tests of the decision log: order, limits, merging, and the file.
 
 use super::{Decisions, Wanted};
 use mlgw_common::Timestamp;
@@ -36,7 +36,7 @@ fn segments(entries: &[Entry]) -> Vec<u64> {
 }
 
 #[test]
-fn the_newest_come_first_and_the_oldest_go() {
+fn entries_are_listed_newest_first_and_the_oldest_are_dropped() {
     let decisions = Decisions::new(Arc::new(ManualClock::default()));
     let all = DECISIONS_MAX as u64 + 10;
     (1..=all).for_each(|segment| decisions.record(&spill(segment, Outcome::Done)));
@@ -50,7 +50,7 @@ fn the_newest_come_first_and_the_oldest_go() {
 }
 
 #[test]
-fn filters_find_a_kind_and_a_bucket() {
+fn filters_select_by_kind_and_bucket() {
     let decisions = Decisions::new(Arc::new(ManualClock::default()));
     decisions.record(&spill(1, Outcome::Done));
     decisions.record(&kept(5, "a"));
@@ -65,7 +65,7 @@ fn filters_find_a_kind_and_a_bucket() {
 }
 
 #[test]
-fn what_is_alike_is_one_entry_that_counts() {
+fn equal_decisions_share_one_entry_with_a_count() {
     let clock = Arc::new(ManualClock::default());
     let decisions = Decisions::new(clock.clone());
     (0..10_000).for_each(|_| decisions.record(&kept(5, "first")));
@@ -80,7 +80,7 @@ fn what_is_alike_is_one_entry_that_counts() {
 }
 
 #[test]
-fn what_fails_again_and_again_is_one_entry_with_the_last_error() {
+fn repeated_failures_share_one_entry_with_the_last_error() {
     let clock = Arc::new(ManualClock::default());
     let decisions = Decisions::new(clock.clone());
     for round in 0..12 {
@@ -102,7 +102,7 @@ fn open(dir: &Path) -> Decisions {
 }
 
 #[tokio::test]
-async fn a_restart_finds_them_and_passes_over_a_torn_end() {
+async fn a_restart_reads_the_entries_and_skips_a_torn_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = || dir.path().join("decisions.jsonl");
     let before = open(dir.path());
@@ -113,7 +113,7 @@ async fn a_restart_finds_them_and_passes_over_a_torn_end() {
     before.write();
     let listed = before.list(ALL);
     assert_eq!(open(dir.path()).list(ALL), listed);
-    // Power fails in the middle of a line, at any byte of it.
+    // Simulates a power loss in the middle of a line, at any byte of it.
     let whole = std::fs::read(file()).unwrap();
     let last = whole[..whole.len() - 2].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
     for end in last..whole.len() - 2 {
@@ -127,7 +127,7 @@ async fn a_restart_finds_them_and_passes_over_a_torn_end() {
 }
 
 #[tokio::test]
-async fn files_are_bounded_and_of_a_newer_format_none_is_touched() {
+async fn files_are_bounded_and_a_newer_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let decisions = open(dir.path());
     let long = "x".repeat(256);
@@ -156,9 +156,9 @@ fn every_word_is_found_by_its_name() {
     assert_eq!(serde_json::to_string(&Place::Nowhere).unwrap(), "\"-\"");
 }
 
-/// The words of a row are those before its first space: `job N` is the reason `job`.
+/// The word of a row is the part of its code span before the first space: `job N` is the reason `job`.
 #[test]
-fn every_reason_and_outcome_is_told_in_the_manual() {
+fn every_reason_and_outcome_is_in_the_manual() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/OPERATIONS.md");
     let manual = std::fs::read_to_string(path).unwrap();
     let told = |heading: &str| -> Vec<String> {

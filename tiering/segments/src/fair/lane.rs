@@ -1,27 +1,27 @@
-//! The lanes in which requests wait for a disk, the ranks within them, and the shares of both.
+//! Lanes in which requests wait for a disk, the ranks within a lane, and the weights of both.
 
 use mlgw_policies::Rank;
 use mlgw_policies::language::{self, Priority, Word as _};
 
-/// Whose a request is.
+/// The class of traffic of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// What clients write: a training run waits for its checkpoint.
+    /// Writes of clients: a training run waits for its checkpoint.
     Checkpoint,
-    /// Reads of those who serve a model: people wait for them.
+    /// Reads by inference servers: end users wait for them.
     Inference,
     /// All other reads of clients.
     #[default]
     Training,
-    /// What the server does by itself: compaction, spill and promote, scrub, clean copies, write-back.
+    /// Work that the server itself starts: compaction, spill and promotion, scrub, clean copies, write-back.
     Background,
 }
 
 impl Lane {
-    /// All of them, in their order.
+    /// All lanes, in order.
     pub const ALL: [Self; 4] = [Self::Checkpoint, Self::Inference, Self::Training, Self::Background];
 
-    /// Its name in metrics.
+    /// Name of the lane in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Lane {
         }
     }
 
-    /// Its share when all have something to do.
+    /// Weight of the lane when all lanes are busy.
     pub(super) const fn weight(self) -> u64 {
         match self {
             Self::Checkpoint | Self::Inference | Self::Training => 4,
@@ -52,20 +52,20 @@ impl From<language::Lane> for Lane {
     }
 }
 
-/// Ranks within a lane.
+/// Number of ranks in a lane.
 pub(super) const RANKS: usize = Priority::ALL.len();
 
-/// Where a request waits: in this lane, with this rank.
+/// The queue in which a request waits: its lane and its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// With whom it shares the disk.
+    /// Lane whose share of the disk the request uses.
     pub lane: Lane,
-    /// How much it matters among those.
+    /// Priority within the lane.
     pub rank: Priority,
 }
 
 impl Turn {
-    /// Where it waits instead, if a rule says so.
+    /// Returns the turn with the lane and the priority of a matching rule, if there is one.
     #[must_use]
     pub fn ruled(self, rank: Option<Rank>) -> Self {
         rank.map_or(self, |Rank { lane, priority }| Self {
@@ -74,7 +74,7 @@ impl Turn {
         })
     }
 
-    /// The share of a rank of what its lane gets, when all ranks have something to do.
+    /// Weight of a rank within its lane when all ranks are busy.
     pub(super) const fn weight_of(rank: Priority) -> u64 {
         match rank {
             Priority::Low => 1,

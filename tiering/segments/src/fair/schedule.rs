@@ -1,20 +1,20 @@
-//! Start-time fair queueing with depth: which of those who wait goes next. A pure decision.
+//! Start-time fair queueing with depth: selects the next waiting request. Pure; no clock, no I/O.
 //!
 //! After P. Goyal, H. Vin and H. Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), and W. Jin, J. Chase and
-//! J. Kaur, "Interposed Proportional Sharing for a Storage Service Utility" (SIGMETRICS 2004), who give out
-//! several places at a time. A lane has a tag, the virtual time at which its next request begins: now for one
-//! that was idle, or when the request before it is done at its lane's weight. The least tag goes first, and
-//! virtual time is the tag of who went last. So of two lanes that both have something waiting, neither is
-//! ahead of the other by more than one request of each; what a lane did while others had nothing to do is not
-//! held against it. Within a lane the same holds for its ranks, of whose requests the oldest goes first: a
-//! low rank waits longer, and not for ever.
+//! J. Kaur, "Interposed Proportional Sharing for a Storage Service Utility" (SIGMETRICS 2004), which extends
+//! it to several slots at a time. A lane has a tag, the virtual time at which its next request starts: the
+//! current virtual time for a lane that was idle, or the time at which its previous request ends at the
+//! lane's weight. The lane with the least tag goes first, and virtual time is the tag of the last request
+//! that went. So of two backlogged lanes neither gets ahead of the other by more than one request of each;
+//! service that a lane got while the others were idle is not charged to it later. The same algorithm orders
+//! the ranks within a lane, each of them first in, first out: a low rank waits longer, but is never starved.
 
 use std::collections::VecDeque;
 
-/// Virtual time of a unit of cost at weight 1. Weights divide it.
+/// Virtual time of a unit of cost at weight 1. Every weight divides it.
 const UNIT: u64 = 16;
 
-/// Who waits, by lanes and by `R` ranks in each.
+/// Waiting requests, by lane and by `R` ranks in each lane.
 #[derive(Debug)]
 pub(super) struct Schedule<T, const R: usize> {
     order: Order,
@@ -24,14 +24,14 @@ pub(super) struct Schedule<T, const R: usize> {
 #[derive(Debug)]
 struct Lane<T, const R: usize> {
     order: Order,
-    /// Those who wait, with what they cost.
+    /// Waiting requests of each rank, with their costs.
     ranks: [VecDeque<(u64, T)>; R],
 }
 
-/// Whose turn it is among flows of requests.
+/// Selects the next of several flows of requests (lanes, or ranks of a lane).
 #[derive(Debug)]
 struct Order {
-    /// The tag of who went last.
+    /// Virtual time: the tag of the request that went last.
     now: u64,
     flows: Vec<Flow>,
 }
@@ -39,7 +39,7 @@ struct Order {
 #[derive(Debug)]
 struct Flow {
     weight: u64,
-    /// When its next request begins.
+    /// Virtual time at which the next request of the flow starts.
     tag: u64,
 }
 
@@ -52,18 +52,18 @@ impl Order {
         Self { now: 0, flows: weights.into_iter().map(flow).collect() }
     }
 
-    /// A flow in which nobody waited has somebody again.
+    /// Marks a flow as backlogged again after it was idle.
     fn awakes(&mut self, flow: usize) {
         let flow = &mut self.flows[flow];
         flow.tag = flow.tag.max(self.now);
     }
 
-    /// The flow of the least tag of those in which somebody waits, of equals the first.
+    /// Returns the backlogged flow with the least tag; the first of equals.
     fn next(&self, waits: impl Fn(usize) -> bool) -> Option<usize> {
         (0..self.flows.len()).filter(|flow| waits(*flow)).min_by_key(|flow| self.flows[*flow].tag)
     }
 
-    /// A request of the flow goes.
+    /// Charges a request of the flow that goes now.
     fn goes(&mut self, flow: usize, cost: u64) {
         let flow = &mut self.flows[flow];
         self.now = self.now.max(flow.tag);
@@ -72,14 +72,14 @@ impl Order {
 }
 
 impl<T, const R: usize> Schedule<T, R> {
-    /// Lanes and ranks of these weights, of which each divides 16.
+    /// Creates a schedule with these weights of lanes and ranks. Each weight must divide 16.
     pub(super) fn new(lanes: impl IntoIterator<Item = u64>, ranks: [u64; R]) -> Self {
         let order = Order::new(lanes);
         let lane = |_: &Flow| Lane { order: Order::new(ranks), ranks: [const { VecDeque::new() }; R] };
         Self { lanes: order.flows.iter().map(lane).collect(), order }
     }
 
-    /// A request comes in a lane.
+    /// Queues a request.
     pub(super) fn arrive(&mut self, at: usize, rank: usize, cost: u64, request: T) {
         let lane = &mut self.lanes[at];
         if lane.is_empty() {
@@ -91,7 +91,7 @@ impl<T, const R: usize> Schedule<T, R> {
         lane.ranks[rank].push_back((cost, request));
     }
 
-    /// The request that goes now.
+    /// Removes and returns the next request.
     pub(super) fn next(&mut self) -> Option<T> {
         let at = self.order.next(|at| !self.lanes[at].is_empty())?;
         let lane = &mut self.lanes[at];
@@ -106,7 +106,7 @@ impl<T, const R: usize> Schedule<T, R> {
         self.lanes.iter().all(Lane::is_empty)
     }
 
-    /// How many wait in each lane.
+    /// Number of waiting requests in each lane.
     pub(super) fn waiting(&self) -> Vec<usize> {
         self.lanes.iter().map(|lane| lane.ranks.iter().map(VecDeque::len).sum()).collect()
     }
@@ -125,10 +125,10 @@ mod tests {
 
     const WEIGHTS: [u64; 4] = [4, 4, 4, 1];
     const RANKS: [u64; 4] = [1, 4, 8, 16];
-    /// The rank of a request where ranks do not matter.
+    /// Rank of requests in tests in which ranks do not matter.
     const RANK: usize = 1;
 
-    /// A request by its lane and its cost.
+    /// A request as (lane, cost).
     type Request = (usize, u64);
 
     fn arrive(schedule: &mut Schedule<Request, 4>, (lane, cost): Request) {
@@ -136,10 +136,11 @@ mod tests {
     }
 
     proptest! {
-        /// The bound of the paper, for what has begun: of two lanes that have something waiting all the time,
-        /// neither gets more for its weight than the other by more than the longest request of each.
+        /// The bound of the paper, applied to requests that started: of two lanes that are backlogged all the
+        /// time, neither gets more service per weight than the other by more than the longest request of
+        /// each.
         #[test]
-        fn lanes_that_have_something_to_do_get_their_weights_share(
+        fn backlogged_lanes_share_by_weight(
             before in prop::collection::vec((0usize..4, 1u64..1000), 0..50),
             costs in prop::collection::vec(prop::collection::vec(1u64..1000, 100), 4),
             turns in 1usize..80,
@@ -165,10 +166,10 @@ mod tests {
             }
         }
 
-        /// Whatever comes meanwhile in other lanes: before a request that waits at the head of its lane, each
-        /// of them gets no more than what is due to it until then, and a request.
+        /// Regardless of the requests that arrive in other lanes: before a request at the head of its lane
+        /// goes, each other lane gets at most the service due to it until then, and one request.
         #[test]
-        fn nobody_waits_for_ever(
+        fn no_lane_is_starved(
             victim in 0usize..4,
             first in 1u64..1000,
             flood in prop::collection::vec((0usize..4, 1u64..1000), 400),
@@ -182,7 +183,7 @@ mod tests {
             arrive(&mut schedule, (victim, 0));
             let (mut got, mut more) = ([0; 4], flood.iter().cycle());
             loop {
-                // More comes than can go.
+                // More requests arrive than are served.
                 more.by_ref().take(2).for_each(|request| arrive(&mut schedule, *request));
                 match schedule.next().unwrap() {
                     (lane, 0) if lane == victim => break,
@@ -197,7 +198,7 @@ mod tests {
         }
 
         #[test]
-        fn everything_that_comes_goes_once_and_in_its_lane_in_order(
+        fn every_request_goes_once_and_in_order_within_its_lane(
             requests in prop::collection::vec((0usize..4, 1u64..1000, any::<bool>()), 0..200),
         ) {
             let mut schedule = Schedule::new(WEIGHTS, RANKS);
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_was_idle_goes_next_and_is_owed_nothing() {
+    fn an_idle_lane_goes_next_and_has_no_accrued_credit() {
         let mut schedule = Schedule::new(WEIGHTS, RANKS);
         (0..100).for_each(|_| arrive(&mut schedule, (2, 10)));
         assert!((0..50).all(|_| schedule.next().is_some()));
@@ -231,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_else_wants_a_lane_gets_all_of() {
+    fn a_lane_alone_gets_the_whole_disk() {
         let mut schedule = Schedule::new(WEIGHTS, RANKS);
         (0..1000).for_each(|_| arrive(&mut schedule, (3, 1 << 40)));
         assert_eq!((0..1000).filter_map(|_| schedule.next()).count(), 1000);
     }
 
     #[test]
-    fn ranks_of_a_lane_share_it_by_weight_in_the_order_of_coming() {
+    fn ranks_of_a_lane_share_by_weight_and_are_fifo() {
         let mut schedule = Schedule::<(usize, usize), 4>::new(WEIGHTS, RANKS);
         for number in 0..100 {
             (0..4).for_each(|rank| schedule.arrive(2, rank, 10, (rank, number)));
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_gets_no_more_for_its_lane() {
+    fn ranks_do_not_change_the_share_of_their_lane() {
         let mut schedule = Schedule::<usize, 4>::new(WEIGHTS, RANKS);
         (0..100).for_each(|_| schedule.arrive(1, 3, 10, 1));
         (0..100).for_each(|_| schedule.arrive(2, 0, 10, 2));

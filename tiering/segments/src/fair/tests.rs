@@ -1,4 +1,4 @@
-//! Places at a disk, given out to whoever is due, counted in turns and not in time.
+//! Tests of disk slots, measured in turns instead of time.
 
 use super::{Fair, Lane, Place, Turn};
 use mlgw_policies::language::Priority;
@@ -18,7 +18,7 @@ fn poll<'f>(waiting: &mut Waiting<'f>) -> Option<Place<'f>> {
     }
 }
 
-/// Begins to wait.
+/// Starts to wait for a slot.
 fn ask(fair: &Fair, lane: Lane, bytes: u64) -> Waiting<'_> {
     let mut waiting: Waiting<'_> = Box::pin(fair.enter(lane, bytes));
     assert!(poll(&mut waiting).is_none(), "all places are taken");
@@ -26,7 +26,7 @@ fn ask(fair: &Fair, lane: Lane, bytes: u64) -> Waiting<'_> {
 }
 
 #[test]
-fn who_finds_a_place_goes_at_once_and_gives_it_back() {
+fn a_free_slot_is_taken_immediately_and_released() {
     let fair = Fair::new(2);
     let (one, two) = (fair.try_enter(Lane::Training), fair.try_enter(Lane::Background));
     assert!(one.is_some() && two.is_some() && fair.try_enter(Lane::Checkpoint).is_none());
@@ -41,7 +41,7 @@ fn who_finds_a_place_goes_at_once_and_gives_it_back() {
 }
 
 #[test]
-fn nobody_overtakes_who_waits_and_who_gives_up_is_passed_over() {
+fn waiters_are_not_overtaken_and_dropped_waiters_are_skipped() {
     let fair = Fair::new(1);
     let place = fair.try_enter(Lane::Training);
     let (gone, mut next) = (ask(&fair, Lane::Training, 1), ask(&fair, Lane::Training, 1));
@@ -58,9 +58,9 @@ fn nobody_overtakes_who_waits_and_who_gives_up_is_passed_over() {
     assert!(fair.try_enter(Lane::Checkpoint).is_some(), "nobody waits any more");
 }
 
-/// A disk that is slow: everything waits for it, and each turn one request is done. Says which lanes went in
-/// so many turns of a flood of training reads, with one request of another lane that comes when the flood is
-/// there.
+/// Simulates a slow disk: all requests wait for it, and one is completed per turn. Returns the lanes of the
+/// requests that were admitted in `turns` turns of a flood of training reads, with one request of `other` at
+/// a time, whose first arrives during the flood.
 fn turns_of(other: Lane, turns: usize) -> Vec<Lane> {
     let fair = Fair::new(4);
     let mut taken: VecDeque<Place<'_>> = (0..4).filter_map(|_| fair.try_enter(Lane::Training)).collect();
@@ -75,7 +75,7 @@ fn turns_of(other: Lane, turns: usize) -> Vec<Lane> {
         let (lane, _) = waiting.remove(at);
         went.push(lane);
         taken.push_back(place);
-        // The flood does not end, and whoever has gone comes again.
+        // The flood does not end, and the other lane sends its next request.
         waiting.push((Lane::Training, ask(&fair, Lane::Training, 1 << 20)));
         if lane == other {
             waiting.push((other, ask(&fair, other, 1 << 20)));
@@ -85,7 +85,7 @@ fn turns_of(other: Lane, turns: usize) -> Vec<Lane> {
 }
 
 #[test]
-fn a_flood_of_training_reads_keeps_neither_a_checkpoint_nor_the_background_from_going_on() {
+fn a_flood_of_training_reads_does_not_starve_other_lanes() {
     for (lane, share) in [(Lane::Checkpoint, 2), (Lane::Inference, 2), (Lane::Background, 5)] {
         let went = turns_of(lane, 200);
         let first = went.iter().position(|went| *went == lane);
@@ -96,7 +96,7 @@ fn a_flood_of_training_reads_keeps_neither_a_checkpoint_nor_the_background_from_
 }
 
 #[test]
-fn many_threads_share_the_places_and_each_is_served() {
+fn many_threads_share_the_slots_and_each_is_served() {
     let fair = Fair::new(3);
     let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     std::thread::scope(|scope| {
@@ -120,7 +120,7 @@ fn many_threads_share_the_places_and_each_is_served() {
 }
 
 #[test]
-fn of_a_flood_in_one_lane_what_is_urgent_goes_first_and_what_is_low_goes_too() {
+fn in_a_flooded_lane_urgent_requests_go_first_and_low_ones_are_not_starved() {
     let fair = Fair::new(1);
     let place = fair.try_enter(Lane::Training);
     let turn = |rank| Turn { lane: Lane::Training, rank };

@@ -1,23 +1,23 @@
-//! A bucket of bytes that fills by the day: pure, of the times it is given.
+//! A token bucket of bytes that refills continuously over the day. Pure: all times are arguments.
 
 /// Milliseconds of a day.
 const DAY_MS: i64 = 24 * 3_600_000;
-/// So much of a day is saved up, and so much what clients write is held against the server at most.
+/// The capacity of the bucket, and the maximum debt from client writes, are one day's budget divided by this.
 const HOURS: u64 = 24;
 
 /// Bytes that may be written.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    /// 0 is no bound.
+    /// Bytes per day; 0 is unlimited.
     per_day: u64,
-    /// As of `at_ms`.
+    /// Remaining bytes as of `at_ms`.
     left: i64,
-    /// When that was; nothing before the first time.
+    /// Time of the last change of `left`; `None` before the first.
     at_ms: Option<i64>,
 }
 
 impl Bucket {
-    /// A full one of so many bytes a day; 0 is no bound.
+    /// Creates a full bucket of `per_day` bytes; 0 is unlimited.
     pub(super) fn new(per_day: u64) -> Self {
         let mut bucket = Self { per_day, left: 0, at_ms: None };
         bucket.left = bucket.hour();
@@ -28,12 +28,12 @@ impl Bucket {
         self.per_day > 0
     }
 
-    /// What an earlier process left.
+    /// Restores the state that an earlier process saved.
     pub(super) fn restore(&mut self, left: i64, at_ms: i64) {
         (self.left, self.at_ms) = (left.min(self.hour()), Some(at_ms));
     }
 
-    /// Another budget from now on.
+    /// Changes the budget from now on.
     pub(super) fn set(&mut self, now_ms: i64, per_day: u64) {
         let is_new = !self.is_bound();
         self.left = self.left(now_ms);
@@ -41,7 +41,7 @@ impl Bucket {
         self.left = if is_new { self.hour() } else { self.left.min(self.hour()) };
     }
 
-    /// Bytes that are left now; less than none when more was taken. A clock that goes back gives nothing.
+    /// Remaining bytes now, negative after overspending. A clock that goes back adds nothing.
     pub(super) fn left(&self, now_ms: i64) -> i64 {
         let passed_ms = self.at_ms.map_or(0, |at_ms| now_ms.saturating_sub(at_ms).max(0));
         let more = i128::from(self.per_day) * i128::from(passed_ms) / i128::from(DAY_MS);
@@ -49,15 +49,15 @@ impl Bucket {
         i64::try_from(filled.min(i128::from(self.hour()))).unwrap_or(i64::MIN)
     }
 
-    /// Takes bytes, whether they are there or not. What clients write makes no more debt than an hour pays
-    /// back, so that it is over soon after they are quiet; what the server writes by itself is paid to the
-    /// last byte.
+    /// Takes bytes, even if more than remain. Client writes (`is_own` false) cause at most as much debt as an
+    /// hour refills, so that the server's own writes resume soon after a burst of clients; debt from the
+    /// server's own writes is unlimited.
     pub(super) fn take(&mut self, now_ms: i64, bytes: u64, is_own: bool) {
         let before = self.left(now_ms);
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let left = before.saturating_sub(bytes);
         self.left = if is_own { left } else { left.max((-self.hour()).min(before)) };
-        // What is less than a byte since is lost only when something is taken, which is more.
+        // The fraction of a byte accrued since `at_ms` is dropped; every call takes at least that much.
         self.at_ms = Some(now_ms.max(self.at_ms.unwrap_or(now_ms)));
     }
 
@@ -74,7 +74,7 @@ mod tests {
     const HOUR_MS: i64 = DAY_MS / 24;
 
     #[test]
-    fn an_hour_is_saved_up_and_no_more() {
+    fn unused_budget_accumulates_for_one_hour() {
         let mut bucket = Bucket::new(24_000);
         assert_eq!((bucket.left(0), bucket.left(100 * DAY_MS)), (1000, 1000));
         bucket.take(0, 3000, true);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_write_is_held_against_the_server_for_an_hour_at_most() {
+    fn debt_from_client_writes_is_at_most_one_hour() {
         let mut bucket = Bucket::new(24_000);
         bucket.take(0, 1 << 40, false);
         assert_eq!(bucket.left(0), -1000);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn another_budget_does_not_forgive() {
+    fn a_new_budget_keeps_the_debt() {
         let mut bucket = Bucket::new(24_000);
         bucket.take(0, 3000, true);
         bucket.set(0, 48_000);
@@ -105,10 +105,10 @@ mod tests {
     }
 
     proptest! {
-        /// Who writes only while something is left writes no more than the budget of the time, an hour's
-        /// worth and one more piece.
+        /// A writer that writes only while budget remains writes no more than the budget of the elapsed time,
+        /// an hour's budget and one more request.
         #[test]
-        fn over_any_time_no_more_than_its_budget(
+        fn own_writes_stay_within_the_budget_over_any_time(
             per_day in 1000u64..1_000_000,
             steps in prop::collection::vec((0i64..HOUR_MS, 1u64..5000), 1..200),
         ) {

@@ -1,7 +1,8 @@
-//! Room for appends: taken before a chunk is in its writer's line, and waited for when there is none.
+//! Admission of appends: space is reserved before a chunk is queued at its writer, and awaited when there is
+//! none.
 //!
-//! Chunks of bodies that are under way come before bodies that have not begun: while a chunk waits, none
-//! begins.
+//! Chunks of bodies in progress have precedence over new bodies: while a chunk waits, no new body is
+//! admitted.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -12,26 +13,26 @@ use super::space::Space;
 use super::{AppendError, HotTier, Inner};
 
 impl HotTier {
-    /// Whether `bytes` more would be accepted now.
+    /// True if `bytes` more would be accepted now.
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
         self.inner.shared.space.has_room(bytes)
     }
 
-    /// Waits for a moment until a body of `bytes` may begin to be stored.
+    /// Waits for a limited time until a body of `bytes` may start.
     ///
     /// # Errors
-    /// [`AppendError::Full`] when it will not fit, [`AppendError::NoRoomYet`] when it will later.
+    /// [`AppendError::Full`] if it will not fit, [`AppendError::NoRoomYet`] if it will fit later.
     pub async fn room_for(&self, bytes: u64) -> Result<(), AppendError> {
         let inner = &self.inner;
         if inner.chunks_waiting.load(Relaxed) == 0 && self.has_room(bytes) {
             return Ok(());
         }
-        // Rare, and larger than the usual answer.
+        // Boxed because the slow path is rare and its future is large.
         Box::pin(inner.wait_for_room(bytes, Duration::from_millis(ROOM_WAIT_MS), true)).await
     }
 
-    /// Bytes of its segments, and bytes that it can still take.
+    /// Returns the bytes of all segments in the tier and the bytes that still fit.
     #[must_use]
     pub fn fill(&self) -> (u64, u64) {
         let space = &self.inner.shared.space;
@@ -40,13 +41,13 @@ impl HotTier {
 }
 
 impl Inner {
-    /// Whether appends wait for room, or will soon.
+    /// True if appends wait for space, or will soon.
     pub(super) fn is_pressed(&self) -> bool {
         let space = &self.shared.space;
         self.relief.lacking_bytes(space) > 0 || space.is_pressed(self.shared.segment_bytes)
     }
 
-    /// Whether compaction and spilling make room when there is none.
+    /// True if compaction and spilling free space when there is none.
     fn makes_room(&self) -> bool {
         self.catalogue.is_some() && !self.compaction.is_stopped()
     }
@@ -59,14 +60,14 @@ impl Inner {
         self.relief.wait(&self.shared.space, bytes, &may_take, Instant::now() + patience).await
     }
 
-    /// Takes room for a chunk when there is some again.
+    /// Waits for space and reserves it for a chunk.
     pub(super) async fn admit_later(&self, bytes: u64) -> Result<Admitted<'_>, AppendError> {
         let _waits = Waits::begin(&self.chunks_waiting);
         let until = Instant::now() + Duration::from_millis(APPEND_ROOM_WAIT_MS);
         loop {
             let left = until.saturating_duration_since(Instant::now());
             Box::pin(self.wait_for_room(bytes, left, false)).await?;
-            // Another append may have taken it.
+            // Another append may have taken the space.
             if let Some(admitted) = Admitted::take(&self.shared.space, bytes) {
                 return Ok(admitted);
             }
@@ -74,7 +75,7 @@ impl Inner {
     }
 }
 
-/// Counts a chunk that waits, until it is dropped.
+/// Counts a waiting chunk until it is dropped.
 struct Waits<'a>(&'a AtomicUsize);
 
 impl<'a> Waits<'a> {
@@ -90,25 +91,25 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// Room taken for an append that is not yet in its writer's line.
+/// Space reserved for an append that is not yet queued at its writer; given back on drop.
 pub(super) struct Admitted<'a> {
     space: &'a Space,
     bytes: u64,
 }
 
 impl<'a> Admitted<'a> {
-    /// Takes room, if there is some.
+    /// Reserves space if there is enough.
     pub(super) fn take(space: &'a Space, bytes: u64) -> Option<Self> {
-        // Made only once admitted: its drop gives the room back.
+        // Constructed only after admission, since its drop gives the space back.
         space.admit(bytes).then(|| Self { space, bytes })
     }
 
-    /// Takes room for a chunk that is moved, if there is some.
+    /// Reserves space for a moved chunk if there is enough.
     pub(super) fn take_moved(space: &'a Space, bytes: u64) -> Option<Self> {
         space.admit_moved(bytes).then(|| Self { space, bytes })
     }
 
-    /// The writer settles it from here on.
+    /// Transfers the reservation to the writer, which accounts for it from here on.
     pub(super) fn pass_on(self) {
         std::mem::forget(self);
     }

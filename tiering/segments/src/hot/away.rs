@@ -1,12 +1,11 @@
-//! Segments in upstreams, as the hot tier sees them: which object each one is, reading ranges of it, storing
-//! and fetching it.
+//! The remote tier: segments stored as objects at upstreams.
 //!
-//! A record of tier [`UPSTREAM`](super::catalogue::UPSTREAM) names the upstream, the number of the object,
-//! and its sealed key. An object's name is drawn at random for each time that a segment is stored, and noted
-//! in a file before anything of it is sent (`leftovers`): so when power fails, whatever a store has of ours
-//! is either named by a record or listed there, and goes with the next round. A record names an object only
-//! when all of it was read back and compared; an object goes only after that it is not named any more
-//! survives power loss.
+//! A segment record of tier [`UPSTREAM`](super::catalogue::UPSTREAM) names the upstream, the number of the
+//! object and its sealed key. Each time that a segment is stored, its object gets a random name, which is
+//! recorded in a file before any byte is sent (`leftovers`). So at a power loss every object of this server
+//! at an upstream is either named by a segment record or listed in that file, and the next pass removes it.
+//! Invariants: a record names an object only after the whole object was read back and compared; an object is
+//! removed only after the change that ended its record's reference survives power loss.
 
 mod ahead;
 mod claims;
@@ -35,13 +34,13 @@ pub(crate) use leftovers::FORMAT as LEFTOVERS_FORMAT;
 pub(super) use leftovers::{Leftovers, Unfinished};
 pub(super) use remote::{Remote, object_of};
 
-/// Records that are kept at hand. One is about 150 bytes.
+/// Maximum number of cached segment locations of about 150 bytes each.
 const KNOWN_MAX: usize = 1 << 16;
 
-/// Object stores, by name.
+/// Upstreams by name.
 pub type Upstreams = Arc<BTreeMap<String, Upstream>>;
 
-/// Seals keys of objects, and opens them again.
+/// Seals (encrypts) and opens the keys of objects.
 pub trait SealKeys: Send + Sync + 'static {
     /// Seals the key of an object of `segment`.
     ///
@@ -49,42 +48,42 @@ pub trait SealKeys: Send + Sync + 'static {
     /// When the system gives no random bytes.
     fn seal(&self, segment: SegmentId, key: &ReplicaKey) -> io::Result<Vec<u8>>;
 
-    /// Opens what [`SealKeys::seal`] has sealed for the same segment.
+    /// Opens a key that [`SealKeys::seal`] sealed for the same segment.
     ///
     /// # Errors
-    /// When it was sealed for another one, or by somebody else.
+    /// When it was sealed for another segment or with another master key.
     fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey>;
 }
 
-/// Where segments can be other than on disks of this machine.
+/// Configuration of the remote tier.
 #[derive(Clone)]
 pub struct AwayOptions {
-    /// The stores.
+    /// All upstreams.
     pub upstreams: Upstreams,
-    /// The one that segments are spilled to; none are when there is none.
+    /// Upstream that segments are spilled to; `None` if they are not.
     pub spill_to: Option<String>,
-    /// For stores where segments are encrypted.
+    /// Seals the keys of encrypted segments.
     pub keys: Arc<dyn SealKeys>,
-    /// The file that lists objects which no record may name.
+    /// Path of the file that lists objects which no record may name.
     pub leftovers: PathBuf,
 }
 
-/// What was read of segments in upstreams.
+/// Counters of reads from upstreams.
 #[derive(Debug, Default)]
 pub(super) struct AwayMetrics {
     pub(super) reads: AtomicU64,
     pub(super) read_bytes: AtomicU64,
 }
 
-/// The segments that are in upstreams.
+/// The segments at upstreams.
 pub(super) struct Away {
     map: Arc<dyn SegmentMap>,
     upstreams: Upstreams,
     spill_to: Option<String>,
     keys: Option<Arc<dyn SealKeys>>,
-    /// What records say, of segments that were read.
+    /// Cached locations of segments that were read.
     known: RwLock<HashMap<SegmentId, Arc<Remote>>>,
-    /// What is read whole.
+    /// Records that are fetched whole, ahead of their readers.
     ahead: Ahead,
     metrics: AwayMetrics,
 }
@@ -104,7 +103,7 @@ impl Away {
         self.upstreams.get(self.spill_to.as_ref()?)
     }
 
-    /// Whether there are no upstreams.
+    /// True if no upstream is configured.
     pub(super) fn is_nowhere(&self) -> bool {
         self.upstreams.is_empty()
     }
@@ -119,13 +118,13 @@ impl Away {
         keys.seal(segment, key)
     }
 
-    /// Opens what [`Away::seal`] has sealed.
+    /// Opens a key that [`Away::seal`] sealed.
     pub(super) fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey> {
         let keys = self.keys.as_ref().ok_or_else(|| io::Error::other("there is nobody to open keys"))?;
         keys.open(segment, sealed)
     }
 
-    /// The first upstream that a segment is in and that is not configured, with the number of segments in it.
+    /// Returns the first upstream that holds segments and is not configured, with the number of its segments.
     fn unknown_upstream(&self) -> Result<Option<(String, usize)>, MapError> {
         let mut unknown = BTreeMap::<String, usize>::new();
         for record in self.map.elsewhere()? {
@@ -137,10 +136,10 @@ impl Away {
         Ok(unknown.into_iter().next())
     }
 
-    /// Whether every upstream that a segment is in is configured.
+    /// True if every upstream that holds a segment is configured.
     ///
     /// # Errors
-    /// When one is not, unless it `may_be_missing`.
+    /// When one is not, unless `may_be_missing`.
     pub(super) fn all_configured(&self, may_be_missing: bool) -> Result<bool, OpenError> {
         let Some((upstream, segments)) = self.unknown_upstream().map_err(RecoverError::Map)? else {
             return Ok(true);
@@ -149,13 +148,13 @@ impl Away {
         if may_be_missing { Ok(false) } else { Err(OpenError::NoUpstream { upstream, segments }) }
     }
 
-    /// The tier that a segment is in; the hot one when it is in none, where the look at it will fail.
+    /// The tier of a segment; the hot tier for an unknown segment, where opening its file fails.
     pub(super) fn tier(&self, segment: SegmentId) -> u32 {
         self.map.place(segment).map_or(HOT, |place| place.tier)
     }
 
-    /// Where a segment is, if that is an upstream that is configured. One that is not is like a disk that is
-    /// lost.
+    /// Returns the location of a segment if it is at a configured upstream. An upstream that is not
+    /// configured is treated like a lost disk.
     pub(super) fn find(&self, segment: SegmentId) -> io::Result<Option<Arc<Remote>>> {
         if self.map.place(segment).is_none_or(|place| place.tier != UPSTREAM) {
             return Ok(None);
@@ -174,12 +173,12 @@ impl Away {
         Ok(Some(remote))
     }
 
-    /// Forgets what a segment's record said: it says something else now.
+    /// Drops the cached location of a segment whose record changed.
     pub(super) fn forget(&self, segment: SegmentId) {
         self.known.write().remove(&segment);
     }
 
-    /// What a record says, if its segment is in an upstream.
+    /// Returns the location that a record names, if it is at a configured upstream.
     fn remote(&self, record: &SegmentRecord) -> io::Result<Option<Remote>> {
         let place = record.replicas.first().filter(|place| place.tier == UPSTREAM);
         let Some(place) = place.filter(|place| self.upstreams.contains_key(&place.location)) else {
@@ -198,7 +197,7 @@ impl Away {
         })
     }
 
-    /// Reads that were answered from upstreams, and their bytes.
+    /// Returns the number of reads answered from upstreams, and their bytes.
     pub(super) fn figures(&self) -> (u64, u64) {
         (self.metrics.reads.load(Relaxed), self.metrics.read_bytes.load(Relaxed))
     }

@@ -1,4 +1,4 @@
-//! The segment map that the catalogue keeps: the real one.
+//! The segment map of production: segments in the catalogue.
 
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::{Clock, Timestamp};
@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use super::map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
 
-/// The number of the hot tier in a replica's `tier`.
+/// Number of the hot tier in a replica's `tier`.
 pub(super) const HOT: u32 = 0;
-/// That of the cold tier.
+/// Number of the cold tier.
 pub(super) const COLD: u32 = 1;
-/// The number of the tier of upstreams in records of segments.
+/// Number of the remote tier (upstreams).
 pub const UPSTREAM: u32 = 2;
 
-/// The segments of one node's hot tier, in the catalogue.
+/// The segments of one node in the catalogue.
 pub(super) struct CatalogueMap {
     pub(super) catalogue: Catalogue,
     pub(super) node: NodeId,
-    /// The name of the directory of segments.
+    /// Name of the segment directory.
     pub(super) location: String,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -113,7 +113,8 @@ fn new_segment(record: &SegmentRecord) -> NewSegment {
     NewSegment { id: record.segment_id(), seed: record.seed(), created }
 }
 
-/// A number that no other segment of any server has. 0 stands for none.
+/// Returns a random number that identifies a segment across all servers. Never 0, which means that a segment
+/// has none.
 fn random_stamp() -> Result<u64, MapError> {
     let random = getrandom::u64().map_err(|error| MapError::Refused(format!("no random bytes: {error}")))?;
     Ok(random.max(1))

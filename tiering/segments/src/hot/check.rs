@@ -1,10 +1,10 @@
-//! Compares the segment files of a closed data directory, in whichever tier, with what its catalogue refers
-//! to.
+//! Offline check: compares the segment files of a closed data directory, in all tiers, with the references in
+//! its catalogue.
 //!
-//! Every extent that an object, a version or an upload refers to is read and verified; bytes that
-//! nothing refers to are not looked at (they may be the remains of what was never acknowledged).
-//! Nothing is written. Extents are verified in batches, each in the order of the files, so memory
-//! is bounded and the disk reads forward.
+//! Every extent that an object, a version or an upload refers to is read and verified; unreferenced bytes are
+//! ignored (they may be remains of writes that were never acknowledged). Nothing is written. Extents are
+//! verified in batches, each sorted by position in the files, so memory is bounded and the disk reads
+//! forward.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -27,15 +27,15 @@ use super::space::BALLAST_FILE_NAME;
 use super::verify::{Wrong, verify};
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// Extents that are verified together: about 32 MiB of memory.
+/// Extents per verification batch: about 32 MiB of memory.
 const BATCH_EXTENTS: usize = 1 << 18;
-/// Damaged records that are listed one by one.
+/// Maximum number of damaged records that are reported individually.
 const LISTED_MAX: usize = 10_000;
 
 /// Checks the segments in `dirs` against `catalogue`.
 ///
 /// # Errors
-/// When the directory or the catalogue cannot be read at all.
+/// When a directory or the catalogue cannot be read at all.
 pub fn check_segments(
     dirs: &SegmentDirs,
     catalogue: &Offline,
@@ -73,19 +73,19 @@ struct Check<'a> {
     findings: &'a mut Vec<Finding>,
     watch: Watch<'a>,
     files: HashMap<u64, (File, SegmentSeed)>,
-    /// Segments whose file does not open, with why and how many extents of objects were in it.
+    /// Segments whose file cannot be opened, with the error and the number of extents that refer to them.
     unusable: BTreeMap<u64, (String, u64)>,
-    /// Segments that are in upstreams.
+    /// Segments at upstreams, which are not checked.
     away: BTreeSet<u64>,
     batch: Vec<Item>,
     verified_bytes: u64,
     total_bytes: u64,
     listed: usize,
-    /// Where its findings begin: first those about segments as a whole.
+    /// Index of this check's first finding; findings about whole segments are inserted there.
     first: usize,
 }
 
-/// An extent to be verified.
+/// An extent to verify.
 struct Item {
     location: Location,
     bucket: BucketId,
@@ -96,7 +96,7 @@ struct Item {
 }
 
 impl Check<'_> {
-    /// Opens the file of every segment and looks at its length and header.
+    /// Opens the file of every segment and checks its length and header.
     fn files_of_segments(&mut self) {
         for record in self.catalogue.known.segments.values() {
             let referred = self.catalogue.known.usage.get(&record.id).is_some_and(|usage| usage.extents > 0);
@@ -115,7 +115,7 @@ impl Check<'_> {
                 Err(error) => {
                     let is_there = error.kind() != io::ErrorKind::NotFound;
                     if is_there && !referred && record.state() == SegmentState::Open {
-                        // A start reads it to its end, and does not go on without.
+                        // A start reads an open segment to its end and fails without it.
                         let finding = Finding::damage(Kind::SegmentMissing, path.display(), &error);
                         self.findings.push(finding);
                     }
@@ -125,12 +125,12 @@ impl Check<'_> {
         }
     }
 
-    /// Where a segment's file is, or should be.
+    /// Path at which a segment's file is expected.
     fn path_of(&self, record: &SegmentRecord) -> PathBuf {
         self.dirs.path(record.segment_id(), record.summary().tier)
     }
 
-    /// Reports files of segments that the catalogue does not know, or has elsewhere.
+    /// Reports segment files that the catalogue does not contain, or has in another tier.
     fn strays(&mut self) -> io::Result<()> {
         let dirs = self.dirs;
         dirs.all().try_for_each(|dir| self.strays_in(dir))
@@ -144,7 +144,7 @@ impl Check<'_> {
                     names.insert(entry?.file_name().to_string_lossy().into_owned());
                 }
             }
-            // A first start that was cut short; what objects have in it is missed by itself.
+            // An interrupted first start. If objects refer to its segments, they are reported as missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -214,7 +214,7 @@ impl Check<'_> {
         }
     }
 
-    /// Reads a record whole and compares all of it with what the catalogue says.
+    /// Reads a record whole and compares it with the catalogue's reference.
     fn verify(&self, item: &Item, record: &mut Vec<u8>) -> Result<(), (Kind, String)> {
         let Some((file, seed)) = self.files.get(&item.location.segment.0) else {
             return Err((Kind::SegmentMissing, "its segment is not known".into()));
@@ -255,7 +255,7 @@ impl Check<'_> {
         format!("s3://{}/{}", name.unwrap_or_else(|| format!("#{bucket}")), String::from_utf8_lossy(key))
     }
 
-    /// Says what was not looked at, by upstream.
+    /// Reports the segments that were not checked, by upstream.
     fn tell_away(&mut self) {
         let mut by_upstream = BTreeMap::<String, (u64, u64)>::new();
         for id in &self.away {
@@ -272,7 +272,8 @@ impl Check<'_> {
 
     fn summary(&mut self) {
         self.tell_away();
-        // Where nothing was in it, it was minted and never made, or freed: nothing is lost with it.
+        // A segment without references was created in the catalogue only, or freed: nothing is lost with its
+        // file.
         for (id, (why, concerned)) in self.unusable.iter().filter(|(_, (_, concerned))| *concerned > 0) {
             let record = self.catalogue.known.segments.get(id);
             let path =
@@ -293,7 +294,7 @@ impl Check<'_> {
     }
 }
 
-/// What is wrong with a segment's file as a whole.
+/// Returns the fault of a segment's file as a whole, if any.
 fn file_fault(file: &File, record: &SegmentRecord) -> Option<(Kind, String)> {
     let length = match file.metadata() {
         Ok(metadata) => metadata.len(),
@@ -303,7 +304,7 @@ fn file_fault(file: &File, record: &SegmentRecord) -> Option<(Kind, String)> {
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
     let read = file.read_exact_at(&mut bytes, 0);
     let header = SegmentHeader::decode(&bytes);
-    // Whatever else is wrong with it: it is another one.
+    // Checked first: a file of another segment has no other fault worth reporting.
     if let (Ok(()), Ok(header)) = (&read, header)
         && !is_of(&header, record)
     {
@@ -329,12 +330,12 @@ fn file_fault(file: &File, record: &SegmentRecord) -> Option<(Kind, String)> {
     header.err().map(|fault| (Kind::SegmentHeader, fault.to_string()))
 }
 
-/// Whether a header is that of the segment of a record.
+/// True if a header belongs to the segment of a record.
 pub(super) fn is_of(header: &SegmentHeader, record: &SegmentRecord) -> bool {
     header.is_of(record.segment_id(), record.seed(), Some(Timestamp(record.created_ms)))
 }
 
-/// Damage when objects have bytes there, else worth knowing.
+/// Returns a finding: damage if objects refer to the segment, otherwise a note.
 fn told(referred: bool, kind: Kind, path: &Path, what: String) -> Finding {
     if referred {
         Finding::damage(kind, path.display(), what)

@@ -1,21 +1,22 @@
-//! Gives back the space of what nothing refers to any more.
+//! Compaction: frees the space of unreferenced bytes.
 //!
-//! Dead bytes are what a segment holds less what the catalogue refers to in it: deletes,
-//! overwrites, refused and aborted bodies alike. A segment in which nothing is referred to is
-//! released by removing its file. One in which enough is dead is emptied first: what is still
-//! referred to is appended elsewhere and renamed, chunk by chunk, by compare and set.
+//! Dead bytes are the bytes of a segment that the catalogue does not refer to: from deletes, overwrites, and
+//! refused or aborted bodies. A segment without references is released by removing its file. A segment with
+//! enough dead bytes is emptied first: its referenced chunks are appended elsewhere and their references
+//! changed, chunk by chunk, by compare and set.
 //!
-//! Deciding is pure ([`choose`], [`job`]); `driver` carries it out at a bounded rate. Three rules
-//! keep what is referred to:
-//! 1. A segment with appends in flight, or before recovery is complete, is neither compacted nor
-//!    released. (There is no driver before recovery is complete.)
-//! 2. It is fenced in every object group first; from then on its references only become fewer.
-//! 3. Readers pin. It goes when nobody has it pinned, and who finds it gone looks again.
+//! The decisions are pure ([`choose`], [`job`]); `driver` carries them out at a bounded rate. Three rules
+//! protect referenced bytes:
+//! 1. A segment with appends in flight is neither compacted nor released, nor is any segment before recovery
+//!    is complete. (The driver starts after recovery.)
+//! 2. A segment is fenced in every object group first; from then on it can only lose references.
+//! 3. Readers pin segments. A segment is released only when it is not pinned; a reader that finds it released
+//!    looks its object up again.
 //!
-//! And its file goes only after everything that freed it survives power loss, whatever the
-//! durability. So power may fail at any step: the file and its record are there, or what replaced
-//! its bytes is. A file whose record is gone is removed at the next start; a segment that was fenced
-//! and not emptied is emptied then, from its beginning.
+//! A file is removed only after all changes that freed it survive power loss, whatever the configured
+//! durability. So at a power loss at any step, either the file and its record are there, or the bytes that
+//! replaced them. A file whose record is gone is removed at the next start; a segment that was fenced and not
+//! emptied is emptied then, from its beginning.
 
 pub(super) mod choose;
 pub(super) mod driver;
@@ -34,19 +35,19 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// How compaction goes about it.
+/// Settings of compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionSettings {
-    /// Percent of a segment's bytes that must be dead before it is emptied.
+    /// Percentage of dead bytes at which a segment is emptied.
     pub dead_percent: u64,
-    /// The same of segments in the cold tier.
+    /// The same for segments in the cold tier.
     pub cold_dead_percent: u64,
-    /// Bytes of segments that it reads in a second at most.
+    /// Maximum bytes of segments that compaction reads per second.
     pub bytes_per_second: u64,
-    /// How often it looks for dead bytes.
+    /// Interval between passes.
     pub interval: Duration,
-    /// A segment that dies so fast that its dead bytes double within this time is left until it does
-    /// not; zero leaves none.
+    /// A segment whose dead bytes would double within this time at their current rate is left until the rate
+    /// falls; zero disables this.
     pub patience: Duration,
 }
 
@@ -62,31 +63,30 @@ impl Default for CompactionSettings {
     }
 }
 
-/// How far compaction is.
+/// Progress of compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionStatus {
-    /// Dead bytes, as of the last look.
+    /// Dead bytes in all segments, as of the last pass.
     pub garbage_bytes: u64,
-    /// Bytes of chunks that were appended elsewhere, since the start.
+    /// Bytes of chunks that were appended elsewhere since the start.
     pub moved_bytes: u64,
-    /// Bytes of files that were removed, since the start.
+    /// Bytes of files that were removed since the start.
     pub freed_bytes: u64,
-    /// Segments that were released, since the start.
+    /// Segments that were released since the start.
     pub freed_segments: u64,
-    /// Segments with dead bytes that cannot be emptied, because a chunk that is referred to in them
-    /// does not verify.
+    /// Segments with dead bytes that cannot be emptied, because a referenced chunk in them does not verify.
     pub held_back_segments: u64,
-    /// Segments that are released when their last reader is done.
+    /// Segments that will be released when their last reader finishes.
     pub draining_segments: u64,
-    /// Rounds that have ended since the start.
+    /// Passes that have ended since the start.
     pub rounds: u64,
 }
 
-/// What the driver shares with whoever asks.
+/// State shared by the driver and the callers of the tier.
 #[derive(Debug)]
 pub(super) struct Compaction {
     settings: Mutex<CompactionSettings>,
-    /// A threshold that somebody asked for, for the next round.
+    /// Threshold requested for the next pass.
     asked: Mutex<Option<u64>>,
     wake: Notify,
     stopped: AtomicBool,
@@ -127,8 +127,8 @@ impl Compaction {
         self.wake.notify_one();
     }
 
-    /// Asks for a round now, with another threshold; returns the number of rounds that will have
-    /// ended when it has.
+    /// Requests a pass now, with another threshold. Returns the number of ended passes at which this pass has
+    /// ended.
     pub(super) fn ask(&self, dead_percent: u64) -> u64 {
         let mut asked = self.asked.lock();
         *asked = Some(asked.map_or(dead_percent, |other| other.min(dead_percent)));
@@ -145,7 +145,7 @@ impl Compaction {
         self.stopped.load(Relaxed)
     }
 
-    /// Segments that could not be emptied, with the references that were left.
+    /// Segments that could not be emptied, with the number of references that were left.
     pub(super) fn held_back(&self) -> HeldBack {
         self.held_back.lock().clone()
     }
@@ -162,22 +162,21 @@ impl Compaction {
         }
     }
 
-    /// Has the next round begin at once.
+    /// Starts the next pass immediately.
     pub(super) fn go_on(&self) {
         self.wake.notify_one();
     }
 
-    /// Waits until a round is due, and returns the threshold that was asked for, if any. Nothing
-    /// when the tier stops.
+    /// Waits until a pass is due and returns the requested threshold, if any. `None` when the tier stops.
     async fn next_round(&self) -> Option<Option<u64>> {
         if !self.is_stopped() && self.asked.lock().is_none() {
-            // Woken or not, it is time.
+            // Due on a wake-up and on a timeout alike.
             drop(tokio::time::timeout(self.settings().interval, self.wake.notified()).await);
         }
         if self.is_stopped() {
             return None;
         }
-        // Under one lock: whoever asks meanwhile asks for the round after this one.
+        // Under one lock: a request after this point is for the pass after this one.
         let mut asked = self.asked.lock();
         self.begun.fetch_add(1, Relaxed);
         Some(asked.take())

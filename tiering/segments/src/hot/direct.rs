@@ -1,15 +1,14 @@
-//! Appends past the page cache: whole blocks, from memory of our own.
+//! Direct I/O for appends: whole blocks from a buffer of our own, past the page cache.
 //!
-//! A body that has a segment to itself is large, and its bytes are rarely read while they would still
-//! be cached. Through the page cache each of its pages is found, charged and written back, which costs
-//! ten times the processor time of handing the bytes to the device (1 GiB with syncs: 1.6 s and 0.16 s),
-//! and pushes out what is read over and over. So its batches are gathered in blocks here, and written
-//! from here.
+//! A body with a segment of its own is large, and its bytes are rarely read while they would still be cached.
+//! The page cache finds, charges and writes back each page, which costs ten times the CPU time of handing the
+//! bytes to the device (1 GiB with syncs: 1.6 s and 0.16 s), and evicts data that is read often. So the
+//! batches of such a body are gathered into blocks here and written directly.
 //!
-//! Always: what is written begins and ends at a multiple of [`BLOCK`], in the file and in memory. The
-//! last block of a batch is filled up with zeros; the next batch writes it once more, with the same
-//! bytes where records were. So a write that is cut short by power loss leaves those bytes as they were,
-//! as far as a device changes a block at once, which the page cache relies on as well.
+//! Invariant: every write begins and ends at a multiple of [`BLOCK`], in the file and in memory. The last
+//! block of a batch is padded with zeros; the next batch writes it again, with the same bytes where records
+//! were. So a write cut short by power loss leaves those bytes as they were, provided that the device writes
+//! a block atomically, on which the page cache relies as well.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,25 +18,25 @@ use mlgw_common::limits::DIRECT_BUFFER_BYTES;
 use mlgw_common::regular;
 use rustix::fs::OFlags;
 
-/// What devices and file systems ask direct writes to be multiples of.
+/// Alignment of direct writes required by devices and file systems.
 pub(super) const BLOCK: usize = 4096;
 
-/// The file of one segment, and the blocks that its next write begins with.
+/// The file of one segment, and the unwritten or partly filled blocks at its end.
 pub(super) struct Direct {
     file: File,
     blocks: Blocks,
 }
 
 impl Direct {
-    /// Opens the segment file at `path` for direct writes behind `begins_with`, which is all that is in
-    /// it. Nothing when its file system has none.
+    /// Opens the segment file at `path` for direct writes after `begins_with`, which is its whole content.
+    /// `None` if its file system does not support them.
     pub(super) fn open(path: &Path, begins_with: &[u8]) -> Option<Self> {
         let file = regular::open_with_flags(OpenOptions::new().write(true), OFlags::DIRECT, path).ok()?;
         Some(Self { file, blocks: Blocks::new(begins_with) })
     }
 
-    /// Writes `pieces` behind all that was written before, through `write`, which is given this file,
-    /// blocks, and where in the file they belong.
+    /// Appends `pieces` after all earlier ones. `write` is called with the file, whole blocks, and their
+    /// offset in the file.
     pub(super) fn append<'a>(
         &mut self,
         pieces: impl Iterator<Item = &'a [u8]>,
@@ -48,18 +47,18 @@ impl Direct {
     }
 }
 
-/// Bytes of a file, gathered to whole blocks.
+/// Bytes of a file, gathered into whole blocks.
 struct Blocks {
-    /// Longer than needed by a block, so that an aligned stretch of it is as long as needed. Empty until
-    /// the first append.
+    /// The buffer, longer than needed by a block so that it contains an aligned part of the needed length.
+    /// Empty until the first append.
     memory: Vec<u8>,
-    /// Where that stretch begins.
+    /// Index at which the aligned part begins.
     aligned: usize,
-    /// Where in the file it belongs.
+    /// Offset of the aligned part in the file.
     at: u64,
-    /// How much of it is filled.
+    /// Filled bytes of the aligned part.
     filled: usize,
-    /// What the file began with before the first append.
+    /// Content of the file before the first append.
     begins_with: Vec<u8>,
 }
 
@@ -92,7 +91,7 @@ impl Blocks {
         self.write_rest(write)
     }
 
-    /// Writes what is left, filled up with zeros, and keeps its last block if it is not whole.
+    /// Writes the remaining bytes, padded with zeros, and keeps the last block if it is not full.
     fn write_rest(&mut self, mut write: impl FnMut(&[u8], u64) -> io::Result<()>) -> io::Result<()> {
         let padded = self.filled.next_multiple_of(BLOCK);
         if padded == 0 {
@@ -130,9 +129,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whole_aligned_blocks_give_the_file_that_was_appended(
+        fn aligned_blocks_reproduce_the_appended_file(
             begins_with in prop::collection::vec(1u8.., 0..BLOCK),
-            // Batches of pieces, some longer than all of the buffer.
+            // Batches of pieces, some longer than the whole buffer.
             batches in prop::collection::vec(prop::collection::vec(0usize..3 << 20, 0..4), 0..6),
         ) {
             let mut blocks = Blocks::new(&begins_with);
@@ -149,7 +148,7 @@ mod tests {
                     aligned &= stretch.len().is_multiple_of(BLOCK) && at.is_multiple_of(BLOCK as u64);
                     aligned &= stretch.as_ptr().align_offset(BLOCK) == 0;
                     let at = at as usize;
-                    // What was written before stays as it is.
+                    // Bytes written before are rewritten unchanged.
                     let again = synced.min(at + stretch.len()).saturating_sub(at);
                     aligned &= stretch[..again] == expected[at..at + again];
                     file.resize(file.len().max(at + stretch.len()), 0);
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_append_writes_what_is_there_or_nothing() {
+    fn an_empty_append_writes_the_initial_bytes_if_any() {
         let writes = |begins_with: &[u8]| {
             let mut writes = Vec::new();
             let mut blocks = Blocks::new(begins_with);

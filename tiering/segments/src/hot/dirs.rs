@@ -1,9 +1,9 @@
-//! The directories of segments: the hot tier's, and those of the cold tier.
+//! Directories of segment files: the hot tier's, and those of the cold tier.
 //!
-//! A segment's file lies in one of them, under the segment's own name; while it is moved, in two: its record
-//! says which one counts, and the other one is the same, byte for byte. So who reads asks where the record
-//! says, and elsewhere when there is nothing: in a directory that was put back from a backup all segments are
-//! hot.
+//! The file of a segment is in one of them, under the segment's name; during a move between tiers it is in
+//! two, of which the segment's record names the valid one, and both are equal byte by byte. So a reader tries
+//! the directory of the recorded tier first and the others next: in a directory that was restored from a
+//! backup all segments are hot.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ use super::file::segment_file_name;
 use super::map::Whereabouts;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// Where files of segments are.
+/// The directories of segment files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentDirs {
     hot: PathBuf,
@@ -26,36 +26,36 @@ pub struct SegmentDirs {
 }
 
 impl SegmentDirs {
-    /// The hot tier's directory, and those of the cold tier.
+    /// Creates the set from the hot tier's directory and those of the cold tier.
     #[must_use]
     pub fn new(hot: PathBuf, cold: Vec<PathBuf>) -> Self {
         Self { hot, cold }
     }
 
-    /// The hot tier's.
+    /// The hot tier's directory.
     #[must_use]
     pub fn hot(&self) -> &Path {
         &self.hot
     }
 
-    /// The cold tier's.
+    /// The cold tier's directories.
     #[must_use]
     pub fn cold(&self) -> &[PathBuf] {
         &self.cold
     }
 
-    /// All of them, the hot tier's first.
+    /// All directories, the hot tier's first.
     pub fn all(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(self.hot.as_path()).chain(self.cold.iter().map(PathBuf::as_path))
     }
 
-    /// All of them with their tiers, in the same order.
+    /// All directories with their tiers, in the same order.
     pub(super) fn tiers(&self) -> impl Iterator<Item = (u32, &Path)> {
         let cold = self.cold.iter().map(|dir| (COLD, dir.as_path()));
         std::iter::once((HOT, self.hot.as_path())).chain(cold)
     }
 
-    /// Those of a tier.
+    /// The directories of a tier; none of the remote tier.
     pub(super) fn of(&self, tier: u32) -> &[PathBuf] {
         match tier {
             HOT => std::slice::from_ref(&self.hot),
@@ -64,8 +64,8 @@ impl SegmentDirs {
         }
     }
 
-    /// Where the file of a segment is whose record says that it is in `tier`; where it should be, when it is
-    /// nowhere.
+    /// Returns the path of the file of a segment whose record names `tier`; the path at which it should be if
+    /// no directory has it.
     #[must_use]
     pub fn path(&self, segment: SegmentId, tier: u32) -> PathBuf {
         let name = segment_file_name(segment);
@@ -73,10 +73,10 @@ impl SegmentDirs {
         found.unwrap_or_else(|| self.of(tier).first().unwrap_or(&self.hot).join(name))
     }
 
-    /// Opens the file of a segment whose record says that it is in `tier`.
+    /// Opens the file of a segment whose record names `tier`.
     ///
     /// # Errors
-    /// Of kind `NotFound` when it is nowhere.
+    /// Of kind `NotFound` if no directory has the file.
     pub fn open(&self, segment: SegmentId, tier: u32) -> io::Result<File> {
         let name = segment_file_name(segment);
         for dir in self.in_order(tier) {
@@ -88,11 +88,11 @@ impl SegmentDirs {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// Opens the file that the record of a segment means, in whichever directory it is.
+    /// Opens the file whose header matches the record of a segment, in whichever directory it is.
     ///
     /// # Errors
-    /// Of kind `NotFound` when it is nowhere, and `InvalidData` when there is only one of another server or
-    /// timeline.
+    /// Of kind `NotFound` if no directory has the file, and `InvalidData` if only a file of another server or
+    /// timeline exists.
     pub(super) fn open_own(&self, segment: SegmentId, place: &Whereabouts) -> io::Result<File> {
         let name = segment_file_name(segment);
         let mut missing = io::Error::from(io::ErrorKind::NotFound);
@@ -109,17 +109,18 @@ impl SegmentDirs {
         Err(missing)
     }
 
-    /// All of them, those of `tier` first.
+    /// All directories, those of `tier` first.
     fn in_order(&self, tier: u32) -> impl Iterator<Item = &PathBuf> {
         let others = [HOT, COLD].into_iter().filter(move |other| *other != tier);
         self.of(tier).iter().chain(others.flat_map(|other| self.of(other)))
     }
 }
 
-/// Which other segment a file is than the one of the record at `place`; nothing when it is the one.
+/// Describes the segment that a file holds instead of the one of the record at `place`; `None` if it is that
+/// segment.
 fn stranger(file: &File, segment: SegmentId, place: &Whereabouts) -> io::Result<Option<String>> {
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
-    // A header that is damaged is no reason not to read: each record verifies by itself.
+    // A damaged header does not prevent reading: each record is verified on its own.
     let header = match file.read_exact_at(&mut bytes, 0) {
         Ok(()) => SegmentHeader::decode(&bytes).ok(),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
@@ -145,7 +146,7 @@ mod tests {
     use std::io::Read as _;
 
     #[test]
-    fn a_file_is_found_where_its_record_says_and_else_elsewhere() {
+    fn a_file_is_looked_up_in_its_recorded_tier_first() {
         let room = tempfile::tempdir().unwrap();
         let [hot, one, two] = ["hot", "one", "two"].map(|name| room.path().join(name));
         for dir in [&hot, &one, &two] {
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn another_servers_file_does_not_hide_the_own_one() {
+    fn a_file_of_another_server_does_not_hide_the_own_one() {
         let room = tempfile::tempdir().unwrap();
         let [hot, one, two] = ["hot", "one", "two"].map(|name| room.path().join(name));
         for dir in [&hot, &one, &two] {

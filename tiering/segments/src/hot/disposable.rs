@@ -1,9 +1,9 @@
-//! What a tier without compaction does with its segments: whoever has it says which chunks go, which are
-//! appended again, and when a segment ends.
+//! Operations of a tier without compaction, whose owner decides which chunks are dropped, which are appended
+//! again, and when a segment is released.
 //!
-//! Always: a segment that the map does not have any more is released once, whole; what is punched out of one
-//! was referred to by nothing. After power failure a file that the map does not have is removed by the next
-//! start.
+//! Invariants: a segment that the map does not contain any more is released once, as a whole; holes are
+//! punched only under unreferenced records. After a power loss, files of segments that the map does not
+//! contain are removed by the next start.
 
 use super::{AppendError, Appended, ChunkAt, HotTier, Inner, Owner, scan};
 use crate::fair::Lane;
@@ -14,10 +14,10 @@ use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 use std::io;
 
 impl HotTier {
-    /// Stores a chunk of a tier without compaction once more, in the segment of what was moved.
+    /// Appends a chunk of a tier without compaction again, to the segment of moved chunks.
     ///
     /// # Errors
-    /// When nothing was stored.
+    /// When the chunk was not stored.
     pub async fn append_moved(&self, extent: &Extent, body: BodyId) -> Result<Appended, AppendError> {
         let read = self.inner.reader.chunk(extent, body, Lane::Background).await;
         let (owner, data) = read.map_err(|error| {
@@ -27,18 +27,19 @@ impl HotTier {
         self.inner.append_moved(&owner, &data).await
     }
 
-    /// The chunks in a segment, those that nothing refers to included as far as their heads are not in holes.
+    /// Returns the chunks in a segment, including unreferenced ones whose record headers are not in holes.
     ///
     /// # Errors
-    /// When its file cannot be read.
+    /// When the segment's file cannot be read.
     pub async fn chunks_in(&self, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
         let inner = self.inner.clone();
         let read = tokio::task::spawn_blocking(move || chunks_in(&inner, segment)).await;
         read.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
     }
 
-    /// Gives back the disk under chunks that nothing refers to any more nor ever will, each said once: as far
-    /// as nothing else is beside them, and the file system can. Returns its bytes.
+    /// Frees the disk blocks under chunks that nothing refers to or ever will; each chunk is passed once.
+    /// Blocks that are shared with live records stay, and so do all blocks if the file system has no holes.
+    /// Returns the freed bytes.
     pub async fn punch(&self, dead: Vec<Extent>) -> u64 {
         if dead.is_empty() || !self.inner.shared.is_disposable {
             return 0;
@@ -52,7 +53,7 @@ impl HotTier {
         punched.await.unwrap_or(0)
     }
 
-    /// Whether what goes one by one gives its disk back, as far as is known.
+    /// True unless the file system turned out not to support holes.
     #[must_use]
     pub fn has_holes(&self) -> bool {
         !self.inner.holes.is_refused()
@@ -64,23 +65,23 @@ impl HotTier {
         self.inner.holes.bytes_in(segment)
     }
 
-    /// Whether something was appended to a segment for whoever holds it still, or may be.
+    /// True if an unfinished request appended to a segment or may do so.
     #[must_use]
     pub fn is_held(&self, segment: SegmentId) -> bool {
         self.inner.shared.segments.holds.is_held(segment)
     }
 
-    /// Whether a chunk that is moved would be taken, if its record is so long.
+    /// True if a moved chunk whose record has `bytes` would be accepted.
     #[must_use]
     pub fn has_room_to_move(&self, bytes: u64) -> bool {
         self.inner.shared.space.moved_room_bytes() >= bytes
     }
 
-    /// Removes the file of a segment that the map does not have any more. Who reads it reads on. Returns the
-    /// bytes that it took.
+    /// Removes the file of a segment that the map does not contain any more. Reads in progress are not
+    /// affected. Returns the bytes that the file occupied.
     ///
     /// # Errors
-    /// When the disk fails; a start removes it then.
+    /// When the disk fails; the next start removes the file.
     pub async fn release(&self, segment: SegmentId) -> io::Result<u64> {
         self.inner.reader.forget(segment);
         let inner = self.inner.clone();

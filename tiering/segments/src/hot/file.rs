@@ -1,13 +1,13 @@
-//! Segment files on the disk: the only place that makes, writes and syncs them.
+//! Segment files on the disk: the only place that creates, writes and syncs them.
 //!
-//! A new file counts as existing only after itself and its directory were synced. A file whose
-//! write or sync failed is never written or synced again: after a failed sync the kernel may have
-//! dropped the very pages that did not reach the disk and would call the next sync a success.
-//! With [`Durability::Os`] nothing is synced, and power loss may take whatever was answered; only
-//! what is moved is, and everything before a segment is destroyed.
+//! A new file exists only after the file and its directory were synced. A file whose write or sync failed is
+//! never written or synced again: after a failed sync the kernel may have dropped the pages that did not
+//! reach the disk and would report the next sync as a success. With [`Durability::Os`] nothing is synced and
+//! a power loss may lose acknowledged data; only moved chunks are synced, and everything is before a segment
+//! is destroyed.
 //!
-//! An [`Intercept`] sees every call before it happens and may make it fail, fall short, or be
-//! skipped: that is how tests and crash controls inject faults.
+//! An [`Intercept`] sees every call before it is executed and may make it fail, write less, or skip it: tests
+//! and crash controls inject faults this way.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -32,65 +32,65 @@ use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 /// A call that changes segment files or makes them durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileCall {
-    /// Making a file and writing its header.
+    /// Creates a file and writes its header.
     Create,
-    /// Writing a batch of records.
+    /// Writes a batch of records.
     Write,
-    /// Syncing a batch of records.
+    /// Syncs a batch of records.
     Sync,
-    /// Syncing a new file.
+    /// Syncs a new file.
     SyncNew,
-    /// Syncing the directory of segments.
+    /// Syncs the segment directory.
     SyncDirectory,
-    /// Syncing, before it is scanned, a file found open at start.
+    /// Syncs a file that a start found open, before it is scanned.
     SyncRecovery,
-    /// Removing the file of a segment that is no more.
+    /// Removes the file of a released segment.
     Remove,
-    /// Giving back the disk under some of a segment's records.
+    /// Punches a hole into a segment.
     Punch,
 }
 
-/// What an [`Intercept`] wants of a call.
+/// The action that an [`Intercept`] selects for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Do it.
+    /// Execute the call.
     Go,
-    /// Do nothing and report success.
+    /// Skip the call and report success.
     Skip,
-    /// Write at most so many bytes in this one call.
+    /// Write at most this many bytes in this call.
     Short(usize),
-    /// Do nothing and fail with this error number.
+    /// Skip the call and fail with this errno.
     Fail(i32),
 }
 
-/// Decides what becomes of calls on segment files.
+/// Controls calls on segment files.
 pub trait Intercept: Send + Sync + 'static {
-    /// Called before every call; `segment` is nothing for the directory.
+    /// Called before every call; `segment` is `None` for calls on the directory.
     fn before(&self, call: FileCall, segment: Option<SegmentId>) -> Step;
 }
 
-/// The directory of segments.
+/// A directory of segment files.
 pub(super) struct Disk {
     dir: PathBuf,
-    /// Whether segments of one body are written past the page cache.
+    /// True if segments of a single body are written with direct I/O.
     direct_writes: bool,
     durability: Durability,
-    /// The server whose files are removed here; every file where it is none.
+    /// Identity whose files may be removed here; the default identity may remove every file.
     lineage: Arc<Lineage>,
     intercept: Option<Arc<dyn Intercept>>,
     metrics: Arc<Metrics>,
 }
 
-/// What follows the name of a segment's file that was set aside, and a number follows this.
+/// Extension of a segment file that was set aside, followed by a number.
 const ASIDE: &str = "aside-";
 
-/// The name of a segment's file.
+/// Returns the name of a segment's file.
 #[must_use]
 pub fn segment_file_name(id: SegmentId) -> String {
     format!("{:016x}.seg", id.0)
 }
 
-/// The segment whose file has this name.
+/// Returns the segment whose file has this name.
 #[must_use]
 pub fn segment_of_file_name(name: &str) -> Option<SegmentId> {
     let hex = name.strip_suffix(".seg")?;
@@ -98,15 +98,15 @@ pub fn segment_of_file_name(name: &str) -> Option<SegmentId> {
     (segment_file_name(id) == name).then_some(id)
 }
 
-/// What follows the name of a segment's file while it is copied from another directory.
+/// Extension of a segment file while it is copied from another directory.
 const COPYING: &str = ".copying";
 
-/// Whether a file is the copy of a segment that is not finished.
+/// True for the name of an unfinished copy of a segment.
 pub(super) fn is_copying(name: &str) -> bool {
     name.strip_suffix(COPYING).is_some_and(|name| segment_of_file_name(name).is_some())
 }
 
-/// The segment whose file had this name before it was set aside.
+/// Returns the segment whose file had this name before it was set aside.
 pub(super) fn segment_of_aside_name(name: &str) -> Option<SegmentId> {
     let (name, number) = name.rsplit_once('.')?;
     number.strip_prefix(ASIDE)?.parse::<u64>().ok()?;
@@ -135,7 +135,7 @@ impl Disk {
         &self.dir
     }
 
-    /// Whether files here are compared with the identity of their server.
+    /// True if the headers of files here are compared with the server's identity.
     pub(super) fn is_owned(&self) -> bool {
         self.lineage.own != Identity::default()
     }
@@ -144,7 +144,7 @@ impl Disk {
         self.dir.join(segment_file_name(id))
     }
 
-    /// Makes the file of a new segment; durable when it returns.
+    /// Creates the file of a new segment; it is durable when the call returns.
     pub(super) fn create(&self, header: &SegmentHeader) -> io::Result<File> {
         let id = header.id;
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.path(id))?;
@@ -161,14 +161,14 @@ impl Disk {
         Ok(file)
     }
 
-    /// The file of a segment that was just made, for writes past the page cache, if it is to have them.
+    /// Opens the file of a segment that was just created for direct I/O, if its class is written that way.
     pub(super) fn direct(&self, header: &SegmentHeader) -> Option<Direct> {
         let wanted = self.direct_writes && header.class == SegmentClass::Own;
         wanted.then(|| Direct::open(&self.path(header.id), &header.encode())).flatten()
     }
 
-    /// Writes `blocks` at `offset` of `direct`, and through `file` what is left when a call falls short
-    /// inside of a block.
+    /// Writes `blocks` at `offset` through `direct`; after a short write that ended within a block, the rest
+    /// through `file`.
     pub(super) fn write_blocks(
         &self,
         direct: &File,
@@ -190,15 +190,15 @@ impl Disk {
         if blocks.is_empty() { Ok(()) } else { self.write(file, id, &mut [IoSlice::new(blocks)], offset) }
     }
 
-    /// Cuts off what fills up the last block of a segment that takes nothing any more. Not synced: what is
-    /// behind a segment's length is nothing to anybody.
+    /// Cuts off the padding of the last block of a segment that takes no more records. Not synced: bytes
+    /// behind a segment's length are ignored.
     pub(super) fn cut(file: &File, id: SegmentId, length: u64) {
         if let Err(error) = file.set_len(length) {
             tracing::debug!(segment = %id, %error, "zeros are left behind a segment's end");
         }
     }
 
-    /// Writes all of `slices` at `offset`. What a failed call left in the file is unknown.
+    /// Writes all of `slices` at `offset`. After an error the content of the written range is undefined.
     pub(super) fn write(
         &self,
         file: &File,
@@ -219,8 +219,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes everything written to `file` durable, with durability `os` only what must `always` be.
-    /// After an error the file is not to be touched.
+    /// Makes everything written to `file` durable; with durability `os` only if `always` is set. After an
+    /// error the file must not be used any more.
     pub(super) fn sync(&self, file: &File, id: SegmentId, always: bool) -> io::Result<()> {
         let wanted = always || self.syncs();
         if wanted && self.step(FileCall::Sync, Some(id))?.is_some() {
@@ -231,8 +231,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Opens a file found open at start so that it is read from the device: what a stopped process
-    /// left unsynced in the page cache is synced, then dropped from there.
+    /// Opens a file that a start found open so that it is read from the device: pages that a stopped process
+    /// left unsynced in the page cache are synced, then dropped from the cache.
     pub(super) fn open_uncached(&self, id: SegmentId) -> io::Result<File> {
         let file = regular::open_with(OpenOptions::new().read(true).write(true), &self.path(id))?;
         if self.step_sync(FileCall::SyncRecovery, Some(id))? {
@@ -244,22 +244,22 @@ impl Disk {
         Ok(file)
     }
 
-    /// Gives a file a name that no segment has, durably, and returns the name.
+    /// Renames a file to a name that no segment has, durably, and returns that name.
     pub(super) fn set_aside(&self, name: &str) -> io::Result<String> {
         let free = set_aside(&self.dir, name)?;
         self.sync_directory()?;
         Ok(free)
     }
 
-    /// Sets the file under the name of a segment aside, durably, when its header is not that of the record at
-    /// `place`. Returns whether it was.
+    /// Sets the file under a segment's name aside, durably, if its header does not match the record at
+    /// `place`. Returns true if it did.
     pub(super) fn set_stranger_aside(&self, id: SegmentId, place: &Whereabouts) -> io::Result<bool> {
         if !self.is_owned() {
             return Ok(false);
         }
         let header = match header_of(&self.path(id)) {
             Ok((_, header)) => header.ok(),
-            // None, or something that is no file.
+            // There is no file, or not a regular file.
             Err(_) if regular::check(&self.path(id)).is_err() => None,
             Err(error) => return Err(error),
         };
@@ -275,9 +275,9 @@ impl Disk {
         Ok(true)
     }
 
-    /// Removes the file of a segment that the catalogue has removed, and returns how long it was; nothing
-    /// when there is none. Not synced: a file that comes back is removed at the next start. A file whose
-    /// header names another segment, server or timeline is set aside instead.
+    /// Removes the file of a segment that the catalogue has removed and returns its length; `None` if there
+    /// is no file. Not synced: a file that reappears after a power loss is removed at the next start. A file
+    /// whose header names another segment, server or timeline is set aside instead.
     pub(super) fn remove(&self, id: SegmentId) -> io::Result<Option<u64>> {
         let path = self.path(id);
         let bytes = match std::fs::metadata(&path) {
@@ -300,8 +300,8 @@ impl Disk {
         Ok(Some(bytes))
     }
 
-    /// Whether a file under the name of a segment may be removed with it: its header names this server, or is
-    /// of format 1, which names none, or was never written.
+    /// True if the file under a segment's name may be removed: its header names this server, or is of format
+    /// 1, which names no server, or was never written.
     fn is_removable(&self, id: SegmentId, path: &Path) -> io::Result<bool> {
         if !self.is_owned() {
             return Ok(true);
@@ -314,7 +314,7 @@ impl Disk {
         })
     }
 
-    /// The file of a segment that is to get holes; nothing when there is none.
+    /// Opens the file of a segment to punch holes into it; `None` if there is no file.
     pub(super) fn open_to_punch(&self, id: SegmentId) -> io::Result<Option<File>> {
         match regular::open_with(OpenOptions::new().write(true), &self.path(id)) {
             Ok(file) => Ok(Some(file)),
@@ -323,8 +323,9 @@ impl Disk {
         }
     }
 
-    /// Gives back the disk under `range` of a segment's file, which reads as zeros from then on. Returns the
-    /// bytes that were there: less than all when some of it was a hole, as after a crash. Not synced.
+    /// Frees the disk blocks under `range` of a segment's file, which then reads as zeros. Returns the bytes
+    /// freed, fewer than the length of the range if part of it was a hole already, as after a crash. Not
+    /// synced.
     pub(super) fn punch(&self, file: &File, id: SegmentId, range: &Range<u64>) -> io::Result<u64> {
         if self.step(FileCall::Punch, Some(id))?.is_none() {
             return Ok(0);
@@ -335,9 +336,8 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// Waits until everything that was appended so far survives power loss. With
-    /// [`Durability::Full`] whatever was answered does; with `Os` nothing may, so the whole file
-    /// system is synced.
+    /// Waits until everything appended so far survives power loss. With [`Durability::Full`] all acknowledged
+    /// appends do; with `Os` none may, so the whole file system is synced.
     pub(super) fn settle(&self) -> io::Result<()> {
         match self.durability {
             Durability::Full => Ok(()),
@@ -345,13 +345,13 @@ impl Disk {
         }
     }
 
-    /// Whether what was answered is on stable media.
+    /// True if acknowledged appends are on stable media.
     pub(super) fn syncs(&self) -> bool {
         self.durability == Durability::Full
     }
 
-    /// Makes the file that a segment is copied to from another directory, in place of one that a copy that
-    /// was cut short may have left. It counts for nothing until [`Disk::finish_copy`].
+    /// Creates the file to which a segment is copied from another directory, replacing the remains of an
+    /// interrupted copy. It is ignored until [`Disk::finish_copy`].
     pub(super) fn begin_copy(&self, id: SegmentId) -> io::Result<File> {
         let path = self.copying_path(id);
         let mut options = OpenOptions::new();
@@ -361,8 +361,7 @@ impl Disk {
         Ok(file)
     }
 
-    /// Makes a copy durable whatever the durability, then gives it its name: from here on it is the segment's
-    /// file.
+    /// Makes a copy durable, whatever the durability, then renames it: from then on it is the segment's file.
     pub(super) fn finish_copy(&self, file: &File, id: SegmentId) -> io::Result<()> {
         if self.step(FileCall::SyncNew, Some(id))?.is_some() {
             let begun = Instant::now();
@@ -378,7 +377,7 @@ impl Disk {
         std::fs::rename(copy, name)?;
         let named = self.sync_named_always();
         if named.is_err() {
-            // Nothing names it yet. What cannot be removed now is removed at the next start.
+            // No record names the file yet. If it cannot be removed now, the next start removes it.
             drop(std::fs::remove_file(self.path(id)));
         }
         named
@@ -391,9 +390,9 @@ impl Disk {
         Ok(())
     }
 
-    /// Removes a copy that is not wanted any more.
+    /// Removes a copy that is not needed any more.
     pub(super) fn give_up_copy(&self, id: SegmentId) {
-        // What cannot be removed now is removed at the next start.
+        // If it cannot be removed now, the next start removes it.
         drop(std::fs::remove_file(self.copying_path(id)));
     }
 
@@ -414,7 +413,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Nothing: skip the call. Otherwise how many bytes it may write.
+    /// Consults the intercept: `None` to skip the call, otherwise the number of bytes that it may write.
     fn step(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<Option<usize>> {
         match self.intercept.as_ref().map_or(Step::Go, |intercept| intercept.before(call, id)) {
             Step::Go => Ok(Some(usize::MAX)),
@@ -429,7 +428,7 @@ impl Disk {
     }
 }
 
-/// Gives a file in `dir` a name that no segment has, and returns the name. Not synced.
+/// Renames a file in `dir` to a name that no segment has and returns that name. Not synced.
 pub(super) fn set_aside(dir: &Path, name: &str) -> io::Result<String> {
     let names = (1u64..).map(|number| format!("{name}.{ASIDE}{number}"));
     let free = names.into_iter().find(|aside| !dir.join(aside).exists()).unwrap_or_default();
@@ -437,12 +436,12 @@ pub(super) fn set_aside(dir: &Path, name: &str) -> io::Result<String> {
     Ok(free)
 }
 
-/// Bytes of `range` that are no hole.
+/// Bytes of `range` that are not holes.
 fn data_in(file: &File, range: &Range<u64>) -> io::Result<u64> {
     let (mut at, mut bytes) = (range.start, 0);
     while at < range.end {
         let data = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            // There is none up to the end of the file.
+            // There is no data up to the end of the file.
             Err(rustix::io::Errno::NXIO) => break,
             data => data?.min(range.end),
         };
@@ -452,8 +451,8 @@ fn data_in(file: &File, range: &Range<u64>) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// How much a call wrote: nothing when it was interrupted, so that it is made again, and an error when
-/// nothing can be written.
+/// Returns the bytes that a call wrote: 0 if it was interrupted, so that the caller repeats it, and an error
+/// if nothing can be written.
 fn some_written(written: rustix::io::Result<usize>) -> io::Result<usize> {
     match written {
         Ok(0) => Err(io::ErrorKind::WriteZero.into()),

@@ -1,7 +1,7 @@
-//! Segment files kept open for reading: a bounded set, the least lately used one goes first.
+//! Cache of segment files opened for reading: bounded, the least recently used file is closed first.
 //!
-//! A hit takes a read lock for the length of a look-up and never across an await. "Lately" is
-//! counted in openings, not in reads, so that a hit writes nothing but its own entry.
+//! A hit takes a read lock for the duration of a lookup and never across an await. Recency is counted in
+//! openings, not in reads, so that a hit writes only to its own entry.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,29 +15,29 @@ use parking_lot::RwLock;
 use super::dirs::SegmentDirs;
 use super::map::SegmentMap;
 
-/// A segment open for reading.
+/// A segment opened for reading.
 pub(super) struct Opened {
     pub(super) file: File,
     pub(super) seed: SegmentSeed,
     used: AtomicU64,
-    /// Reads since somebody asked.
+    /// Reads since the last call of [`Files::take_reads`].
     reads: AtomicU64,
-    /// Its file system refuses `RWF_NOWAIT`.
+    /// True if the file system refuses `RWF_NOWAIT`.
     nowait_refused: AtomicBool,
 }
 
 impl Opened {
-    /// Whether it can be read without waiting for the disk, as far as is known.
+    /// True unless the file system is known to refuse reads that do not wait for the disk.
     pub(super) fn takes_nowait(&self) -> bool {
         !self.nowait_refused.load(Relaxed)
     }
 
-    /// It cannot be.
+    /// Records that the file system refuses such reads.
     pub(super) fn refuse_nowait(&self) {
         self.nowait_refused.store(true, Relaxed);
     }
 
-    /// It was read once more.
+    /// Counts a read.
     pub(super) fn was_read(&self) {
         self.reads.fetch_add(1, Relaxed);
     }
@@ -56,7 +56,7 @@ impl Files {
         Self { dirs, map, open: RwLock::default(), openings: AtomicU64::new(0), files_max }
     }
 
-    /// The segment, if it is open already.
+    /// Returns the segment if it is open.
     pub(super) fn get(&self, id: SegmentId) -> Option<Arc<Opened>> {
         let open = self.open.read();
         let opened = open.get(&id)?;
@@ -67,7 +67,7 @@ impl Files {
         Some(opened.clone())
     }
 
-    /// The segment, opened if need be; nothing when it does not exist. Blocks.
+    /// Returns the segment, opening it if needed; `None` if it does not exist. Blocks.
     pub(super) fn open(&self, id: SegmentId) -> io::Result<Option<Arc<Opened>>> {
         if let Some(opened) = self.get(id) {
             return Ok(Some(opened));
@@ -86,20 +86,22 @@ impl Files {
             let oldest = open.iter().min_by_key(|(_, opened)| opened.used.load(Relaxed)).map(|(&id, _)| id);
             oldest.map(|id| open.remove(&id));
         }
-        // Removed or moved since we looked, it must not be kept: whoever forgets it may have been here.
+        // If the segment was removed or moved since the lookup it must not be cached: the invalidation may
+        // already have happened.
         if self.map.place(id) == Some(place) {
             open.insert(id, opened.clone());
         }
         Ok(Some(opened))
     }
 
-    /// Closes the file of a segment that the catalogue has removed, or has elsewhere, or else its space would
-    /// not come back. Reads under way keep it until they are done.
+    /// Closes the file of a segment that the catalogue has removed or moved, since an open file keeps its
+    /// disk space allocated. Reads in progress keep the file open until they end.
     pub(super) fn forget(&self, id: SegmentId) {
         self.open.write().remove(&id);
     }
 
-    /// How often each segment was read since the last time; of those that are open no more that is lost.
+    /// Returns and resets the number of reads of each open segment. Counts of files closed since the last
+    /// call are lost.
     pub(super) fn take_reads(&self) -> Vec<(SegmentId, u64)> {
         self.open.read().iter().map(|(&id, opened)| (id, opened.reads.swap(0, Relaxed))).collect()
     }

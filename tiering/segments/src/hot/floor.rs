@@ -1,8 +1,8 @@
-//! The floor of the catalogue's log that segments carry: what a start compares the log with.
+//! The log floor in segments: the number of catalogue log entries that a start can expect.
 //!
-//! Batches of records carry how many log entries were synced before them, so the floor is as fresh as the
-//! last sync of a segment. Only segments that this timeline wrote count. The newest files are read from near
-//! their ends: each batch that was synced before the last acknowledged write is there.
+//! Batches of records carry the number of log entries that were synced before them, so the floor is as recent
+//! as the last sync of a segment. Only segments that this timeline wrote count. The newest files are read
+//! near their ends, where each batch is that was synced before the last acknowledged write.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
@@ -19,12 +19,13 @@ use super::file::{segment_file_name, segment_of_file_name};
 use super::marks::header_of;
 use super::scan::Scan;
 
-/// Files that are read: there is an open segment per class, and one of each may have been sealed lately.
+/// Maximum number of files to read by each criterion: there is one open segment per class, and one of each
+/// class may have been sealed recently.
 const FILES_MAX: usize = 8;
-/// Bytes that are read of each: at least two batches of the largest chunks.
+/// Bytes to read of each file: at least two batches of the largest chunks.
 const TAIL_BYTES: u64 = 4 * MIB;
 
-/// The highest floor in the newest segments of the hot tier that `incarnation` wrote; 0 where there is none.
+/// Returns the highest floor in the newest hot segments that `incarnation` wrote; 0 if there is none.
 ///
 /// # Errors
 /// When the directory or a file cannot be read.
@@ -32,7 +33,7 @@ pub fn floor_in(dirs: &SegmentDirs, incarnation: Incarnation) -> io::Result<u64>
     let mut floor = 0;
     for path in newest(dirs)? {
         let (length, header) = match header_of(&path) {
-            // Removed since it was listed, or something else in a file's place.
+            // Removed since it was listed, or not a regular file.
             Err(_) if regular::check(&path).is_err() => continue,
             found => found?,
         };
@@ -46,8 +47,8 @@ pub fn floor_in(dirs: &SegmentDirs, incarnation: Incarnation) -> io::Result<u64>
     Ok(floor)
 }
 
-/// The files of segments of the hot tier that were changed last, and those that were made last: in a copied
-/// directory the times of changes are those of the copy.
+/// Returns the segment files of the hot tier that were modified last, and those that were created last: in a
+/// copied directory the modification times are those of the copy.
 fn newest(dirs: &SegmentDirs) -> io::Result<Vec<PathBuf>> {
     let mut files = segments_in(dirs.hot())?;
     files.sort_unstable();
@@ -59,7 +60,7 @@ fn newest(dirs: &SegmentDirs) -> io::Result<Vec<PathBuf>> {
     Ok(newest.into_iter().map(|id| dirs.hot().join(segment_file_name(id))).collect())
 }
 
-/// The segments whose files are in a directory, with the times at which these were changed.
+/// Returns the segments whose files are in a directory, with the modification times of the files.
 fn segments_in(dir: &Path) -> io::Result<Vec<(SystemTime, SegmentId)>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -76,9 +77,9 @@ fn segments_in(dir: &Path) -> io::Result<Vec<(SystemTime, SegmentId)>> {
     Ok(files)
 }
 
-/// Chunks in segments of `incarnation`, in whichever tier, that nothing in `named` (segment and offset) names
-/// and that were written when the log had at least `entries` entries less one batch: bucket and key, each
-/// once, in order.
+/// Returns chunks in segments of `incarnation`, in all local tiers, that `named` (segment and offset) does
+/// not contain and that were written when the log had at least `entries` entries less one batch: bucket and
+/// key, each once, sorted.
 ///
 /// # Errors
 /// When a directory or a file cannot be read.

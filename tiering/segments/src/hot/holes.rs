@@ -1,13 +1,14 @@
-//! Holes: the disk under single records given back while their segment stays.
+//! Holes: frees the disk blocks under single records while their segment stays.
 //!
-//! For a tier whose chunks go one by one and can be fetched again; the truth is never in a segment with
-//! holes. Whole blocks of the file system go, those in which nothing but dead records is: of a block at the
-//! edge of a record it is counted how much of it is dead, and it goes when all of it is. Always: no byte of a
-//! record that lives is in a hole, and what a segment takes is what was written to it less its holes.
+//! For a tier whose chunks are evicted one by one and can be fetched again; the only copy of data is never in
+//! a segment with holes. Whole blocks of the file system are freed, those that contain only dead records: for
+//! a block at the edge of a record its dead bytes are counted, and it is freed when all of it is dead.
+//! Invariants: no byte of a live record is in a hole, and the bytes charged for a segment are those written
+//! to it less its holes.
 //!
-//! The counts of edges are in memory. A restart forgets them, and blocks at the edges of what died before
-//! stay until their segment goes. No hole is synced: after power failure it is there or not, and a record
-//! that is in one does not verify, or was zeros all the same.
+//! The counts of edge blocks are in memory. A restart forgets them, and blocks at the edges of records that
+//! died before stay until their segment is released. Holes are not synced: after a power loss a hole is there
+//! or not, and a record that is in one reads as zeros and does not verify.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, Metadata};
@@ -22,44 +23,44 @@ use rustix::io::Errno;
 use super::file::{Disk, segment_of_file_name};
 use super::location::Location;
 
-/// What a file system's blocks are at least; smaller ones are not looked for.
+/// Minimum block size; smaller blocks of a file system are not used.
 const BLOCK_BYTES_MIN: u64 = 4096;
-/// What the blocks are that a file's size on disk is counted in.
+/// Unit of `st_blocks`.
 const COUNTED_BYTES: u64 = 512;
-/// Blocks that are dead in part and remembered, of all segments: some 40 MiB of memory. Others go with their
-/// segment.
+/// Maximum number of partly dead blocks tracked over all segments: some 40 MiB of memory. Further ones are
+/// freed with their segment.
 const EDGES_MAX: usize = 1 << 20;
 
-/// The holes of all segments of a directory.
+/// The holes of all segments in a directory.
 pub(super) struct Holes {
-    /// What is given back begins and ends at a multiple of this.
+    /// Alignment of holes.
     block_bytes: u64,
-    /// Held while a file gets holes, and while it goes.
+    /// Locked while a file gets holes or is removed.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     segments: HashMap<SegmentId, Holed>,
-    /// Edges that are remembered of all of them.
+    /// Tracked edge blocks of all segments.
     edges: usize,
-    /// The file system has no holes.
+    /// True if the file system does not support holes.
     is_refused: bool,
 }
 
 #[derive(Default)]
 struct Holed {
-    /// Bytes of its holes.
+    /// Bytes of the segment's holes.
     bytes: u64,
-    /// Blocks of which some is dead: how many bytes of each.
+    /// Dead bytes of each partly dead block.
     edges: HashMap<u64, u64>,
 }
 
 impl Holes {
-    /// The holes that there are in the directory of `disk`.
+    /// Determines the existing holes in the directory of `disk`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the directory cannot be read.
     pub(super) fn open(disk: &Disk) -> io::Result<Self> {
         let block_bytes = rustix::fs::statvfs(disk.dir()).map_or(BLOCK_BYTES_MIN, |found| found.f_frsize);
         let block_bytes = block_bytes.max(BLOCK_BYTES_MIN).next_power_of_two();
@@ -74,7 +75,7 @@ impl Holes {
         Ok(Self { block_bytes, state: Mutex::new(state) })
     }
 
-    /// No holes, of a tier that gets none.
+    /// Creates the state of a tier that gets no holes.
     pub(super) fn none() -> Self {
         Self { block_bytes: BLOCK_BYTES_MIN, state: Mutex::default() }
     }
@@ -84,7 +85,7 @@ impl Holes {
         self.state.lock().segments.get(&segment).map_or(0, |holed| holed.bytes)
     }
 
-    /// Whether the file system has said that it has none.
+    /// True if the file system reported that it does not support holes.
     pub(super) fn is_refused(&self) -> bool {
         self.state.lock().is_refused
     }
@@ -94,8 +95,8 @@ impl Holes {
         self.state.lock().segments.values().map(|holed| holed.bytes).sum()
     }
 
-    /// Gives back what is under records that nothing refers to any more, each said once. Returns its bytes.
-    /// Blocks.
+    /// Frees the blocks under records that nothing refers to any more; each record is passed once. Returns
+    /// the freed bytes. Blocks.
     pub(super) fn punch(&self, disk: &Disk, dead: impl Iterator<Item = Location>) -> u64 {
         let mut records = BTreeMap::<SegmentId, Vec<Range<u64>>>::new();
         for location in dead {
@@ -109,7 +110,7 @@ impl Holes {
             }
             let file = match disk.open_to_punch(segment) {
                 Ok(Some(file)) => file,
-                // It went as a whole, or its blocks go with it.
+                // The segment was released, or its blocks will be freed with it.
                 Ok(None) | Err(_) => continue,
             };
             let mut holed = state.segments.remove(&segment).unwrap_or_default();
@@ -128,7 +129,7 @@ impl Holes {
         bytes
     }
 
-    /// Removes the file of a segment, and says how many bytes it took.
+    /// Removes the file of a segment and returns the bytes that it occupied.
     ///
     /// # Errors
     /// When the disk fails.
@@ -142,7 +143,7 @@ impl Holes {
 }
 
 impl Holed {
-    /// Gives back blocks.
+    /// Punches holes for ranges of blocks.
     fn punch(
         &mut self,
         disk: &Disk,
@@ -156,7 +157,8 @@ impl Holed {
         Ok(())
     }
 
-    /// Records are dead: the blocks in which nothing lives any more, in as few stretches as there are.
+    /// Marks records as dead and returns the blocks without live bytes, merged into as few ranges as
+    /// possible.
     fn died(&mut self, records: Vec<Range<u64>>, block_bytes: u64, edges_max: usize) -> Vec<Range<u64>> {
         let each = records.into_iter().map(|record| self.one_died(record, block_bytes, edges_max));
         let mut blocks: Vec<Range<u64>> = each.filter(|blocks| !blocks.is_empty()).collect();
@@ -189,12 +191,12 @@ impl Holed {
     }
 }
 
-/// Bytes that a file is shorter on the disk than it is long.
+/// Bytes by which a file's size on disk is smaller than its length.
 fn holes_of(file: &Metadata, block_bytes: u64) -> u64 {
     file.len().next_multiple_of(block_bytes).saturating_sub(file.blocks() * COUNTED_BYTES).min(file.len())
 }
 
-/// Whether a file system says that it has no holes.
+/// True if the error means that the file system does not support holes.
 fn is_refusal(error: &io::Error) -> bool {
     let refusals = [Errno::OPNOTSUPP, Errno::NOSYS];
     refusals.iter().any(|refusal| error.raw_os_error() == Some(refusal.raw_os_error()))
@@ -208,7 +210,7 @@ mod tests {
     const BLOCK: u64 = 10;
 
     #[test]
-    fn a_block_that_two_share_goes_with_the_second() {
+    fn a_block_shared_by_two_records_is_freed_with_the_second() {
         let mut holed = Holed::default();
         let mut died = |record| holed.died(vec![record], BLOCK, 9).into_iter().flatten().collect::<Vec<_>>();
         assert_eq!(died(5..25), [1]);
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_together_is_one_stretch_and_edges_are_bounded() {
+    fn adjacent_blocks_are_merged_and_edges_are_bounded() {
         let mut holed = Holed::default();
         assert_eq!(holed.died(vec![30..52, 10..30, 75..95], BLOCK, 9), [1..5, 8..9]);
         assert_eq!(holed.died(vec![101..105, 111..115], BLOCK, 4), []);
@@ -228,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn exactly_the_blocks_go_that_nothing_lives_in(
+        fn exactly_the_blocks_without_live_bytes_are_freed(
             lengths in proptest::collection::vec(1u64..35, 1..40),
             dead in proptest::collection::vec(proptest::bool::ANY, 40),
         ) {

@@ -1,7 +1,7 @@
-//! Claims of segments by background tasks.
+//! Claims on segments by background workers.
 //!
-//! Compaction and placing run in parallel. Each claims a segment before it works on it, so that the two
-//! never work on the same one. A claim ends when its owner drops it; nothing of it survives the process.
+//! Compaction and placing run in parallel. Each claims a segment before it works on it, so that the two never
+//! work on the same one. A claim ends when its owner drops it; claims are not persisted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mlgw_common::ids::SegmentId;
 use parking_lot::Mutex;
 
-/// A task that works on segments.
+/// A worker that claims segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hand {
     /// Empties and releases segments.
@@ -23,7 +23,7 @@ struct Held {
     by: Hand,
     /// Bytes of the hot tier that become free when the work is done.
     frees_bytes: u64,
-    /// Whether the work waits for readers, for an unknown time.
+    /// True if the work waits for readers, for an unknown time.
     is_parked: bool,
 }
 
@@ -31,7 +31,7 @@ struct Held {
 #[derive(Debug, Default)]
 pub(super) struct InHand(Mutex<HashMap<SegmentId, Held>>);
 
-/// The right to work on one segment.
+/// The exclusive right to work on one segment.
 #[derive(Debug)]
 pub(super) struct Claim {
     of: Arc<InHand>,
@@ -39,8 +39,8 @@ pub(super) struct Claim {
 }
 
 impl InHand {
-    /// Claims a segment, unless it is claimed already. `frees_bytes` of the hot tier are free when the work
-    /// is done.
+    /// Claims a segment, unless it is claimed already. `frees_bytes` of the hot tier become free when the
+    /// work is done.
     pub(super) fn claim(self: &Arc<Self>, segment: SegmentId, by: Hand, frees_bytes: u64) -> Option<Claim> {
         use std::collections::hash_map::Entry;
         match self.0.lock().entry(segment) {
@@ -52,22 +52,22 @@ impl InHand {
         }
     }
 
-    /// Whether another task than `by` works on a segment.
+    /// True if another worker than `by` has claimed the segment.
     pub(super) fn is_held_by_other(&self, segment: SegmentId, by: Hand) -> bool {
         self.0.lock().get(&segment).is_some_and(|held| held.by != by)
     }
 
-    /// Whether a segment is claimed.
+    /// True if the segment is claimed.
     pub(super) fn holds(&self, segment: SegmentId) -> bool {
         self.0.lock().contains_key(&segment)
     }
 
-    /// Whether a segment is claimed, and the work on it waits for readers.
+    /// True if the segment is claimed and the work on it waits for readers.
     pub(super) fn is_parked(&self, segment: SegmentId) -> bool {
         self.0.lock().get(&segment).is_some_and(|held| held.is_parked)
     }
 
-    /// Bytes of the hot tier that are free when all work in progress is done, without work that waits for
+    /// Bytes of the hot tier that become free when all work in progress is done, without work that waits for
     /// readers.
     pub(super) fn frees_bytes(&self) -> u64 {
         self.0.lock().values().filter(|held| !held.is_parked).map(|held| held.frees_bytes).sum()
@@ -75,7 +75,7 @@ impl InHand {
 }
 
 impl Claim {
-    /// The work waits for readers.
+    /// Marks the work as waiting for readers.
     pub(super) fn parked(self) -> Self {
         if let Some(held) = self.of.0.lock().get_mut(&self.segment) {
             held.is_parked = true;
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_is_in_one_hand_at_a_time() {
+    fn a_segment_has_one_claim_at_a_time() {
         let (all, one) = (Arc::new(InHand::default()), SegmentId(1));
         let claim = all.claim(one, Hand::Compaction, 10).unwrap();
         assert!(

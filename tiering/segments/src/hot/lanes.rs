@@ -1,10 +1,9 @@
-//! Which writer a chunk goes to: one shared by small chunks, one shared by large ones, one for chunks that
-//! are moved, one for those that are gathered to leave the tier, and a bounded number that each belong to one
-//! body.
+//! Queues of the segment writers: one shared by small chunks, one shared by large chunks, one for moved
+//! chunks, one for chunks that leave the tier next, and a bounded number of writers with a body of their own.
 //!
-//! An `Own` writer comes with the body's first chunk and goes when the body is finished, was idle
-//! for a minute, or the tier stops. A body that comes when all are taken shares the writer of
-//! large chunks: its chunks are stored as safely, only freed by compaction rather than by unlink.
+//! An own writer is started for the body's first chunk and ends when the body is finished, was idle for a
+//! minute, or the tier stops. When all own writers are taken, a body uses the shared writer of large chunks:
+//! its chunks are as safe, but freed by compaction rather than by unlink.
 
 use std::collections::HashMap;
 use std::io;
@@ -34,16 +33,16 @@ pub(super) struct Lanes {
 
 struct Own {
     lanes: HashMap<BodyId, Arc<Queue>>,
-    /// How many there may be.
+    /// Maximum number of own writers.
     lanes_max: usize,
-    /// Every writer thread holds a clone; when all are gone the receiver hears of it. Nothing
-    /// once the tier stops.
+    /// Every writer thread holds a clone; when all are dropped the receiver's channel closes. `None` once the
+    /// tier stops.
     running: Option<mpsc::Sender<()>>,
 }
 
 impl Lanes {
-    /// Starts the shared writers; bodies may have `own_max` of their own. The receiver ends when the last
-    /// writer has.
+    /// Starts the shared writers; up to `own_max` bodies get writers of their own. The returned channel
+    /// closes when the last writer has ended.
     pub(super) fn start(shared: Arc<Shared>, own_max: usize) -> io::Result<(Self, mpsc::Receiver<()>)> {
         let (running, ended) = mpsc::channel(1);
         let large_room = Arc::new(Semaphore::new(LARGE_QUEUE_BYTES_MAX));
@@ -57,30 +56,30 @@ impl Lanes {
         Ok((Self { shared, large_room, small, large, moved, gathered, own }, ended))
     }
 
-    /// The queue of the writer of chunks that are moved. They have a segment of their own, so that
-    /// requests do not wait behind them and what lives long comes to lie together.
+    /// Returns the queue of moved chunks. They have a segment of their own, so that requests do not wait
+    /// behind them and long-lived chunks are stored together.
     pub(super) fn moved(&self) -> &Arc<Queue> {
         &self.moved
     }
 
-    /// The queue of the writer of chunks that leave the tier next. What stays does not lie beside them.
+    /// Returns the queue of chunks that leave the tier next, which are stored apart from chunks that stay.
     pub(super) fn gathered(&self) -> &Arc<Queue> {
         &self.gathered
     }
 
-    /// Has the writers begin other segments whose open ones were given up.
+    /// Requests that the writers begin other segments where the open ones were given up.
     pub(super) fn roll(&self) {
         let own: Vec<_> = self.own.lock().lanes.values().cloned().collect();
         let shared = [&self.small, &self.large, &self.moved, &self.gathered];
         own.iter().chain(shared).for_each(|lane| lane.roll());
     }
 
-    /// The queue of the shared writer for chunks of this size.
+    /// Returns the queue of the shared writer for chunks of this size.
     pub(super) fn shared(&self, chunk_bytes: usize) -> &Arc<Queue> {
         if chunk_bytes < LARGE_CHUNK_BYTES_MIN { &self.small } else { &self.large }
     }
 
-    /// The queue of the body's own writer, started if need be; nothing when all are taken.
+    /// Returns the queue of the body's own writer, started if needed; `None` if all own writers are taken.
     pub(super) fn own(&self, body: BodyId) -> Option<Arc<Queue>> {
         let mut own = self.own.lock();
         if let Some(lane) = own.lanes.get(&body) {
@@ -109,7 +108,7 @@ impl Lanes {
         }
     }
 
-    /// Seals the own segments of bodies that got no chunk for that long.
+    /// Seals the own segments of bodies that got no chunk for `idle_max`.
     pub(super) fn seal_idle(&self, idle_max: Duration) {
         self.own.lock().lanes.retain(|_, lane| {
             let keep = lane.idle_for() < idle_max;
@@ -120,7 +119,7 @@ impl Lanes {
         });
     }
 
-    /// Closes every writer.
+    /// Closes every queue.
     pub(super) fn close(&self, close: Close) {
         let mut own = self.own.lock();
         own.running = None;
@@ -150,8 +149,8 @@ fn start_writer(
     Ok(queue)
 }
 
-/// Closes the queue when its writer ends for whatever reason, so that no append waits for a
-/// thread that is gone.
+/// Closes the queue when its writer ends for any reason, also a panic, so that no append waits for a dead
+/// thread.
 struct Ends {
     queue: Arc<Queue>,
     _running: mpsc::Sender<()>,

@@ -1,4 +1,4 @@
-//! Where a stored chunk lies, as the tier handles it: an extent whose fields were looked at.
+//! Location of a stored chunk: an extent whose fields were validated.
 
 use std::ops::Range;
 
@@ -8,23 +8,23 @@ use mlgw_formats::schema::{Encoding, Extent};
 
 use mlgw_formats::segment_record::{HEAD_BYTES_MAX, HEAD_FIXED_BYTES};
 
-/// Where a stored chunk lies.
+/// Location of a stored chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Location {
     pub(super) segment: SegmentId,
     /// Offset of the record in the segment file.
     pub(super) offset: u64,
-    /// Bytes of the record before its payload.
+    /// Bytes of the record header, before the payload.
     pub(super) head_bytes: u32,
-    /// Length of the payload as stored.
+    /// Stored length of the payload.
     pub(super) payload_bytes: u32,
-    /// Length of what it stands for.
+    /// Uncompressed length of the payload.
     pub(super) logical_bytes: u32,
     pub(super) encoding: Encoding,
 }
 
 impl Location {
-    /// The location that an extent names, when a record of ours could lie there.
+    /// Converts an extent; `None` if no record can have such an extent.
     pub(super) fn of(extent: &Extent) -> Option<Self> {
         let encoding = Encoding::try_from(extent.encoding).ok()?;
         let possible = extent.data_key.is_empty()
@@ -45,17 +45,17 @@ impl Location {
         })
     }
 
-    /// How many blocks it has.
+    /// Number of blocks of the chunk.
     pub(super) const fn blocks(&self) -> usize {
         (self.logical_bytes as u64).div_ceil(BLOCK_BYTES) as usize
     }
 
-    /// Whether the payload is not stored as it came.
+    /// True if the payload is compressed.
     pub(super) const fn is_packed(&self) -> bool {
         !matches!(self.encoding, Encoding::Raw)
     }
 
-    /// The bytes of the segment's file that are its record.
+    /// The range of the record in the segment's file.
     pub(super) fn record(&self) -> Range<u64> {
         self.offset..self.offset + u64::from(self.head_bytes) + u64::from(self.payload_bytes)
     }

@@ -1,7 +1,7 @@
-//! What the hot tier needs of the catalogue: the segment map.
+//! The segment map: the part of the catalogue that the segment store uses.
 //!
-//! A trait, so that the tier is tested against an obvious map in memory. Ids are never reused; a
-//! seal is final and decides a segment's length for everyone.
+//! A trait, so that tests can use a simple map in memory. Ids are never reused; a seal is final and fixes a
+//! segment's length.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,32 +12,32 @@ use mlgw_formats::schema::{SegmentClass, SegmentRecord};
 
 pub use mlgw_formats::segment_header::NewSegment;
 
-/// A segment that the catalogue holds for open.
+/// A segment that is open in the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenSegment {
     /// The segment.
     pub id: SegmentId,
-    /// What seeds its checksums.
+    /// Seed of the segment's checksums.
     pub seed: SegmentSeed,
-    /// When it was created.
+    /// Time of its creation.
     pub created: Timestamp,
-    /// Its first so many bytes are known to be whole records on stable media.
+    /// Length of the prefix that is known to consist of whole records on stable media.
     pub marked: u64,
 }
 
-/// Where a segment is, as its record says.
+/// Identity and tier of a segment according to its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whereabouts {
-    /// What seeds its checksums.
+    /// Seed of the segment's checksums.
     pub seed: SegmentSeed,
-    /// When it was created; none where that is not known.
+    /// Time of its creation; `None` if unknown.
     pub created: Option<Timestamp>,
     /// The tier: 0 is hot, 1 is cold, 2 is an upstream.
     pub tier: u32,
 }
 
 impl Whereabouts {
-    /// The place that a record has.
+    /// Returns the location in a segment's record.
     #[must_use]
     pub fn of(record: &SegmentRecord) -> Self {
         let created = Some(Timestamp(record.created_ms));
@@ -45,32 +45,32 @@ impl Whereabouts {
     }
 }
 
-/// Why the catalogue did not change the segment map.
+/// The catalogue did not change the segment map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// It is shutting down: nothing more will change.
+    /// The catalogue is shutting down: there will be no more changes.
     #[error("the catalogue is stopping")]
     Stopping,
-    /// Too much is waiting: try again a little later.
+    /// Too many commands are queued: retry later.
     #[error("the catalogue is overloaded")]
     Overloaded,
-    /// It refused the command: trying again does not help.
+    /// The catalogue rejected the command: a retry does not help.
     #[error("the catalogue refused: {0}")]
     Refused(String),
 }
 
-/// An answer that arrives later.
+/// A boxed future.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The part of the catalogue that says which segments exist.
+/// The part of the catalogue that lists segments.
 pub trait SegmentMap: Send + Sync + 'static {
-    /// Mints a segment, in state open; durable when it answers.
+    /// Creates a segment in state open; durable when the call returns.
     fn create(&self, class: SegmentClass) -> Later<'_, Result<NewSegment, MapError>>;
 
     /// Seals a segment at `length`. Sealing a sealed segment again is not an error.
     fn seal(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>>;
 
-    /// Notes that the first `length` bytes of an open segment are whole records on stable media.
+    /// Records that the first `length` bytes of an open segment are whole records on stable media.
     fn mark(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>>;
 
     /// The segments of this tier in state open.
@@ -79,48 +79,35 @@ pub trait SegmentMap: Send + Sync + 'static {
     /// When the catalogue cannot be read.
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError>;
 
-    /// The records of this node's segments in other tiers than the hot one. A map that knows of no other has
-    /// none.
-    ///
-    /// # Errors
-    /// When the catalogue cannot be read.
+    /// Returns the records of this node's segments in other tiers than the hot one; none by default.
     fn elsewhere(&self) -> Result<Vec<SegmentRecord>, MapError> {
         Ok(Vec::new())
     }
 
-    /// The record of a segment. A map that knows of the hot tier only has none.
-    ///
-    /// # Errors
-    /// When the catalogue cannot be read.
+    /// Returns the record of a segment; `None` by default, for maps of the hot tier only.
     fn record(&self, _id: SegmentId) -> Result<Option<SegmentRecord>, MapError> {
         Ok(None)
     }
 
-    /// The segments of this node in a tier whose bytes something refers to. A map that is not asked has none.
-    ///
-    /// # Errors
-    /// When the catalogue cannot be read.
+    /// Returns the referenced segments of this node in a tier; none by default.
     fn referenced(&self, _tier: u32) -> Result<Vec<SegmentId>, MapError> {
         Ok(Vec::new())
     }
 
-    /// Where a segment is, or nothing when the catalogue does not know it.
+    /// Returns the location of a segment; `None` if it is not in the catalogue.
     fn place(&self, id: SegmentId) -> Option<Whereabouts>;
 
-    /// Whether the id was ever given to a segment.
-    ///
-    /// # Errors
-    /// When the catalogue cannot be read.
+    /// True if the id was ever given to a segment.
     fn was_minted(&self, id: SegmentId) -> Result<bool, MapError>;
 
-    /// Log entries of the catalogue that are on stable media. A map without a log has none.
+    /// Returns the number of catalogue log entries on stable media; 0 for a map without a log.
     fn synced_entries(&self) -> u64 {
         0
     }
 
-    /// Waits until everything that the catalogue said so far survives power loss. Blocks.
+    /// Waits until every change that the catalogue acknowledged survives power loss. Blocks.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the sync fails.
     fn settle(&self) -> Result<(), MapError>;
 }

@@ -1,17 +1,17 @@
-//! The marks of directories of segments: which server, and which timeline of it, owns each.
+//! Ownership marks of segment directories: the server, and its timeline, that owns each.
 //!
 //! A mark is the file `owner` of a directory, a line `mlgw-owner 1 CRC IDENTITY`. A start reads it before it
 //! changes anything in a directory. A directory of another server, or of another timeline, is refused and
-//! stays untouched. One without a mark is marked when it agrees with the catalogue: no file in it contradicts
-//! a record, and some file agrees with one unless the catalogue expects no file there. The start that marks a
-//! directory removes nothing from it.
+//! stays untouched. A directory without a mark is marked if it agrees with the catalogue: no file in it
+//! contradicts a record, and some file agrees with one unless the catalogue expects no file there. The start
+//! that marks a directory removes nothing from it.
 //!
-//! A mark alone does not make a directory the right one: a start before a disk was mounted has marked the
-//! mount point. A marked directory without any segment is refused where the catalogue expects some, unless
-//! the mark ends with `incomplete`, which adopting the directory writes.
+//! A mark alone does not prove that a directory is the right one: a start before a disk was mounted may have
+//! marked the mount point. A marked directory without any segment is refused where the catalogue expects
+//! some, unless the mark ends with `incomplete`, which adopting the directory writes.
 //!
-//! The mark is written under another name, synced, renamed, and the directory synced: a crash leaves none or
-//! the whole one, and the next start judges again.
+//! The mark is written under another name, synced, renamed, and the directory synced: a crash leaves no mark
+//! or a complete one, and the next start checks again.
 
 mod adopt;
 
@@ -35,20 +35,20 @@ use super::options::HotOptions;
 use super::scan::Scan;
 use mlgw_formats::segment_header::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// The name of the mark of a directory.
+/// Name of a directory's mark.
 pub const MARK_FILE_NAME: &str = "owner";
-/// The name that a mark has until it is whole.
+/// Name of a mark that is being written.
 pub(super) const MARK_NEW_NAME: &str = "owner.new";
 const MAGIC: &str = "mlgw-owner 1 ";
-/// How the statement of a mark ends that adopting has written though segments were missing.
+/// Suffix of a mark that was written by adopting a directory although segments were missing.
 const INCOMPLETE: &str = " incomplete";
-/// Longer than any mark.
+/// Maximum bytes to read of a mark; any mark is shorter.
 const MARK_BYTES_MAX: u64 = 256;
 
-/// Why a directory of segments is not used. Nothing in it was changed.
+/// A segment directory cannot be used. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum MarkError {
-    /// Its mark names another server.
+    /// The mark names another server.
     #[error(
         "{dir} belongs to the server {found}, this is {own}: it was left as it is; put hot.dir and cold.dirs right"
     )]
@@ -57,10 +57,10 @@ pub enum MarkError {
         dir: PathBuf,
         /// The identity in its mark.
         found: Identity,
-        /// This server's.
+        /// Identity of this server.
         own: Identity,
     },
-    /// Its mark names an earlier timeline of this server, which may go on elsewhere.
+    /// The mark names an earlier timeline of this server, which may still run elsewhere.
     #[error(
         "{dir} belongs to {found}, an earlier timeline of this server: if no other server uses it, \
          `mlgw store repair --adopt {dir}` verifies and takes it"
@@ -71,7 +71,7 @@ pub enum MarkError {
         /// The identity in its mark.
         found: Identity,
     },
-    /// Its mark does not read.
+    /// The mark is not readable.
     #[error(
         "the mark in {dir} is damaged: `mlgw store repair --adopt {dir}` verifies the directory and marks it"
     )]
@@ -79,7 +79,7 @@ pub enum MarkError {
         /// The directory.
         dir: PathBuf,
     },
-    /// It has no mark, and a file in it is not what the catalogue has a record of.
+    /// The directory has no mark, and a file in it does not match the catalogue.
     #[error(
         "{dir} has no mark, and {file} in it is not this server's ({why}): mount the right disk; where only \
          some files are foreign, `mlgw store repair --adopt {dir}` names them"
@@ -89,10 +89,10 @@ pub enum MarkError {
         dir: PathBuf,
         /// The file.
         file: String,
-        /// How it differs.
+        /// The difference.
         why: String,
     },
-    /// It has none of the segments that the catalogue has there.
+    /// The directory has none of the segments that the catalogue expects there.
     #[error(
         "{dir} has none of the {segments} segments that belong there (the first is {first}): mount \
          its disk; if its bytes are lost, `mlgw store repair --adopt {dir}` takes it as it is, and \
@@ -101,9 +101,9 @@ pub enum MarkError {
     Empty {
         /// The directory.
         dir: PathBuf,
-        /// Segments with bytes of objects that are in no directory.
+        /// Number of referenced segments that are in no directory.
         segments: usize,
-        /// The first of them.
+        /// The first missing segment.
         first: SegmentId,
     },
     /// The disk failed.
@@ -111,41 +111,41 @@ pub enum MarkError {
     Io {
         /// The directory.
         dir: PathBuf,
-        /// The error of the system.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// The records that files of segments are compared with.
+/// Source of the records that segment files are compared with.
 pub(super) trait Records {
-    /// The record of a segment.
+    /// Returns the record of a segment.
     fn record(&self, id: SegmentId) -> io::Result<Option<SegmentRecord>>;
 
-    /// The segments of a tier whose bytes something refers to.
+    /// Returns the referenced segments of a tier.
     fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>>;
 }
 
-/// What a start does with a directory that it may use.
+/// The result of checking a directory that a start may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It has this server's mark.
+    /// The directory has this server's mark.
     Marked,
-    /// It is to be marked: it agrees with the catalogue.
+    /// The directory has no mark and agrees with the catalogue: it is to be marked.
     Agrees,
 }
 
-/// What the mark of a directory states.
+/// Content of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     owner: Identity,
-    /// The directory was adopted though segments that belong there were missing.
+    /// True if the directory was adopted although segments that belong there were missing.
     incomplete: bool,
 }
 
-/// The identity in the mark of a directory; none where there is no mark.
+/// Returns the identity in the mark of a directory; `None` if there is no mark.
 ///
 /// # Errors
-/// Of kind `InvalidData` when the mark does not read.
+/// Of kind `InvalidData` when the mark is damaged.
 pub fn read_mark(dir: &Path) -> io::Result<Option<Identity>> {
     Ok(mark_of(dir)?.map(|mark| mark.owner))
 }
@@ -174,18 +174,12 @@ fn mark_of(dir: &Path) -> io::Result<Option<Mark>> {
     Ok(Some(Mark { owner, incomplete }))
 }
 
-/// Marks a directory, durably.
-///
-/// # Errors
-/// When the mark cannot be written.
+/// Writes the mark of a directory, durably.
 pub fn write_mark(dir: &Path, owner: &Identity) -> io::Result<()> {
     put_mark(dir, Mark { owner: *owner, incomplete: false })
 }
 
-/// Has a directory that is marked as `from`'s marked as `to`'s, durably. Any other one stays as it is.
-///
-/// # Errors
-/// When the mark cannot be written.
+/// Replaces the mark `from` of a directory by `to`, durably. A directory with any other mark stays as it is.
 pub fn pass_mark(dir: &Path, from: &Identity, to: &Identity) -> io::Result<()> {
     match mark_of(dir) {
         Ok(Some(mark)) if mark.owner == *from => put_mark(dir, Mark { owner: *to, ..mark }),
@@ -205,12 +199,12 @@ fn put_mark(dir: &Path, mark: Mark) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Judges every directory of a start, and only then marks those that lack a mark. Returns for each, in the
-/// order of [`SegmentDirs::all`], whether files may be removed from it. `may_be_missing` takes empty cold
-/// directories as well.
+/// Checks every directory of a start, and only then marks those without a mark. Returns for each, in the
+/// order of [`SegmentDirs::all`], true if files may be removed from it. With `may_be_missing` empty cold
+/// directories are accepted as well.
 ///
 /// # Errors
-/// The first directory that is not this server's.
+/// The fault of the first directory that is not this server's.
 pub(super) fn admit(
     dirs: &SegmentDirs,
     records: &dyn Records,
@@ -229,7 +223,7 @@ pub(super) fn admit(
     Ok(verdicts.into_iter().map(|verdict| verdict == Verdict::Marked).collect())
 }
 
-/// As [`admit`], for the directories of a tier that is opened. Where there is no identity, nothing is marked.
+/// Like [`admit`], for the directories of a tier that is being opened. Without an identity nothing is marked.
 pub(super) fn admit_all(
     dirs: &SegmentDirs,
     map: &dyn SegmentMap,
@@ -241,7 +235,7 @@ pub(super) fn admit_all(
     admit(dirs, &Mapped(map), &options.lineage, options.start_without_missing)
 }
 
-/// The records of a running catalogue.
+/// Records of a running catalogue.
 struct Mapped<'m>(&'m dyn SegmentMap);
 
 impl Records for Mapped<'_> {
@@ -254,7 +248,7 @@ impl Records for Mapped<'_> {
     }
 }
 
-/// Judges the directory `dir` of a tier, which is one of `dirs`.
+/// Checks the directory `dir` of a tier, which is one of `dirs`.
 pub(super) fn judge(
     dir: &Path,
     (dirs, tier): (&SegmentDirs, u32),
@@ -289,7 +283,7 @@ pub(super) fn judge(
     }
 }
 
-/// Why a directory with the mark of `found`, which is not this server's identity, is refused.
+/// Returns the error for a directory with the mark of `found`, which is not this server's identity.
 fn not_own(dir: &Path, found: Identity, lineage: &Lineage) -> MarkError {
     let dir = dir.to_owned();
     match lineage.kinship(&found) {
@@ -298,7 +292,7 @@ fn not_own(dir: &Path, found: Identity, lineage: &Lineage) -> MarkError {
     }
 }
 
-/// Whether there is the file of any segment in a directory.
+/// True if the directory has a segment file.
 fn has_segments(dir: &Path) -> io::Result<bool> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -313,18 +307,18 @@ fn has_segments(dir: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether a directory is marked as another server's, or as a timeline's that this one does not descend from.
-/// Nothing in such a directory is changed, whatever is to be mended.
+/// True if a directory is marked by another server, or by a timeline that this one does not descend from.
+/// Nothing in such a directory is changed, whatever repair is requested.
 pub(super) fn is_foreign(dir: &Path, lineage: &Lineage) -> bool {
     read_mark(dir).ok().flatten().is_some_and(|found| lineage.kinship(&found) == Kinship::Foreign)
 }
 
-/// How the files of a directory compare with the catalogue.
+/// Result of comparing the files of a directory with the catalogue.
 #[derive(Default)]
 pub(super) struct Compared {
-    /// Files that are what their record has.
+    /// Number of files that match their record.
     pub(super) agreeing: usize,
-    /// Files that are not, and how they differ.
+    /// Files that do not match their record, with the difference.
     pub(super) disagreeing: Vec<(SegmentId, String)>,
     /// Files without a record whose header does not name this server.
     pub(super) unknown: Vec<SegmentId>,
@@ -341,7 +335,7 @@ impl Compared {
             return Err(disagrees(*id, why.clone()));
         }
         match self.unknown.first() {
-            // Beside files that agree, one of a segment that was removed before a crash.
+            // Accepted beside files that agree: a segment that was removed before a crash.
             Some(&id) if self.agreeing == 0 => {
                 Err(disagrees(id, "the catalogue has no record of any segment in this directory".to_owned()))
             }
@@ -350,12 +344,12 @@ impl Compared {
     }
 }
 
-/// Compares every file of a segment in `dir` with its record.
+/// Compares every segment file in `dir` with its record.
 pub(super) fn compare(dir: &Path, records: &dyn Records, lineage: &Lineage) -> io::Result<Compared> {
     let mut compared = Compared::default();
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
-        // A first start that was cut short.
+        // An interrupted first start.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(compared),
         Err(error) => return Err(error),
     };
@@ -377,7 +371,7 @@ pub(super) fn compare(dir: &Path, records: &dyn Records, lineage: &Lineage) -> i
     Ok(compared)
 }
 
-/// The length of a file, and its header.
+/// Returns the length of a file and its header.
 pub(super) fn header_of(path: &Path) -> io::Result<(u64, Result<SegmentHeader, HeaderFault>)> {
     let file = regular::open(path)?;
     let length = file.metadata()?.len();
@@ -390,7 +384,7 @@ pub(super) fn header_of(path: &Path) -> io::Result<(u64, Result<SegmentHeader, H
     Ok((length, header))
 }
 
-/// How a file differs from what a record has; nothing when it agrees.
+/// Returns the difference between a file and its record; `None` if they agree.
 fn difference(
     path: &Path,
     record: &SegmentRecord,
@@ -400,7 +394,7 @@ fn difference(
     let sealed = record.state() == SegmentState::Sealed;
     let kept_bytes = if sealed { record.length } else { record.marked };
     Ok(match header {
-        // Power failed before the header was on the disk.
+        // Power failed before the header reached the disk.
         Err(_) if kept_bytes < SEGMENT_HEADER_BYTES => None,
         Err(fault) => Some(fault.to_string()),
         Ok(header) if !is_of(&header, record) || is_made_later(path, record, &header)? => {
@@ -411,8 +405,8 @@ fn difference(
     })
 }
 
-/// Whether a file of format 1 was made later than the segment of its record, by another server that counts
-/// alike. Its first record tells where the header alone does not: it is older than a segment whose creation
+/// True if a file of format 1 was created later than the segment of its record, by another server with equal
+/// ids. The first record decides where the header alone does not: it is older than a segment whose creation
 /// took long.
 fn is_made_later(path: &Path, record: &SegmentRecord, header: &SegmentHeader) -> io::Result<bool> {
     if !header.is_doubtful(Timestamp(record.created_ms)) {
@@ -423,7 +417,7 @@ fn is_made_later(path: &Path, record: &SegmentRecord, header: &SegmentHeader) ->
     Ok(first.is_some_and(|written| written.0 > record.created_ms))
 }
 
-/// The segments that belong to a tier and are in no directory.
+/// Returns the segments that belong to a tier and are in no directory.
 fn missing(dirs: &SegmentDirs, tier: u32, records: &dyn Records) -> io::Result<Vec<SegmentId>> {
     let mut missing = records.expected(tier)?;
     missing.retain(|&id| !dirs.path(id, tier).exists());

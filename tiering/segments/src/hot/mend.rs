@@ -1,7 +1,7 @@
-//! Mends of segment files that nobody uses: names and headers. Records are never touched.
+//! Offline repair of names and headers of segment files. Records are never touched.
 //!
-//! A file is given the name of a segment only when it is the one that the catalogue's record means. Nothing
-//! is changed in a directory that has another server's mark.
+//! A file gets the name of a segment only if it matches the catalogue's record of that segment. Nothing is
+//! changed in a directory that has another server's mark.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -20,10 +20,11 @@ use super::marks::is_foreign;
 use super::scan::Scan;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// How a file is called while it moves to its name; the next run goes on from there.
+/// Extension of a file while it is renamed; an interrupted repair continues with it.
 const MOVING: &str = ".moving";
 
-/// Gives segments that lie under each other's names their own, by their headers, and reports which.
+/// Renames segment files that have each other's names, by their headers, and returns a description of each
+/// change.
 ///
 /// # Errors
 /// When a directory cannot be read or written.
@@ -52,7 +53,7 @@ fn put_names_right_in(dir: &Path, catalogue: &Offline) -> io::Result<Vec<String>
             moving.push((path, name, right));
         }
     }
-    // One that is there already, in its place, keeps it.
+    // A file that already has its right name keeps it.
     let names: BTreeSet<String> = moving.iter().map(|(_, name, _)| name.clone()).collect();
     moving.retain(|(_, _, right)| names.contains(right) || !dir.join(right).exists());
     for (path, name, right) in &moving {
@@ -63,7 +64,7 @@ fn put_names_right_in(dir: &Path, catalogue: &Offline) -> io::Result<Vec<String>
     let mut mended = Vec::new();
     for (_, name, right) in moving {
         let (from, to) = (dir.join(format!("{right}{MOVING}")), dir.join(&right));
-        // Two files that say they are the same segment: a person has to look.
+        // Two files claim to be the same segment: this needs a manual decision.
         if !to.exists() && from.exists() {
             fs::rename(from, to)?;
             mended.push(format!("{name} is {right} and was given that name"));
@@ -73,8 +74,8 @@ fn put_names_right_in(dir: &Path, catalogue: &Offline) -> io::Result<Vec<String>
     Ok(mended)
 }
 
-/// Writes the header of segments whose own is damaged and whose records say that they are that
-/// segment, and says so.
+/// Rewrites damaged headers of segments whose records verify under the segment's seed, and returns a
+/// description of each change.
 ///
 /// # Errors
 /// When a file cannot be read or written.

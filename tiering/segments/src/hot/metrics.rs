@@ -1,5 +1,5 @@
-//! What the hot tier counts. Counters only grow and are read without stopping anyone, so a
-//! snapshot is not one instant; each number in it is true by itself.
+//! Counters of the segment store. They only grow and are read without locks, so a snapshot is not of one
+//! instant; each number in it is correct on its own.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -27,43 +27,43 @@ pub(super) struct Metrics {
     pub(super) read_bytes: AtomicU64,
 }
 
-/// What the hot tier has done since it was opened.
+/// Metrics of the segment store since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotMetrics {
     /// `mlgw_sync_{total,duration_seconds}{file}`: syncs by kind of file.
     pub syncs: Vec<(&'static str, Durations)>,
     /// `mlgw_queue_wait_seconds{queue="append"}`: from an append's arrival to its batch.
     pub append_wait: Durations,
-    /// `mlgw_queue_wait_seconds{queue="disk_read"}`: of a read that has to go to the disk, from its
-    /// request to the thread that does it.
+    /// `mlgw_queue_wait_seconds{queue="disk_read"}`: for reads that go to the disk, from the request to the
+    /// thread that executes it.
     pub disk_read_wait: Durations,
     /// Chunks stored.
     pub appends: u64,
-    /// Bytes of their records.
+    /// Bytes of the records of stored chunks.
     pub appended_bytes: u64,
-    /// Chunks answered with an error.
+    /// Chunks whose append failed.
     pub append_errors: u64,
     /// Batches written: one write and one sync each.
     pub batches: u64,
     /// Batches that were written again to a new segment.
     pub batches_retried: u64,
-    /// Segments made.
+    /// Segments created.
     pub segments_created: u64,
     /// Segments sealed.
     pub segments_sealed: u64,
-    /// Reads answered from the page cache in place.
+    /// Reads answered from the page cache without leaving the caller's thread.
     pub reads_inline: u64,
-    /// Reads that went through the blocking pool.
+    /// Reads executed by the blocking pool.
     pub reads_disk: u64,
-    /// Ranges of segments that were read from upstreams.
+    /// Ranges of segments read from upstreams.
     pub reads_away: u64,
-    /// Their bytes.
+    /// Bytes read from upstreams.
     pub read_away_bytes: u64,
-    /// Reads answered with an error.
+    /// Reads that returned an error.
     pub read_errors: u64,
-    /// `mlgw_corrupt_blocks_total`: blocks and heads that did not verify.
+    /// `mlgw_corrupt_blocks_total`: blocks and record headers that did not verify.
     pub corrupt_blocks: u64,
-    /// Payload bytes handed out.
+    /// Payload bytes returned to callers.
     pub read_bytes: u64,
     /// Segment files open for reading.
     pub open_files: u64,
@@ -73,7 +73,7 @@ pub struct HotMetrics {
     pub room_bytes: u64,
     /// Bytes of segments in the cold tier.
     pub cold_used_bytes: u64,
-    /// Bytes that it can still take.
+    /// Bytes that the cold tier can still take.
     pub cold_room_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! How the hot tier is opened, and why it is not.
+//! Options and errors of opening the segment store.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,63 +19,63 @@ use crate::decisions::Decisions;
 use crate::fair::{DiskQueues, Lane};
 use crate::flash::{Cause, Flash};
 
-/// How a hot tier is opened.
+/// Options of a segment store.
 #[derive(Clone)]
 pub struct HotOptions {
-    /// The directory of segments; made when absent.
+    /// The segment directory; created when absent.
     pub dir: PathBuf,
     /// This member of the cluster.
     pub node: NodeId,
-    /// What an answered append survives. With `Os` nothing is synced.
+    /// Durability of an acknowledged append. With `Os` nothing is synced.
     pub durability: Durability,
     /// Length at which a segment is sealed.
     pub segment_bytes: u64,
-    /// Whether bodies that have a segment of their own are written past the page cache.
+    /// True if bodies with a segment of their own are written with direct I/O.
     pub direct_writes: bool,
-    /// Free space under which appends are refused, so that the catalogue can still delete.
+    /// Free space below which appends are refused, so that the catalogue can still delete.
     pub reserve_bytes: u64,
-    /// Bytes of segments beyond which appends are refused.
+    /// Bytes of segments above which appends are refused.
     pub capacity_bytes: u64,
-    /// Size of the ballast behind the reserve; a smaller reserve has one of its own size.
+    /// Size of the ballast within the reserve; at most the size of the reserve.
     pub ballast_bytes: u64,
-    /// How space is given back.
+    /// Settings of compaction.
     pub compaction: CompactionSettings,
-    /// The time of day, for salvage.
+    /// The wall clock, for timestamps in records and segments.
     pub clock: Arc<dyn Clock>,
-    /// How segments are moved between tiers.
+    /// Settings of moves between tiers.
     pub placing: PlacingSettings,
-    /// Directories of the cold tier; none where there is no such tier.
+    /// Directories of the cold tier; empty if there is none.
     pub cold_dirs: Vec<PathBuf>,
-    /// Where else segments can be; nowhere where there are no upstreams.
+    /// The remote tier; `None` if there are no upstreams.
     pub away: Option<AwayOptions>,
-    /// Whether to open although segments are missing that should be in the cold tier.
+    /// True to open although segments of the cold tier or the remote tier are missing.
     pub start_without_missing: bool,
-    /// Where it is recorded what is moved, and why.
+    /// Log of the decisions to move data.
     pub decisions: Decisions,
-    /// Who goes to the disks next.
+    /// Queues of the disks.
     pub queues: DiskQueues,
-    /// The lane that appends are in; what is moved is in the background's.
+    /// Lane of appends; moved chunks use the background lane.
     pub append_lane: Lane,
-    /// What is written to flash is counted there, and what the server writes by itself bound.
+    /// Accounting of writes to flash, which limits the server's own writes.
     pub flash: Flash,
-    /// What appends are counted as; what is moved is compaction where there is one.
+    /// Cause under which appends are counted; moved chunks count as compaction if there is compaction.
     pub append_cause: Cause,
-    /// Whether chunks can be had again from elsewhere: then nothing waits for a sync, and they may go one by
-    /// one, out of the middle of a segment.
+    /// True if chunks can be fetched again from elsewhere: then appends do not wait for a sync, and single
+    /// chunks may be removed from the middle of a segment.
     pub disposable: bool,
-    /// The server whose directories they are. With cluster 0 nothing is marked or checked: tests, and copies
-    /// that can be fetched again.
+    /// Identity that owns the directories. With cluster 0 nothing is marked or checked: for tests, and for
+    /// copies that can be fetched again.
     pub lineage: Lineage,
-    /// Bodies that may have a segment to themselves at a time.
+    /// Maximum number of bodies with an open segment of their own.
     pub own_segments_max: usize,
-    /// Segment files that are kept open for reading.
+    /// Maximum number of segment files kept open for reading.
     pub open_files_max: usize,
     /// Fault injection, for tests.
     pub intercept: Option<Arc<dyn Intercept>>,
 }
 
 impl HotOptions {
-    /// Options with their defaults; the reserve is made for a file system of `disk_bytes`.
+    /// Returns the default options, with a reserve for a file system of `disk_bytes`.
     #[must_use]
     pub fn new(dir: PathBuf, disk_bytes: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -84,8 +84,8 @@ impl HotOptions {
             durability: Durability::Full,
             segment_bytes: 256 * MIB,
             direct_writes: true,
-            // A sixteenth: 16 MiB of a 256 MiB disk, at most the GiB that a catalogue's
-            // compaction may want at once.
+            // A sixteenth: 16 MiB of a 256 MiB disk, at most 1 GiB, which a compaction of the catalogue may
+            // need at once.
             reserve_bytes: (disk_bytes / 16).clamp(16 * MIB, 1024 * MIB),
             capacity_bytes: u64::MAX / 2,
             ballast_bytes: (disk_bytes / 64).clamp(4 * MIB, 256 * MIB),
@@ -109,43 +109,43 @@ impl HotOptions {
     }
 }
 
-/// Why a hot tier did not open.
+/// A segment store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The directory, or a thread.
+    /// The directory could not be used, or a thread not be started.
     #[error("cannot open the segments in {dir}: {source}")]
     Io {
         /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Cold segments that are nowhere.
+    /// Segments of the cold tier are in no directory.
     #[error(
         "segments of the cold tier ({segments}, the first of them {first}) are in none of its directories: mount their disk; or, if it is \
          lost, start with cold.start_without_missing = true"
     )]
     Missing {
-        /// How many.
+        /// Number of missing segments.
         segments: usize,
-        /// The first of them.
+        /// The first missing segment.
         first: SegmentId,
     },
-    /// Segments in an upstream that is not configured.
+    /// Segments are at an upstream that is not configured.
     #[error(
         "there is no upstream {upstream:?} in the configuration, and {segments} segments are there: name it again, or, if it is \
          lost, start with cold.start_without_missing = true"
     )]
     NoUpstream {
-        /// Its name.
+        /// Name of the upstream.
         upstream: String,
-        /// How many.
+        /// Number of its segments.
         segments: usize,
     },
-    /// A directory of another server or timeline.
+    /// A directory belongs to another server or timeline.
     #[error(transparent)]
     Mark(#[from] MarkError),
-    /// A segment left open by the last process.
+    /// A segment that the last process left open could not be recovered.
     #[error(transparent)]
     Recover(#[from] RecoverError),
 }

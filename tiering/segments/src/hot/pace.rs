@@ -1,14 +1,14 @@
-//! Keeps work to so many bytes a second.
+//! Limits work to a rate of bytes per second.
 
 use std::time::{Duration, Instant};
 
-/// When the next bytes are due.
+/// Time at which the next bytes are due.
 #[derive(Debug, Default)]
 pub struct Pace(Option<Instant>);
 
 impl Pace {
-    /// When `bytes` that are asked for `now` are due, at `bytes_per_second`. Time that was not used
-    /// is not saved up.
+    /// Returns the time at which `bytes`, requested at `now`, are due at `bytes_per_second`. Unused time does
+    /// not accumulate.
     pub fn due(&mut self, now: Instant, bytes: u64, bytes_per_second: u64) -> Instant {
         let due = self.0.map_or(now, |due| due.max(now));
         let takes = Duration::from_secs_f64(bytes as f64 / bytes_per_second.max(1) as f64);
@@ -23,7 +23,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn as_many_bytes_as_a_second_allows() {
+    fn bytes_are_spread_at_the_rate() {
         let (mut pace, now) = (Pace::default(), Instant::now());
         let after = |millis| now + Duration::from_millis(millis);
         let due: Vec<Instant> = (0..3).map(|_| pace.due(now, 100, 1000)).collect();

@@ -1,10 +1,10 @@
-//! Segments that somebody reads from over a longer time, and segments that are going.
+//! Pins of segments by readers, and segments that are closed to pins because they are being released.
 //!
-//! A reader of several pieces pins the segments of its body first. A segment goes only when nobody
-//! has it pinned, and from the moment that is decided it cannot be pinned any more: the reader is
-//! told to look its body up again, which is elsewhere by then. Reads of one piece need no pin: the
-//! file that they opened gives its bytes also after its name is gone, and when they find no file
-//! they look again. Pins live in memory: after a restart there are no readers.
+//! A reader of several pieces pins the segments of its body first. A segment is released only if it is not
+//! pinned, and from that decision on it cannot be pinned any more: the reader must look its body up again,
+//! which has moved by then. A read of one piece needs no pin: an open file stays readable after it is
+//! unlinked, and a reader that finds no file looks the body up again. Pins are in memory: after a restart
+//! there are no readers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub(super) struct Pins(Mutex<State>);
 struct State {
     readers: HashMap<SegmentId, u32>,
     going: HashSet<SegmentId>,
-    /// Those who keep every segment.
+    /// Number of pins on all segments.
     keepers: u32,
 }
 
-/// Keeps every segment that is not going yet, until it is dropped.
+/// Pins every segment that is not being released yet, until it is dropped.
 #[derive(Debug)]
 pub struct Keeping(Arc<Pins>);
 
@@ -33,7 +33,7 @@ impl Drop for Keeping {
     }
 }
 
-/// Keeps segments from being released, until it is dropped.
+/// Prevents the release of segments until it is dropped.
 #[derive(Debug)]
 pub struct SegmentPin {
     pins: Arc<Pins>,
@@ -41,7 +41,7 @@ pub struct SegmentPin {
 }
 
 impl Pins {
-    /// Pins all of `segments`, or none when one of them is going or `exists` denies it.
+    /// Pins all of `segments`, or none if one of them is being released or `exists` is false for it.
     pub(super) fn pin(
         self: &Arc<Self>,
         segments: Vec<SegmentId>,
@@ -58,18 +58,18 @@ impl Pins {
         Some(SegmentPin { pins: self.clone(), segments })
     }
 
-    /// Lets no segment go.
+    /// Pins every segment.
     pub(super) fn keep_all(self: &Arc<Self>) -> Keeping {
         self.0.lock().keepers += 1;
         Keeping(self.clone())
     }
 
-    /// Whether somebody keeps every segment where it is.
+    /// True if there is a pin on all segments.
     pub(super) fn are_segments_kept(&self) -> bool {
         self.0.lock().keepers > 0
     }
 
-    /// Lets the segment go if nobody has it pinned: from now on nobody can. Says whether it goes.
+    /// Closes a segment to pins if it is not pinned. Returns true if it did.
     pub(super) fn let_go(&self, segment: SegmentId) -> bool {
         let mut state = self.0.lock();
         let free = state.keepers == 0 && !state.readers.contains_key(&segment);
@@ -79,7 +79,7 @@ impl Pins {
         free
     }
 
-    /// The segment is gone, or stays after all.
+    /// Ends the closure: the segment was released, or stays after all.
     pub(super) fn gone(&self, segment: SegmentId) {
         self.0.lock().going.remove(&segment);
     }
@@ -105,7 +105,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_pinned_segment_stays_and_a_going_one_is_not_pinned() {
+    fn a_pinned_segment_is_not_closed_and_a_closed_one_not_pinned() {
         let pins = Arc::new(Pins::default());
         let (one, two) = (SegmentId(1), SegmentId(2));
         let first = pins.pin(vec![one, two, one], |_| true).unwrap();

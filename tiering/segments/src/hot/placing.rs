@@ -1,21 +1,22 @@
-//! Moves whole sealed segments between the hot tier, the cold one and upstreams: spill and promote.
+//! Placing: moves whole sealed segments between the hot tier, the cold tier and upstreams (spill and
+//! promotion).
 //!
-//! What of a segment is read so much that it should stay is first appended elsewhere in the hot tier. Then
-//! the segment is copied, the copy is proven, then its record names the new place, by compare and set; only
-//! then, and only when that survives power loss and nobody copies the old file, the old file goes. What
-//! refers to the segment is not concerned. Readers find it through its record wherever it is; who has the old
-//! file open reads on from it.
+//! Chunks of the segment that are read so often that they should stay are appended elsewhere in the hot tier
+//! first. Then the segment is copied, the copy verified, and the segment's record changed to name the new
+//! location, by compare and set. The old file is removed only after that change survives power loss and the
+//! file is not pinned. References to the segment do not change. Readers find it through its record; a reader
+//! that has the old file open continues to read it.
 //!
-//! What leaves because a rule says so shares its segments with what stays: the smaller part is appended
-//! elsewhere first (`leaving.rs`).
+//! Chunks that leave the tier because of a rule share segments with chunks that stay: the smaller part is
+//! appended elsewhere first.
 //!
-//! Deciding is pure ([`choose`], [`job`]); `driver` carries it out at a bounded rate, one segment after the
-//! other, beside compaction: each claims a segment first (`in_hand.rs`), so that the two never have the same
-//! one in hand.
+//! The decisions are pure ([`choose`], [`job`]); `driver` carries them out at a bounded rate, one segment
+//! after the other, in parallel with compaction: each claims a segment first, so that the two never work on
+//! the same one.
 //!
-//! When power fails: before the copy has its name there is a file that counts for nothing; before the record
-//! names the new place the copy is one too many; after it the old file is. A start removes each of them; of
-//! objects in upstreams a list is kept (`hot/away/leftovers.rs`), and they go with the next round.
+//! At a power loss: before the copy has its final name there is a file that is ignored; before the record
+//! names the new location the copy is superfluous; after it the old file is. A start removes these files;
+//! objects at upstreams are listed as leftovers and removed by the next pass.
 
 pub(super) mod choose;
 mod copy;
@@ -41,14 +42,14 @@ use choose::Fill;
 use mlgw_formats::decision_entry::{RuleName, Why};
 use mlgw_formats::decision_words::Reason;
 
-/// How segments are moved between tiers.
+/// Settings of moves between tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacingSettings {
-    /// Percent of its room from which on the hot tier spills.
+    /// Percentage of the hot tier's capacity above which it spills.
     pub high_percent: u64,
-    /// Percent down to which it does then.
+    /// Percentage down to which it then spills.
     pub low_percent: u64,
-    /// Bytes of segments that are copied in a second at most.
+    /// Maximum bytes of segments that are copied per second.
     pub bytes_per_second: u64,
 }
 
@@ -58,47 +59,47 @@ impl Default for PlacingSettings {
     }
 }
 
-/// What somebody asks for.
+/// A request to move segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Everything out of the hot tier that is sealed, into the next one below.
+    /// Move all sealed segments of the hot tier to the next lower tier.
     DrainHot,
-    /// Everything out of the cold tier, into the hot one.
+    /// Move all segments of the cold tier to the hot tier.
     DrainCold,
-    /// Everything out of all upstreams, into the hot tier.
+    /// Move all segments of all upstreams to the hot tier.
     DrainUpstream,
-    /// These segments into the hot tier.
+    /// Promote these segments to the hot tier.
     Promote {
-        /// Which.
+        /// The segments.
         segments: Vec<SegmentId>,
-        /// Why.
+        /// The reason, for the decision log.
         why: Why,
     },
-    /// These segments out of the hot tier, but for what of them stays: that is appended elsewhere first.
+    /// Spill these segments from the hot tier; bodies in them that stay are appended elsewhere first.
     Spill {
-        /// Which, and what of them.
+        /// The segments and the bodies that leave.
         leaving: Leaving,
-        /// Whether as far down as upstreams, where there is one; what is in the cold tier, too.
+        /// True to move them as far as the upstream if there is one, from the cold tier as well.
         to_upstream: bool,
     },
-    /// What leaves these segments, into sealed segments of its own in the hot tier, so that these can be
-    /// spilled.
+    /// Append the bodies that leave these segments to segments of their own in the hot tier and seal those,
+    /// so that they can be spilled.
     Gather(Leaving),
 }
 
-/// What is to leave the hot tier because a rule says so.
+/// Bodies that leave the hot tier because of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
-    /// The segments. Open ones are sealed.
+    /// The segments with these bodies. Open ones are sealed.
     pub segments: Vec<SegmentId>,
     /// The bodies in them that leave.
     pub bodies: Arc<HashSet<BodyId>>,
-    /// The rule.
+    /// Name of the rule.
     pub rule: RuleName,
 }
 
 impl Order {
-    /// Why what it moves is moved.
+    /// The reason of the moves, for the decision log.
     pub(super) fn why(&self) -> Why {
         match self {
             Self::DrainHot | Self::DrainCold | Self::DrainUpstream => Reason::Drain.into(),
@@ -107,7 +108,7 @@ impl Order {
         }
     }
 
-    /// What leaves by it, of a rule's order.
+    /// The bodies that leave, if the order comes from a rule.
     fn leaving(&self) -> Option<&Leaving> {
         match self {
             Self::Spill { leaving, .. } | Self::Gather(leaving) => Some(leaving),
@@ -116,42 +117,42 @@ impl Order {
     }
 }
 
-/// What was moved since the start, and what is left to be.
+/// Progress of moves since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacingStatus {
-    /// Bytes of segments that were moved down, to the cold tier.
+    /// Bytes of segments moved to the cold tier.
     pub spilled_bytes: u64,
-    /// Bytes of segments that were moved up, from there.
+    /// Bytes of segments moved from the cold tier to the hot tier.
     pub promoted_bytes: u64,
-    /// Bytes of segments that were stored in upstreams.
+    /// Bytes of segments stored at upstreams.
     pub stored_bytes: u64,
-    /// Bytes of segments that were fetched from there.
+    /// Bytes of segments fetched from upstreams.
     pub fetched_bytes: u64,
-    /// Objects in upstreams that nothing names and that could not be removed yet.
+    /// Objects at upstreams that no record names and that could not be removed yet.
     pub leftover_objects: u64,
-    /// Bytes that are chosen to be moved and are not yet.
+    /// Bytes of segments that are chosen and not moved yet.
     pub waiting_bytes: u64,
-    /// Segments whose old files go when whoever copies them is done.
+    /// Segments whose old files are removed when their readers finish.
     pub draining_segments: u64,
-    /// Moves that were given up, to be tried again.
+    /// Moves that failed and will be retried.
     pub failed: u64,
-    /// Orders that are carried out, as far as they can be.
+    /// Orders carried out, as far as possible.
     pub orders_done: u64,
-    /// Rounds that have ended since the start.
+    /// Passes that have ended since the start.
     pub rounds: u64,
 }
 
-/// What the driver shares with whoever asks.
+/// State shared by the driver and the callers of the tier.
 #[derive(Debug, Default)]
 pub(super) struct Placing {
     settings: Mutex<PlacingSettings>,
     orders: Mutex<Orders>,
-    /// Segments that rules pin.
+    /// Segments pinned by rules.
     kept: Mutex<Arc<HashSet<SegmentId>>>,
-    /// Segments that got what leaves the tier next.
+    /// Segments with chunks that leave the tier next.
     gathered: Mutex<BTreeSet<SegmentId>>,
     wake: Notify,
-    /// The next round removes objects that no record names, whenever the last one was.
+    /// True if the next pass removes leftover objects, regardless of the interval.
     sweeps_next: AtomicBool,
     begun: AtomicU64,
     ended: AtomicU64,
@@ -184,22 +185,22 @@ impl Placing {
         *self.settings.lock() = settings;
     }
 
-    /// Begins a pass at once, or after the current one. Returns the number of passes that have ended when
-    /// that one has.
+    /// Starts a pass now, or after the current one. Returns the number of ended passes at which that pass has
+    /// ended.
     pub(super) fn go_on(&self) -> u64 {
-        // In this order: the round that is woken may begin at once.
+        // The count is read before the wake-up, since the pass may start immediately.
         let round = self.begun.load(Relaxed) + 1;
         self.wake.notify_one();
         round
     }
 
-    /// Has objects that no record names removed in the next round, which begins now.
+    /// Starts a pass that removes leftover objects.
     pub(super) fn sweep_next(&self) {
         self.sweeps_next.store(true, Relaxed);
         self.wake.notify_one();
     }
 
-    /// A segment was sealed: has a round begin if the tier is filled so far that it spills.
+    /// Called when a segment was sealed: starts a pass if the tier is so full that it spills.
     pub(super) fn sealed(&self, space: &Space) {
         let fill = Fill { used_bytes: space.used_bytes(), room_bytes: space.room_bytes() };
         if fill.excess_bytes(self.settings()) > 0 {
@@ -207,9 +208,9 @@ impl Placing {
         }
     }
 
-    /// Waits until a round is due.
+    /// Waits until a pass is due.
     async fn next_round(&self, interval: Duration) {
-        // Woken or not, it is time.
+        // Due on a wake-up and on a timeout alike.
         drop(tokio::time::timeout(interval, self.wake.notified()).await);
         self.begun.fetch_add(1, Relaxed);
     }
@@ -218,7 +219,7 @@ impl Placing {
         self.ended.fetch_add(1, Relaxed);
     }
 
-    /// Queues an order; returns the number of orders that are done when it is.
+    /// Queues an order. Returns the number of done orders at which this one is done.
     pub(super) fn ask(&self, order: Order) -> u64 {
         let mut orders = self.orders.lock();
         orders.waiting.push_back(order);
@@ -233,7 +234,7 @@ impl Placing {
         self.kept.lock().clone()
     }
 
-    /// Something that leaves the tier next was appended to a segment.
+    /// Records that a chunk which leaves the tier next was appended to a segment.
     pub(super) fn gathered(&self, segment: SegmentId) {
         self.gathered.lock().insert(segment);
     }
@@ -242,12 +243,12 @@ impl Placing {
         std::mem::take(&mut *self.gathered.lock())
     }
 
-    /// The order that is to be carried out now.
+    /// Returns the order to carry out now.
     fn order(&self) -> Option<Order> {
         self.orders.lock().waiting.front().cloned()
     }
 
-    /// It is carried out, as far as it can be.
+    /// Removes the current order, which was carried out as far as possible.
     fn order_done(&self) {
         let mut orders = self.orders.lock();
         if orders.waiting.pop_front().is_some() {

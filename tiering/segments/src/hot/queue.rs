@@ -1,14 +1,14 @@
-//! Chunks that wait for their writer, bounded in bytes.
+//! The queue of a segment writer: chunks that wait to be written, bounded in bytes.
 //!
-//! Whoever appends takes the bytes' worth of permits first and waits for them when the queue is
-//! full; the writer gives them back when it has answered. A future that is dropped while its
-//! chunk waits changes nothing: the chunk is written and the answer goes nowhere.
+//! An append acquires permits for its bytes first and waits for them while the queue is full; the writer
+//! releases them after its reply. If the future of a waiting append is dropped, the chunk is still written
+//! and the reply is discarded.
 //!
-//! Clients that were answered together come back one behind the other, and a writer that syncs for
-//! the first of them makes all others wait for a second sync. So the writer lets chunks gather until as
-//! many wait as it served last, and while requests that it served are about to end and their clients
-//! to come back: two halves that take turns, one at the segment and one at the log, pay twice the syncs
-//! for the same rate. It has patience for about as long as a sync takes.
+//! Clients whose appends were acknowledged together send their next ones shortly after each other, and a
+//! writer that syncs for the first of them makes all others wait for a second sync. So the writer lets chunks
+//! gather until as many wait as it served last, and while requests that it served are about to end and their
+//! clients to return: two groups that alternate, one at the segment and one at the log, need twice the syncs
+//! for the same rate. The wait is limited to about the duration of a sync.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,25 +25,24 @@ use mlgw_formats::segment_record::Owner;
 pub(super) struct Pending {
     pub(super) owner: Owner,
     pub(super) data: Payload,
-    /// Bytes of its record.
+    /// Bytes of the chunk's record.
     pub(super) bytes: usize,
     pub(super) arrived: Instant,
     pub(super) reply: oneshot::Sender<Result<Placed, AppendError>>,
 }
 
-/// Where a chunk was stored, and what keeps its segment until the chunk is named.
+/// Location of a stored chunk, and the hold on its segment until the catalogue names the chunk.
 pub(super) struct Placed {
     pub(super) location: Location,
     pub(super) hold: Hold,
 }
 
-/// How a writer ends.
+/// The way in which a writer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Close {
-    /// Writes what waits and seals its segment.
+    /// Write the waiting chunks and seal the segment.
     Seal,
-    /// Answers what waits with an error and leaves the segment to recovery, as a killed process
-    /// would.
+    /// Fail the waiting chunks and leave the segment to recovery, as after a kill of the process.
     Abandon,
 }
 
@@ -54,7 +53,7 @@ pub(super) enum Taken {
     Closed(Close),
 }
 
-/// The queue was closed; nothing was taken.
+/// The queue was closed; the chunk was not queued.
 #[derive(Debug)]
 pub(super) struct Closed;
 
@@ -64,24 +63,24 @@ pub(super) struct Queue {
     room: Arc<Semaphore>,
 }
 
-/// While chunks gather, the writer looks this often whether the requests it waits for are over.
+/// Interval at which a gathering writer checks if the requests it waits for have ended.
 const GATHER_STEP: Duration = Duration::from_micros(200);
 
-/// What a writer waits for when it could begin.
+/// Conditions under which a writer delays a batch.
 pub(super) struct Gather<F> {
-    /// How long at most.
+    /// Maximum delay.
     pub(super) patience: Duration,
-    /// How many chunks are expected.
+    /// Number of chunks to expect.
     pub(super) expected: usize,
-    /// How many requests that were served are not over yet.
+    /// Number of served requests that have not ended yet.
     pub(super) unfinished: F,
 }
 
 struct State {
     waiting: Vec<Pending>,
-    /// Requests that did not end while the last batch gathered: no use to wait for them again.
+    /// Requests that did not end while the last batch gathered, which are not waited for again.
     lingering: usize,
-    /// The writer wants to be woken when so many wait.
+    /// Number of waiting chunks at which the writer is woken.
     wake_at: usize,
     roll: bool,
     close: Option<Close>,
@@ -89,7 +88,7 @@ struct State {
 }
 
 impl Queue {
-    /// A queue whose waiting bytes are taken from `room`.
+    /// Creates a queue whose waiting bytes are taken from `room`.
     pub(super) fn new(room: Arc<Semaphore>) -> Self {
         let state = State {
             waiting: Vec::new(),
@@ -102,7 +101,7 @@ impl Queue {
         Self { state: Mutex::new(state), arrived: Condvar::new(), room }
     }
 
-    /// Puts a chunk in line, waiting for room first.
+    /// Queues a chunk, after waiting for space in the queue. Returns the receiver of the result.
     pub(super) async fn push(
         &self,
         owner: &Owner,
@@ -128,7 +127,7 @@ impl Queue {
         Ok(answer)
     }
 
-    /// Everything that waits, as soon as anything does and has gathered. Blocks.
+    /// Returns all waiting chunks as soon as there are any and no more are expected soon. Blocks.
     pub(super) fn take(&self, gather: Gather<impl Fn() -> usize>) -> Taken {
         let mut state = self.state.lock();
         loop {
@@ -149,7 +148,7 @@ impl Queue {
         }
     }
 
-    /// Waits while more chunks are to be expected soon.
+    /// Waits while more chunks are expected soon.
     fn gather(&self, state: &mut MutexGuard<'_, State>, gather: &Gather<impl Fn() -> usize>) {
         let begin = Instant::now();
         state.wake_at = gather.expected;
@@ -165,24 +164,24 @@ impl Queue {
         state.wake_at = 1;
     }
 
-    /// Gives back the room of chunks that were answered.
+    /// Releases the permits of chunks that were replied to.
     pub(super) fn answered(&self, bytes: usize) {
         self.room.add_permits(bytes);
     }
 
-    /// Has the writer begin another segment if the open one was given up, without a chunk for it.
+    /// Wakes the writer, without a chunk, to begin another segment if the open one was given up.
     pub(super) fn roll(&self) {
         self.state.lock().roll = true;
         self.arrived.notify_one();
     }
 
-    /// Takes no more chunks. A first close stands.
+    /// Closes the queue. The first call determines how the writer ends.
     pub(super) fn close(&self, close: Close) {
         self.state.lock().close.get_or_insert(close);
         self.arrived.notify_one();
     }
 
-    /// Takes no more chunks and answers those that wait by dropping them.
+    /// Closes the queue and fails the waiting chunks by dropping them.
     pub(super) fn abandon(&self) {
         let mut state = self.state.lock();
         state.close.get_or_insert(Close::Abandon);
@@ -205,7 +204,7 @@ mod tests {
     use std::time::Duration;
     use tokio::sync::Semaphore;
 
-    /// Longer than any test runs: who waits for it to pass does not come back.
+    /// Longer than any test: a wait for this long would hang.
     const LONG: Duration = Duration::from_secs(3600);
 
     fn queue() -> Queue {
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_alone_is_served_at_once() {
+    fn a_single_append_is_written_immediately() {
         let queue = queue();
         push(&queue);
         assert_eq!(taken(&queue, LONG, 0, || 0), 1);
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_waited_for_as_were_served_last() {
+    fn a_batch_waits_for_as_many_chunks_as_the_last_one() {
         let queue = queue();
         std::thread::scope(|scope| {
             scope.spawn(|| (0..3).for_each(|_| push(&queue)));
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_end_are_waited_for_and_those_that_linger_only_once() {
+    fn a_batch_waits_for_ending_requests_but_for_lingering_ones_only_once() {
         let queue = queue();
         let unfinished = AtomicUsize::new(2);
         push(&queue);

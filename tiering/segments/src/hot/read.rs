@@ -1,11 +1,11 @@
-//! Reads: every byte that leaves here was verified against the checksum of its block.
+//! Reads from segments. Every byte returned was verified against the checksum of its block.
 //!
-//! A small read is first tried in place with one `preadv2(RWF_NOWAIT)` of the record's head and the blocks
-//! wanted; when the page cache has not all of it, or for larger reads, the same is done by a bounded pool of
-//! blocking threads; of a segment in an upstream the same ranges are fetched from there. The record's head
-//! must verify at the extent's place and agree with the extent and the body before its table is believed. No
-//! lock is held across an await, and the bytes are handed out in the buffer they were read into; those of
-//! compressed chunks are decompressed first (`packed`).
+//! A small read is first tried on the caller's thread with one `preadv2(RWF_NOWAIT)` of the record header and
+//! the requested blocks; if the page cache does not have all of it, or for larger reads, a bounded pool of
+//! blocking threads executes it; for a segment at an upstream the same ranges are fetched from there. The
+//! record header must verify at the extent's location and match the extent and the body before its checksum
+//! table is used. No lock is held across an await, and the bytes are returned in the buffer they were read
+//! into; compressed chunks are decompressed first.
 
 mod packed;
 mod unanswered;
@@ -34,73 +34,73 @@ use mlgw_formats::segment_record::{Head, Owner, Place, RecordFault};
 use mlgw_remote::upstream::UpstreamError;
 use unanswered::Reads;
 
-/// Why bytes were not read.
+/// Bytes could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// What is stored there is not what was written: another copy is needed.
+    /// The stored bytes are not those that were written: another copy is needed.
     #[error("segment {segment} is damaged at offset {offset}: {fault}")]
     Corrupt {
         /// The segment.
         segment: SegmentId,
-        /// Where the record, or the block, begins.
+        /// Offset of the record, or of the block.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         fault: Fault,
     },
-    /// The segment does not exist (any more): look the object up again.
+    /// The segment does not exist (any more): the object must be looked up again.
     #[error("segment {segment} does not exist")]
     Gone {
         /// The segment.
         segment: SegmentId,
     },
-    /// It is in an upstream that does not answer or refuses: another try is needed, later.
+    /// The segment is at an upstream that does not respond or refuses: retry later.
     #[error("segment {segment} cannot be read: {source}")]
     Unreachable {
         /// The segment.
         segment: SegmentId,
-        /// What became of the request.
+        /// The error of the request.
         source: Box<UpstreamError>,
     },
-    /// The disk failed: another copy is needed, or another try.
+    /// The disk failed: another copy is needed, or a retry.
     #[error("cannot read segment {segment}: {source}")]
     Io {
         /// The segment.
         segment: SegmentId,
-        /// What the disk said.
+        /// The error of the disk.
         source: io::Error,
     },
 }
 
-/// What is wrong with stored bytes.
+/// Fault of stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A newer program wrote it.
+    /// The encoding is unknown: a newer program wrote the record.
     #[error("its encoding {0} is none that this program reads; a newer one wrote it")]
     Encoding(i32),
-    /// The extent itself is impossible, or the range is not in it.
+    /// The extent is invalid, or the range is not in it.
     #[error("the extent does not describe a record, or not this range")]
     Extent,
     /// The file ends before the extent does.
     #[error("the file is too short")]
     Truncated,
-    /// The record's head is not intact.
+    /// The record header is not intact.
     #[error("{0}")]
     Head(RecordFault),
-    /// The object in an upstream is not what was stored there.
+    /// The object at the upstream is not the one that was stored.
     #[error("the object in the upstream is another one than was stored")]
     Object,
-    /// An intact record of something else.
+    /// The record is intact, but of something else.
     #[error("another record than the extent describes")]
     Mismatch,
     /// A block does not match its checksum.
     #[error("block {0} does not match its checksum")]
     Block(u32),
-    /// A block matches its checksum and is not what blocks are compressed to.
+    /// A block matches its checksum and does not decompress to its logical bytes.
     #[error("block {0} cannot be decompressed to the bytes that it stands for")]
     Packed(u32),
 }
 
-/// Of a record in an upstream all is fetched when this share of it is wanted.
+/// A record at an upstream is fetched whole if at least this fraction (1/n) of it is requested.
 const WHOLE_SHARE: usize = 8;
 
 pub(super) struct Reader {
@@ -114,26 +114,26 @@ struct Inner {
     metrics: Arc<Metrics>,
     queues: DiskQueues,
     reads: Arc<Reads>,
-    /// Places at which reads met damage, for the scrub to look at.
+    /// Locations at which reads found damage, for the scrub.
     suspects: Mutex<BTreeSet<(SegmentId, u64)>>,
 }
 
-/// What one read fetches.
+/// The bytes that one read fetches.
 #[derive(Clone, Debug)]
 struct Plan {
     location: Location,
     body: BodyId,
-    /// Wanted bytes, within what the payload stands for.
+    /// Requested bytes, as a range of the uncompressed payload.
     range: Range<usize>,
-    /// The blocks that hold them, and where those lie in the payload; of a compressed one all of it, for only
-    /// its head says where.
+    /// Blocks that contain the requested bytes, and their range in the stored payload; the whole payload if
+    /// compressed, since only its header has the positions of blocks.
     blocks: Range<usize>,
     payload: Range<usize>,
 }
 
 enum Fetched {
     Bytes(Bytes),
-    /// Not all of it is in the page cache.
+    /// The page cache does not have all bytes.
     NotCached,
 }
 
@@ -154,12 +154,12 @@ impl Reader {
         Self { inner: Arc::new(Inner { files, away, holes, metrics, queues, reads, suspects }) }
     }
 
-    /// The places, by segment and offset, at which reads met damage since it was last asked.
+    /// Returns and clears the locations (segment and offset) at which reads found damage.
     pub(super) fn take_suspects(&self) -> BTreeSet<(SegmentId, u64)> {
         std::mem::take(&mut *self.inner.suspects.lock())
     }
 
-    /// How often each segment was read since the last time.
+    /// Returns and resets the number of reads of each segment.
     pub(super) fn take_reads(&self) -> Vec<(SegmentId, u64)> {
         self.inner.files.take_reads()
     }
@@ -168,13 +168,13 @@ impl Reader {
         self.inner.files.len()
     }
 
-    /// Closes the file of a segment that is no more, or is elsewhere now.
+    /// Drops cached state of a segment that was released or moved, and closes its file.
     pub(super) fn forget(&self, segment: SegmentId) {
         self.inner.files.forget(segment);
         self.inner.away.forget(segment);
     }
 
-    /// The whole chunk of `body` that `extent` names, as it is stored, with whose it is.
+    /// Returns the whole chunk of `body` at `extent`, as stored, with its owner.
     pub(super) async fn chunk(
         &self,
         extent: &Extent,
@@ -191,7 +191,7 @@ impl Reader {
         self.inner.reads.run(segment, turn, move || inner.chunk_from_disk(&plan)).await
     }
 
-    /// Begins to fetch what will be read next, where it takes a while.
+    /// Starts to fetch extents that will be read next, as far as they are at an upstream.
     pub(super) fn will_read<'e>(&self, extents: impl Iterator<Item = &'e Extent>) {
         for location in extents.filter_map(Location::of) {
             if let Ok(Some(remote)) = self.inner.away.find(location.segment) {
@@ -223,7 +223,7 @@ impl Reader {
 impl Inner {
     async fn run(self: &Arc<Self>, plan: Plan, turn: Turn) -> Result<Bytes, ReadError> {
         if plan.location.is_packed() {
-            // Larger than what is read as it came, and rarer.
+            // Boxed because the future is larger than that of an uncompressed read, and rarer.
             return Box::pin(self.run_packed(plan, turn)).await;
         }
         if plan.payload.len() as u64 <= INLINE_READ_BYTES_MAX
@@ -237,7 +237,7 @@ impl Inner {
         }
         let segment = plan.location.segment;
         if let Some(remote) = self.find_away(segment)? {
-            // What this waits for is kilobytes large, and would be moved with every read of a disk.
+            // Boxed because the future is kilobytes large and would be moved with every read from a disk.
             return Box::pin(self.read_from_away(&plan, &remote)).await;
         }
         let arrived = Instant::now();
@@ -250,7 +250,7 @@ impl Inner {
         read.await
     }
 
-    /// The places of the disk that a segment is on.
+    /// Returns the queue of the disk that holds a segment.
     fn places(&self, segment: SegmentId) -> &Fair {
         self.queues.of_tier(self.away.tier(segment))
     }
@@ -285,8 +285,8 @@ impl Inner {
         plan.whole(plan.place(remote.seed), record)
     }
 
-    /// The whole record, when much of it is wanted: then the rest of it will be, too, and others want the
-    /// same.
+    /// Returns the whole record if much of it is requested: the rest and other readers' requests are then
+    /// likely to follow.
     async fn whole_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Option<Bytes>, ReadError> {
         let stored = plan.location.payload_bytes as usize;
         if plan.payload.len() * WHOLE_SHARE < stored {
@@ -296,14 +296,15 @@ impl Inner {
         self.away.read_whole(remote, plan.location.record(), last).await
     }
 
-    /// Reads what is wanted from an upstream: in one request, or, from the middle of a long record, in two at
-    /// a time.
+    /// Reads the requested bytes from an upstream: in one request, or, from the middle of a long record, in
+    /// two parallel ones.
     async fn read_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Bytes, ReadError> {
         let (place, head_bytes) = (plan.place(remote.seed), plan.location.head_bytes as usize);
         if let Some(record) = self.whole_from_away(plan, remote).await? {
             let (head, payload) = record.split_at(head_bytes);
             plan.verify(place, head, &payload[plan.payload.clone()])?;
-            // A piece of it would keep all of it in memory for as long as its client takes to read that.
+            // Copied, since a slice would keep the whole record in memory until its client has read the
+            // piece.
             let part = payload.len() > plan.range.len();
             let wanted = || Bytes::copy_from_slice(&payload[plan.range.clone()]);
             return Ok(if part { wanted() } else { record.slice(head_bytes..) });
@@ -354,7 +355,7 @@ impl Inner {
         Ok(Fetched::Bytes(plan.narrow(bytes, 0)))
     }
 
-    /// Fills `out` from the file. False when the page cache has not all of it.
+    /// Fills `out` from the file. Returns false if the page cache does not have all of it.
     fn fill(
         &self,
         plan: &Plan,
@@ -374,7 +375,7 @@ impl Inner {
                         opened.refuse_nowait();
                         Ok(false)
                     }
-                    // The pool tries again and says what is wrong, if it still is.
+                    // The pool retries and reports the error, if it persists.
                     Err(_) => Ok(false),
                 }
             }
@@ -392,7 +393,7 @@ impl Inner {
         add(&self.metrics.read_errors, 1);
         if let ReadError::Corrupt { segment, offset, .. } = error {
             if self.holes.bytes_in(*segment) > 0 {
-                // It went while it was read; who reads it has it from elsewhere.
+                // The chunk was evicted during the read; the caller gets it from elsewhere.
                 return tracing::debug!(%error, "a chunk of a segment with holes did not verify");
             }
             let mut suspects = self.suspects.lock();
@@ -424,28 +425,28 @@ impl Plan {
         Some(Self { location, body, range, blocks, payload })
     }
 
-    /// Whether head and blocks are fetched together, reading over blocks not wanted.
+    /// True if header and blocks are fetched in one read, including blocks that were not requested.
     fn in_one_read(&self) -> bool {
         self.payload.start == 0 || self.payload.end as u64 <= INLINE_READ_BYTES_MAX
     }
 
-    /// Bytes that are read for it.
+    /// Number of bytes to read.
     fn bytes(&self) -> u64 {
         (self.location.head_bytes as usize + self.payload.len()) as u64
     }
 
-    /// The bytes of the segment's file from the record's first one to the last block that is wanted.
+    /// The range in the segment's file from the record's first byte to the last requested block.
     fn record(&self) -> Range<u64> {
         let Location { offset, head_bytes, .. } = self.location;
         offset..offset + u64::from(head_bytes) + self.payload.end as u64
     }
 
-    /// The place of the record, in a segment with this seed.
+    /// Returns the place of the record in a segment with this seed.
     fn place(&self, seed: SegmentSeed) -> Place {
         Place { segment: self.location.segment, seed, offset: self.location.offset }
     }
 
-    /// What a whole record holds, and whose it is.
+    /// Verifies a whole record and returns its owner and its payload.
     fn whole(&self, place: Place, record: Bytes) -> Result<(Owner, Payload), ReadError> {
         let (head, payload) = record.split_at(self.location.head_bytes as usize);
         let head = self.verify(place, head, payload)?;
@@ -454,7 +455,7 @@ impl Plan {
         Ok((owner, Payload::of(&head, stored)))
     }
 
-    /// Checks that the record's head is that of what the extent describes.
+    /// Verifies the record header and compares it with the extent.
     fn head<'h>(&self, place: Place, head: &'h [u8]) -> Result<Head<'h>, ReadError> {
         let record = Head::decode(place, head)
             .map_err(|fault| self.corrupt(self.location.offset, Fault::Head(fault)))?;
@@ -466,7 +467,7 @@ impl Plan {
         if same { Ok(record) } else { Err(self.corrupt(self.location.offset, Fault::Mismatch)) }
     }
 
-    /// Checks the record's head and then every fetched block; `payload` are those.
+    /// Verifies the record header and then every fetched block; `payload` holds those blocks.
     fn verify<'h>(&self, place: Place, head: &'h [u8], payload: &[u8]) -> Result<Head<'h>, ReadError> {
         let record = self.head(place, head)?;
         let begin = record.block(self.blocks.start).start;
@@ -486,7 +487,7 @@ impl Plan {
         self.narrow(Bytes::from(payload), from)
     }
 
-    /// The wanted part of payload bytes that begin `from` bytes into the payload.
+    /// Returns the requested part of payload bytes that begin at offset `from` of the payload.
     fn narrow(&self, mut bytes: Bytes, from: usize) -> Bytes {
         bytes::Buf::advance(&mut bytes, self.range.start - from);
         if bytes.len() > self.range.len() {
@@ -500,7 +501,7 @@ impl Plan {
     }
 }
 
-/// What is wrong with an extent that no record of ours could be at, or with the range that is asked of it.
+/// Returns the error for an extent that no record can have, or for a range outside of it.
 fn impossible(extent: &Extent) -> ReadError {
     let encoding = Encoding::try_from(extent.encoding);
     let fault = encoding.map_or(Fault::Encoding(extent.encoding), |_| Fault::Extent);

@@ -1,22 +1,22 @@
-//! What a start does about segments that the last process left open.
+//! Recovery at start: seals segments that the last process left open, and cleans up the directories.
 //!
-//! Each is read from the device, not from the page cache (what the process wrote without syncing
-//! may look fine there and be gone after the next power loss), record by record from the length on
-//! that the catalogue has marked as whole, and sealed by the
-//! catalogue where its last record ends that verifies whole. It is never appended to again, so a
-//! torn record can never be mistaken for a later one. Damage before that record does not shorten
-//! the segment: the search goes on behind it, since acknowledged records may follow. A file that
-//! is missing was minted but never made: sealed at 0. Power loss during recovery repeats it.
+//! Each open segment is read from the device, not from the page cache (unsynced data of the last process may
+//! look intact there and be lost at the next power loss), record by record from the length that the catalogue
+//! has marked as whole, and sealed where the last record ends that verifies. It is never appended to again,
+//! so a torn record cannot be mistaken for a later one. Damage before that record does not shorten the
+//! segment: the scan continues behind it, since acknowledged records may follow. A missing file means that
+//! the segment was created in the catalogue only: it is sealed at 0. After a power loss during recovery the
+//! next start repeats it.
 //!
-//! A file without a record is one of two things. Every id below the catalogue's next one was minted, and the
-//! record of a segment is there before its file is; so such a file under such an id belongs to a segment that
-//! was removed, and the power failed before its file was. It is removed now, after the catalogue was settled,
-//! as the removal may itself be on its way to the disk. A file under an id that was not minted yet is of a
-//! catalogue that knew more than this one (it was put back, or power loss took its end, with durability
-//! `os`): it is set aside under another name, as the id will be minted again and the new segment's end must
-//! not be its end. A file in a tier where its record does not say it is was left by a move between tiers:
-//! when it is where the record says, too, this one goes; when it is only here, it counts. A copy that was not
-//! finished goes. Any other file is reported and left alone.
+//! For a file without a segment record there are two cases. Every id below the catalogue's next one was given
+//! out, and a record is created before its file; so a file under such an id belongs to a removed segment, and
+//! power failed before the file was removed. It is removed now, after the catalogue is synced, since the
+//! removal of the record may not be durable yet. A file under an id that was not given out yet belongs to a
+//! newer catalogue than this one (the catalogue was restored, or a power loss took its end, with durability
+//! `os`): the file is set aside under another name, since the id will be given out again and the old file
+//! must not be mistaken for the new segment. A file in another tier than its record names was left by a move
+//! between tiers: if the recorded tier has the file too, this one is removed; otherwise it is valid. An
+//! unfinished copy is removed. Any other file is reported and left alone.
 
 use std::fs::File;
 use std::io;
@@ -34,31 +34,31 @@ use super::scan::{Scan, Scanned};
 use super::space::BALLAST_FILE_NAME;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// Why the segments left open could not be sealed.
+/// The open segments could not be sealed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
-    /// The disk failed; nothing was sealed that was not read. Start again.
+    /// The disk failed. No unread segment was sealed; the start can be repeated.
     #[error("cannot read segment {segment}: {source}")]
     Io {
         /// The segment.
         segment: SegmentId,
-        /// What the disk said.
+        /// The error of the disk.
         source: io::Error,
     },
-    /// The catalogue does not say which segments are open.
+    /// The catalogue could not list the open segments.
     #[error(transparent)]
     Map(MapError),
-    /// The catalogue took no seal.
+    /// The catalogue did not accept a seal.
     #[error("cannot seal segment {segment}: {source}")]
     Catalogue {
         /// The segment.
         segment: SegmentId,
-        /// What the catalogue said.
+        /// The error of the catalogue.
         source: MapError,
     },
 }
 
-/// Seals every segment the catalogue holds for open.
+/// Seals every segment that is open in the catalogue.
 pub(super) async fn recover(
     map: &dyn SegmentMap,
     disk: &std::sync::Arc<Disk>,
@@ -95,7 +95,7 @@ fn scan_open(disk: &Disk, open: OpenSegment) -> io::Result<Scanned> {
     scan(file, open.id, open.seed, open.marked)
 }
 
-/// Reads a segment file record by record, from `marked` on: what is before is known to be whole.
+/// Reads a segment file record by record, from `marked` on; the bytes before are known to be whole records.
 ///
 /// # Errors
 /// When the file cannot be read; damage is not an error.
@@ -103,30 +103,30 @@ pub fn scan(file: File, id: SegmentId, seed: SegmentSeed, marked: u64) -> io::Re
     Scan::new(file, id, seed, marked)?.survey(&mut |_| {})
 }
 
-/// What the directory holds.
+/// Content of a segment directory.
 #[derive(Default)]
 pub(super) struct Listed {
-    /// Files that belong to no segment the catalogue knows or knew, under the names they have now.
+    /// Files that belong to no present or former segment of the catalogue, under their current names.
     pub(super) stray: Vec<String>,
-    /// Files of segments that were removed, or are elsewhere.
+    /// Segments whose file here is to be removed, since they were removed or are in another tier.
     pub(super) removed: Vec<SegmentId>,
-    /// Bytes of records in the segments it does know.
+    /// Bytes of records in the remaining segments.
     pub(super) used_bytes: u64,
 }
 
-/// What becomes of the file of a segment.
+/// Treatment of a segment file at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It counts.
+    /// The file is valid and stays.
     Kept,
-    /// It goes.
+    /// The file is removed.
     Removed,
-    /// It gets another name.
+    /// The file is renamed.
     SetAside,
 }
 
-/// What becomes of the file of a segment that lies in `tier`. `place` is where its record says it is,
-/// `is_there` whether it is there, `was_minted` whether its id was ever given away.
+/// Decides the treatment of a segment file in `tier`. `place` is the location in the segment's record,
+/// `is_there` returns true if a tier has the segment, `was_minted` is true if the id was ever given out.
 pub(super) fn fate(
     place: Option<Whereabouts>,
     tier: u32,
@@ -141,28 +141,27 @@ pub(super) fn fate(
     }
 }
 
-/// What a listing of a directory goes by.
+/// Context of a directory listing.
 #[derive(Clone, Copy)]
 pub(super) struct Listing<'a> {
     pub(super) map: &'a dyn SegmentMap,
     pub(super) dirs: &'a SegmentDirs,
-    /// All upstreams that records name are configured: what a record names there is there, as a record names
-    /// an upstream only when all of the segment was read back from it.
+    /// True if all upstreams named by records are configured. Then a segment recorded at an upstream is
+    /// there, since a record names an upstream only after the whole segment was read back from it.
     pub(super) upstreams_are_there: bool,
     pub(super) lineage: &'a Lineage,
 }
 
 impl Listing<'_> {
-    /// Whether the file at `path` is the one that the record at `place` means, where headers are compared.
+    /// True if the file at `path` matches the record at `place`, or headers are not compared.
     fn is_own(&self, path: &Path, id: SegmentId, place: &Whereabouts) -> bool {
         let unchecked = self.lineage.own == Identity::default();
         let is_of = |of: SegmentHeader| of.is_of(id, place.seed, place.created);
         header_of(path).is_ok_and(|(_, header)| unchecked || header.is_ok_and(is_of))
     }
 
-    /// Whether the file at `path` was written on this timeline of this server. Format 1 names no server, and
-    /// a file of an earlier timeline without a record may be one that another descendant of that timeline
-    /// needs.
+    /// True if the file at `path` was written by this timeline of this server. Format 1 names no server; and
+    /// a file of an earlier timeline without a record may be needed by another descendant of that timeline.
     fn is_ours(&self, path: &Path, id: SegmentId) -> bool {
         let (unchecked, own) = (self.lineage.own == Identity::default(), self.lineage.own);
         let wrote =
@@ -170,7 +169,7 @@ impl Listing<'_> {
         header_of(path).is_ok_and(|(_, header)| unchecked || header.is_ok_and(wrote))
     }
 
-    /// What becomes of the file at `path` of a segment that lies in `tier`.
+    /// Decides the treatment of the segment file at `path`, which is in `tier`.
     fn fate(&self, id: SegmentId, tier: u32, path: &Path) -> io::Result<Fate> {
         let place = self.map.place(id);
         let is_there = |at: u32| match at {
@@ -180,7 +179,7 @@ impl Listing<'_> {
                 self.dirs.of(at).iter().any(|dir| self.is_own(&dir.join(&name), id, &place))
             }),
         };
-        // Asked only where it matters: there may be 100,000 files.
+        // Looked up only if needed: there may be 100,000 files.
         let was_minted = place.is_some() || self.map.was_minted(id).map_err(io::Error::other)?;
         let fate = fate(place, tier, is_there, was_minted);
         let removable = fate != Fate::Removed
@@ -192,7 +191,7 @@ impl Listing<'_> {
     }
 }
 
-/// Lists a directory of segments of `tier`. Nothing in it is removed or renamed unless `sweeps`.
+/// Lists a segment directory of `tier`. Nothing in it is removed or renamed unless `sweeps`.
 pub(super) fn list_files(of: Listing<'_>, disk: &Disk, tier: u32, sweeps: bool) -> io::Result<Listed> {
     let mut listed = Listed::default();
     let mut unknown = Vec::new();
@@ -230,7 +229,7 @@ pub(super) fn list_files(of: Listing<'_>, disk: &Disk, tier: u32, sweeps: bool) 
     Ok(listed)
 }
 
-/// Removes the files of segments that were removed.
+/// Removes the files of removed segments.
 pub(super) fn sweep(map: &dyn SegmentMap, disk: &Disk, removed: &[SegmentId]) -> io::Result<()> {
     if removed.is_empty() {
         return Ok(());

@@ -1,10 +1,9 @@
-//! Handles appends that find no room: wakes what frees it, bounds the wait, and decides when to refuse.
+//! Waits for space: wakes the workers that free it, bounds the wait, and decides when an append is refused.
 //!
 //! An append that does not fit wakes compaction and spilling, and waits. A scan of all segments after its
-//! arrival decides whether what it lacks becomes free within seconds ([`shortage`]). If two scans find that
-//! it does not, the tier is full; if it takes longer than the caller waits, the refusal is temporary
-//! (`SlowDown`). Waiting appends hold no lock and no room, and there is one scan at a time, however many
-//! wait.
+//! arrival decides if the missing bytes become free within seconds ([`shortage`]). If two scans find that
+//! they do not, the tier is full; if it takes longer than the caller waits, the refusal is temporary
+//! (`SlowDown`). Waiting appends hold no lock and no space, and one scan at a time serves all of them.
 
 pub(super) mod shortage;
 
@@ -20,37 +19,38 @@ use super::space::Space;
 use super::{AppendError, Inner};
 use shortage::{Given, Progress, Prospects};
 
-/// The least time between two scans.
+/// Minimum pause between two scans.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
-/// Scans take at most this share of the time: a scan of a million segments takes long.
+/// Pause after a scan as a multiple of its duration: a scan of a million segments takes long.
 const LOOK_SHARE: u32 = 4;
 
 /// The result of the latest scan.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
-    /// Its number, from 1.
+    /// Number of the scan, from 1.
     look: u64,
     prospects: Prospects,
 }
 
-/// Shared by waiting appends and the task that scans.
+/// State shared by waiting appends and the scanning task.
 #[derive(Debug, Default)]
 pub(super) struct Relief {
     wanted: Notify,
-    /// Appends that wait.
+    /// Number of waiting appends.
     waiting: AtomicUsize,
-    /// The most bytes that one of them waits for; 0 when none waits.
+    /// Largest number of bytes that one of them waits for; 0 if none waits.
     wanted_bytes: AtomicU64,
-    /// Scans that have begun.
+    /// Number of scans started.
     begun: AtomicU64,
     found: watch::Sender<Found>,
 }
 
 impl Relief {
-    /// Waits until `bytes` more fit and `may_take` allows it.
+    /// Waits until `bytes` more fit and `may_take` returns true.
     ///
     /// # Errors
-    /// [`AppendError::Full`] when they will not, [`AppendError::NoRoomYet`] when they do not by then.
+    /// [`AppendError::Full`] if they will not fit, [`AppendError::NoRoomYet`] if they do not fit before
+    /// `until`.
     pub(super) async fn wait(
         &self,
         space: &Space,
@@ -63,7 +63,7 @@ impl Relief {
         let mut found = self.found.subscribe();
         let mut refused_by = None;
         loop {
-            // Registered before the room is checked: what becomes free in between is not missed.
+            // Registered before the check for space, so that no release in between is missed.
             let mut freed = std::pin::pin!(space.freed_some());
             freed.as_mut().enable();
             self.wanted_bytes.fetch_max(bytes.max(1), Relaxed);
@@ -89,7 +89,7 @@ impl Relief {
         }
     }
 
-    /// Bytes that must become free for the append that waits for most.
+    /// Bytes that must become free for the largest waiting append.
     pub(super) fn lacking_bytes(&self, space: &Space) -> u64 {
         match self.wanted_bytes.load(Relaxed) {
             0 => 0,
@@ -97,13 +97,13 @@ impl Relief {
         }
     }
 
-    /// Requests a scan, or ends the task when the tier is gone.
+    /// Requests a scan, or ends the task after the tier was dropped.
     pub(super) fn wake(&self) {
         self.wanted.notify_one();
     }
 }
 
-/// An append that waits, until it is dropped.
+/// Counts a waiting append until it is dropped.
 struct Waits<'r>(&'r Relief);
 
 impl<'r> Waits<'r> {
@@ -116,14 +116,14 @@ impl<'r> Waits<'r> {
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        // An append that comes at this moment states its need again when the next scan wakes it.
+        // An append that arrives at this moment registers its bytes again when the next scan wakes it.
         if self.0.waiting.fetch_sub(1, AcqRel) == 1 {
             self.0.wanted_bytes.store(0, Relaxed);
         }
     }
 }
 
-/// Runs while appends wait, until the tier is dropped.
+/// Scans while appends wait, until the tier is dropped.
 pub(super) async fn run(tier: Weak<Inner>, relief: Arc<Relief>) {
     let mut progress = Progress::default();
     loop {
@@ -140,7 +140,7 @@ pub(super) async fn run(tier: Weak<Inner>, relief: Arc<Relief>) {
                 prospects.is_stalled = progress.is_stalled(Instant::now(), inner.shared.space.freed_bytes());
                 relief.found.send_replace(Found { look: number, prospects });
             }
-            // Waiting appends are refused as temporary.
+            // Waiting appends get a temporary refusal.
             Err(error) => tracing::warn!(%error, "the room that will become free is not known"),
         }
         drop(inner);
@@ -148,13 +148,14 @@ pub(super) async fn run(tier: Weak<Inner>, relief: Arc<Relief>) {
     }
 }
 
-/// Whether whole segments can be spilled to make room, as far as is known.
+/// True if whole segments can be spilled to free space, according to the latest scan.
 pub(super) fn can_spill(inner: &Inner, facts: &[SegmentFacts]) -> bool {
     let is_stalled = inner.relief.found.borrow().prospects.is_stalled;
     !is_stalled && prospects(inner, facts, 0).spillable_bytes > 0
 }
 
-/// `in_hand_bytes` were in hand before `facts` were gathered: what was finished since is counted, not missed.
+/// Computes the prospects. `in_hand_bytes` is measured before `facts` were gathered, so that work finished in
+/// between is counted twice rather than missed.
 fn prospects(inner: &Inner, facts: &[SegmentFacts], in_hand_bytes: u64) -> Prospects {
     let kept = inner.placing.kept();
     let (_, cold_room_bytes) = inner.volumes.cold_bytes();
@@ -163,7 +164,7 @@ fn prospects(inner: &Inner, facts: &[SegmentFacts], in_hand_bytes: u64) -> Prosp
         is_in_hand: &|segment| inner.in_hand.holds(segment),
         is_kept: &|segment| kept.contains(&segment),
         held_back: &inner.compaction.held_back(),
-        // The room of an upstream is not known.
+        // The free space of an upstream is unknown.
         below_room_bytes: if inner.away.target().is_some() { u64::MAX } else { cold_room_bytes },
         moved_room_bytes: inner.shared.space.moved_room_bytes(),
     };

@@ -1,9 +1,9 @@
-//! Chunks that are stored otherwise than they were: read and verified, appended elsewhere in the hot tier,
-//! and renamed by compare and set.
+//! Replacement of chunks by another encoding: the chunk is read and verified, the new one appended elsewhere
+//! in the hot tier, and the reference changed by compare and set.
 //!
-//! Always: a chunk is named where it was until what replaces it is durable, and one that was replaced,
-//! deleted or moved meanwhile keeps its new fate. So when power fails the one or the other is there; what
-//! nothing names is dead, and compaction frees it.
+//! Invariants: the catalogue names the old chunk until the new one is durable; if the chunk was replaced,
+//! deleted or moved in the meantime, that change wins. So at a power loss one of the two is named; the other
+//! is dead, and compaction frees it.
 
 use bytes::Bytes;
 use mlgw_common::ids::BodyId;
@@ -25,13 +25,13 @@ pub struct StoredChunk {
 }
 
 impl StoredChunk {
-    /// Its bytes, when they are stored as they came.
+    /// Returns the bytes if they are stored uncompressed.
     #[must_use]
     pub fn raw(&self) -> Option<&Bytes> {
         (self.data.encoding == Encoding::Raw).then_some(&self.data.stored)
     }
 
-    /// Whether it is the first of its body, or of its part.
+    /// True for the first chunk of a body or of a part.
     #[must_use]
     pub const fn is_first(&self) -> bool {
         self.owner.offset == 0
@@ -39,23 +39,23 @@ impl StoredChunk {
 }
 
 impl HotTier {
-    /// The chunk of `body` that `extent` names, verified.
+    /// Returns the chunk of `body` at `extent`, verified.
     ///
     /// # Errors
-    /// [`ReadError::Gone`] when its segment is; whatever else keeps it from being read.
+    /// [`ReadError::Gone`] if its segment does not exist any more; any other error of the read.
     pub async fn stored(&self, extent: &Extent, body: BodyId) -> Result<StoredChunk, ReadError> {
         let (owner, data) = self.inner.reader.chunk(extent, body, Lane::Background).await?;
         Ok(StoredChunk { owner, extent: extent.clone(), data })
     }
 
-    /// Has `data` take the place of a chunk. Says whether it did: not when nothing names the chunk there any
-    /// more.
+    /// Replaces a chunk by `data`. Returns false if the catalogue does not name the chunk at that location
+    /// any more.
     ///
     /// # Errors
-    /// When nothing was stored, or the catalogue does not take it; the chunk is where it was.
+    /// When nothing was stored, or the catalogue does not accept the change; the chunk stays where it was.
     ///
     /// # Panics
-    /// When it stands for another number of bytes.
+    /// When `data` has another number of logical bytes.
     pub async fn replace(
         &self,
         catalogue: &Catalogue,

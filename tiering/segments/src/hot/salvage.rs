@@ -1,9 +1,9 @@
-//! What segment files give back by themselves, without a catalogue.
+//! Salvage: lists the bodies in segment files without a catalogue.
 //!
-//! Every record says bucket (by number), key, body, part, place in the body and time, and verifies
-//! by itself. What it cannot say: the bucket's name, whether the object was deleted or overwritten
-//! or ever acknowledged, its length, its headers, tags and ETag. So what is listed is what was
-//! written, not what was there. Nothing is written.
+//! Every record contains its bucket (by number), key, body, part, offset in the body and time, and verifies
+//! on its own. It does not contain the bucket's name, the object's length, headers, tags or ETag, nor if the
+//! object was acknowledged, deleted or overwritten. So the list has everything that was written, not the
+//! objects that existed. Nothing is written.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,7 +19,7 @@ use super::file::{segment_of_aside_name, segment_of_file_name};
 use super::scan::Scan;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// A body, or a part of one, as far as its records are found.
+/// A body, or a part of one, as far as its records were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Salvaged {
     /// The bucket's number.
@@ -28,28 +28,28 @@ pub struct Salvaged {
     pub key: String,
     /// The body.
     pub body: BodyId,
-    /// The part, when the body was uploaded in parts; else 0.
+    /// The part if the body was uploaded in parts; otherwise 0.
     pub part: u16,
-    /// Bytes that are found and verify.
+    /// Bytes that were found and verify.
     pub bytes: u64,
-    /// Whether they follow each other from the first one on. There may have been more behind.
+    /// True if these bytes are contiguous from the first byte on. The body may have been longer.
     pub contiguous: bool,
-    /// When the last of them was written.
+    /// Time at which the last of the records was written.
     pub written: Timestamp,
 }
 
-/// What a directory of segments gives back.
+/// The result of a salvage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvage {
-    /// Bodies by key, in the order of bucket, key, body and part.
+    /// The bodies, sorted by bucket, key, body and part.
     pub bodies: Vec<Salvaged>,
-    /// Segments that were read.
+    /// Number of segments read.
     pub segments: u64,
-    /// Records that verify.
+    /// Number of records that verify.
     pub records: u64,
-    /// Bytes of segments that belong to no record that verifies.
+    /// Bytes of segments outside of records that verify.
     pub damaged_bytes: u64,
-    /// Files that could not be read, with why.
+    /// Files that could not be read, with the error.
     pub unreadable: Vec<(String, String)>,
 }
 
@@ -58,15 +58,15 @@ type Name = (u64, String, BodyId, u16);
 
 #[derive(Default)]
 struct Pieces {
-    /// First byte and length of each piece.
+    /// Length of each piece by its first byte.
     stretches: BTreeMap<u64, u64>,
     written: i64,
 }
 
-/// Reads all segments in `dirs`. One that lies in two of them is read once.
+/// Reads all segments in `dirs`. A segment that is in two of them is read once.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// When a directory cannot be read.
 pub fn salvage(dirs: &SegmentDirs, watch: Watch<'_>) -> io::Result<Salvage> {
     let mut found = Salvage::default();
     let mut bodies = BTreeMap::<Name, Pieces>::new();
@@ -101,7 +101,8 @@ fn read(
     bodies: &mut BTreeMap<Name, Pieces>,
 ) -> io::Result<()> {
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
-    // Without its header a segment is taken for what nearly all are: written once.
+    // Without a header the id of the file's name and the first generation are assumed, which hold for nearly
+    // all segments of format 1.
     let header = std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)
         .ok()
         .and_then(|()| SegmentHeader::decode(&bytes).ok());

@@ -1,7 +1,7 @@
-//! Reads a segment file record by record, from a window of memory that slides over it.
+//! Scan of a segment file, record by record, through a sliding window in memory.
 //!
-//! Where no record begins the search goes on at the next magic: damage costs what it hit and
-//! nothing behind it. Recovery, compaction, scrub, repair and salvage read segments in this one way.
+//! Where no record begins, the scan continues at the next magic number: damage costs only the records that it
+//! hit. Recovery, compaction, scrub, repair and salvage all read segments through this scan.
 
 use std::fs::File;
 use std::io;
@@ -15,63 +15,64 @@ use mlgw_formats::segment_record::{
     HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Owner, Place, peek_lengths,
 };
 
-/// Bytes read from the file at a time.
+/// Bytes per read from the file.
 const WINDOW_BYTES: usize = 4 << 20;
-/// The same where few records are wanted: the heads of large ones are far apart.
+/// The same for scans that skip most records: the headers of large ones are far apart.
 const SMALL_WINDOW_BYTES: usize = 64 << 10;
 
-/// What a scan found in a segment.
+/// The result of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
-    /// Where the last record ends that verifies; 0 when not even the segment's header does.
+    /// End of the last record that verifies; 0 if not even the segment's header does.
     pub length: u64,
-    /// Records that verify, of those that were read: what was marked as whole is not.
+    /// Number of records that verify, of those that were read: records before the start of the scan do not
+    /// count.
     pub records: u64,
-    /// Bytes before `length` that belong to no such record.
+    /// Bytes before `length` outside of such records.
     pub damaged_bytes: u64,
 }
 
-/// Called before a stretch of the file is read, with its offset and length: waits, or ends the scan
-/// with an error.
+/// Callback before a range of the file is read, with its offset and length: may wait, or end the scan with an
+/// error.
 pub(super) type BeforeRead = Box<dyn FnMut(&File, u64, u64) -> io::Result<()> + Send>;
 
-/// A segment file that is being read.
+/// A scan in progress.
 pub(super) struct Scan {
     window: Window,
     segment: SegmentId,
     seed: SegmentSeed,
-    /// Where the scan began.
+    /// Offset at which the scan started.
     from: u64,
     offset: u64,
 }
 
-/// A record whose head verifies.
+/// A record whose header verifies.
 pub(super) struct Record<'s> {
     /// Offset of its first byte in the file.
     pub(super) offset: u64,
-    /// Offset of the first byte behind it, when all of it is there.
+    /// Offset of the first byte behind the record, if all of it is there.
     pub(super) end: u64,
-    /// What its head says; nothing when it is of a format that this program does not read.
+    /// The record header; `None` if its format is unknown to this program.
     pub(super) head: Option<Head<'s>>,
-    /// Its payload as stored, cut off where the file ends.
+    /// The payload as stored, truncated where the file ends.
     pub(super) payload: &'s [u8],
-    /// Whether every block verifies, as far as can be told.
+    /// True if all of the record is there and every block verifies, as far as its format is known.
     pub(super) whole: bool,
 }
 
-/// What a step of a scan came to.
+/// The result of one step of a scan.
 pub(super) enum Step<'s> {
-    /// A record that is wanted.
+    /// A selected record.
     Record(Record<'s>),
-    /// One of so many bytes that is not, or that nobody can say the owner of: no more of it was read than
-    /// what it begins with.
+    /// A record of this many bytes that was not selected, or whose owner is unknown: only its header was
+    /// read.
     Passed(u64),
     /// The end of the file.
     End,
 }
 
 impl Scan {
-    /// A scan of `file` from `from` on, where a record begins or may begin; 0 is the beginning.
+    /// Creates a scan of `file` from offset `from`, where a record begins or may begin; 0 is the beginning.
     pub(super) fn new(file: File, segment: SegmentId, seed: SegmentSeed, from: u64) -> io::Result<Self> {
         let file_bytes = file.metadata()?.len();
         let window = Window {
@@ -87,31 +88,31 @@ impl Scan {
         Ok(Self { window, segment, seed, from, offset: from.max(SEGMENT_HEADER_BYTES) })
     }
 
-    /// Has `before_read` called before each read from the file.
+    /// Sets a callback before each read from the file.
     pub(super) fn paced(mut self, before_read: BeforeRead) -> Self {
         self.window.before_read = Some(before_read);
         self
     }
 
-    /// Has each read from the file wait for its turn at the disk, in the lane of the background.
+    /// Makes each read from the file wait for a slot at the disk, in the background lane.
     pub(super) fn in_background(mut self, places: Fair) -> Self {
         self.window.places = Some(places);
         self
     }
 
-    /// Reads little at a time, for who wants few records.
+    /// Reads little at a time, for scans that skip most records.
     pub(super) fn sparing(mut self) -> Self {
         self.window.fill_bytes = SMALL_WINDOW_BYTES;
         self
     }
 
-    /// Bytes that were read from the file so far.
+    /// Bytes read from the file so far.
     pub(super) fn read_bytes(&self) -> u64 {
         self.window.read_bytes
     }
 
-    /// Reads to the end of the file and says what there is. `each` hears of every record that
-    /// verifies whole.
+    /// Reads to the end of the file and returns the totals. `each` is called with every record that verifies
+    /// as a whole.
     pub(super) fn survey(mut self, each: &mut dyn FnMut(&Record<'_>)) -> io::Result<Scanned> {
         let mut scanned = Scanned { length: self.from, ..Scanned::default() };
         let header = SegmentHeader::decode(self.window.at(0, SEGMENT_HEADER_BYTES as usize)?);
@@ -129,7 +130,7 @@ impl Scan {
         Ok(scanned)
     }
 
-    /// The next record; nothing at the end of the file.
+    /// Returns the next record; `None` at the end of the file.
     pub(super) fn next(&mut self) -> io::Result<Option<Record<'_>>> {
         match self.next_place()? {
             Some((place, length)) => self.record(place, length).map(Some),
@@ -137,7 +138,7 @@ impl Scan {
         }
     }
 
-    /// The next record, if it is `wanted`, given its offset and its owner.
+    /// Returns the next record if `wanted` returns true for its offset and owner.
     pub(super) fn step(&mut self, wanted: &mut dyn FnMut(u64, &Owner) -> bool) -> io::Result<Step<'_>> {
         let Some((place, length)) = self.next_place()? else { return Ok(Step::End) };
         let head = Head::decode(place, self.window.at(place.offset, HEAD_BYTES_MAX)?);
@@ -148,7 +149,7 @@ impl Scan {
         Ok(Step::Passed(length as u64))
     }
 
-    /// Where the next record is, and how long it is.
+    /// Returns the place and the length of the next record.
     fn next_place(&mut self) -> io::Result<Option<(Place, usize)>> {
         while self.offset < self.window.file_bytes {
             let place = Place { segment: self.segment, seed: self.seed, offset: self.offset };
@@ -176,7 +177,7 @@ impl Scan {
         Ok(Record { offset: place.offset, end: place.offset + length as u64, head, payload, whole })
     }
 
-    /// The next offset from `from` on at which a record may begin, or the end of the file.
+    /// Returns the next offset, not before `from`, at which a record may begin, or the end of the file.
     fn next_magic(&mut self, from: u64) -> io::Result<u64> {
         let mut offset = from;
         loop {
@@ -193,8 +194,8 @@ impl Scan {
     }
 }
 
-/// The length of the record that begins with `bytes`, if its head verifies. One of a later format
-/// counts: its writer may have acknowledged it.
+/// Returns the length of the record that begins with `bytes`, if its header verifies. A record of a later
+/// format counts: its writer may have acknowledged it.
 fn length_at(bytes: &[u8], place: Place) -> Option<usize> {
     match Head::decode(place, bytes) {
         Err(fault) if !fault.is_of_another_format() => None,
@@ -202,23 +203,23 @@ fn length_at(bytes: &[u8], place: Place) -> Option<usize> {
     }
 }
 
-/// A stretch of the file in memory.
+/// A range of the file in memory.
 struct Window {
     file: File,
     start: u64,
     bytes: Vec<u8>,
     file_bytes: u64,
-    /// Bytes that are read at a time.
+    /// Bytes per read.
     fill_bytes: usize,
-    /// Bytes that were.
+    /// Bytes read so far.
     read_bytes: u64,
     before_read: Option<BeforeRead>,
-    /// Where it has to wait for its turn, where others use the disk.
+    /// Queue of the disk in which reads wait, if other users share the disk.
     places: Option<Fair>,
 }
 
 impl Window {
-    /// Up to `length` bytes from `offset`: fewer only at the end of the file.
+    /// Returns up to `length` bytes from `offset`: fewer only at the end of the file.
     fn at(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
         let length = self.file_bytes.saturating_sub(offset).min(length as u64) as usize;
         let held = offset.checked_sub(self.start).map(|from| from as usize);

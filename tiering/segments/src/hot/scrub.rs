@@ -1,16 +1,16 @@
-//! Scrub: every sealed segment is read from the disk now and then, slowly, and verified.
+//! Scrub: reads every sealed local segment from the disk periodically, at a low rate, and verifies it.
 //!
-//! A pass goes through the segments in the order of their ids at a bounded rate, past the page
-//! cache. Where bytes belong to no intact record, the catalogue says whether anything refers to
-//! them: what does is a bad block. Bad blocks are quarantined: listed, with the object and the range
-//! that they are of, until nothing refers to them any more. Reads of other ranges go on; a read of
-//! theirs answers an error, as every read is verified by itself. A read that meets one has its
-//! segment looked at at once. After the segments a pass compares some objects with their checksums
-//! ([`objects`]). With one tier there is no other copy to mend them from.
+//! A pass visits the segments in the order of their ids at a bounded rate, bypassing the page cache. Where
+//! bytes belong to no intact record, the catalogue is searched for references to them: referenced ones are
+//! bad blocks. Bad blocks are quarantined: listed, with the affected object and range, until nothing refers
+//! to them any more. Reads of other ranges are not affected; a read of a bad range fails, since every read is
+//! verified. A segment in which a read found damage is examined immediately. After the segments a pass
+//! compares some objects with their checksums ([`objects`]). There is no second copy from which bad blocks
+//! could be repaired.
 //!
-//! How far a pass is and what is bad are in a file of this node, replaced whole and synced, so
-//! after power loss a pass goes on with the segment it was at. The file says what this disk has:
-//! the catalogue is about what exists.
+//! The progress and the bad blocks are in a file of this node, which is replaced atomically and synced, so
+//! after a power loss a pass continues with its current segment. The file is not part of the catalogue
+//! because it describes the state of this disk.
 
 mod objects;
 mod progress;
@@ -42,31 +42,30 @@ use super::pace::Pace;
 use super::scan::Scan;
 use objects::ObjectPlace;
 
-/// How long after the beginning of a pass the next one begins.
+/// Time between the starts of two passes.
 const PASS_EVERY_MS: i64 = 24 * 60 * 60 * 1000;
-/// How often it is looked whether a pass is due.
+/// Interval at which the scrub checks if there is work.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// How to scrub.
+/// Options of a scrub.
 #[derive(Clone)]
 pub struct ScrubOptions {
-    /// The directories of segments.
+    /// The segment directories.
     pub segments: SegmentDirs,
-    /// The file that says how far it is.
+    /// Path of the state file.
     pub state: PathBuf,
-    /// Bytes that are read in a second; 0: no pass begins by itself, and one that is asked for is
-    /// not held back.
+    /// Maximum bytes read per second; 0: passes start only on request, without a limit.
     pub bytes_per_second: u64,
-    /// How long after the catalogue was walked for suspicious segments it is walked for others, and how
-    /// often it is looked whether what is listed is still referred to.
+    /// Minimum time between two searches of the catalogue for references to suspicious segments, and interval
+    /// at which listed blocks are checked for remaining references.
     pub walk_every: Duration,
-    /// The time of day.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// What compares objects with their checksums; none where only segments are read.
+    /// Compares objects with their checksums; `None` to read only segments.
     pub proofs: Option<Arc<dyn Proofs>>,
 }
 
-/// Scrubs until it is dropped.
+/// A running scrub; it stops on drop.
 pub struct Scrub {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -88,26 +87,26 @@ struct State {
     stop: bool,
 }
 
-/// What is to be done next.
+/// The next task of the scrub.
 enum Next {
     Segment(SegmentRecord),
     Objects(ObjectPlace),
     Suspects(BTreeSet<u64>),
     Forget,
-    /// The pass is at its end.
+    /// The pass is complete.
     End,
     Stop,
 }
 
 impl Scrub {
-    /// Begins scrubbing what `hot` keeps. A pass that was under way goes on.
+    /// Starts a scrub of the segments of `hot`. An interrupted pass continues.
     ///
     /// # Errors
-    /// When the file cannot be read, is of a newer format, or no thread starts.
+    /// When the state file cannot be read or is of a newer format, or no thread can be started.
     pub fn start(options: ScrubOptions, catalogue: Catalogue, hot: HotTier) -> io::Result<Self> {
         let mut status = ScrubStatus::read(&options.state)?;
         if status.began_ms == 0 {
-            // A new directory: its first pass is due in a day.
+            // A new state file: the first pass is due in a day.
             status.began_ms = options.clock.now().as_millis();
         }
         let state =
@@ -119,7 +118,7 @@ impl Scrub {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Begins a pass now, unless one is under way.
+    /// Starts a pass now, unless one is running.
     pub fn begin(&self) {
         let mut state = self.shared.state.lock();
         if !state.status.running {
@@ -128,7 +127,7 @@ impl Scrub {
         self.shared.changed.notify_all();
     }
 
-    /// Ends it, and waits until it has ended.
+    /// Stops the scrub and waits until it has ended.
     pub fn stop(&self) {
         self.shared.state.lock().stop = true;
         self.shared.changed.notify_all();
@@ -137,13 +136,13 @@ impl Scrub {
         }
     }
 
-    /// Stretches of objects that are bad and listed.
+    /// Number of listed bad ranges of objects.
     #[must_use]
     pub fn quarantined(&self) -> u64 {
         self.shared.state.lock().status.bad.len() as u64
     }
 
-    /// How far it is, and what is bad.
+    /// Returns the progress and the bad blocks.
     #[must_use]
     pub fn status(&self) -> ScrubStatus {
         self.shared.state.lock().status.clone()
@@ -157,7 +156,7 @@ impl Drop for Scrub {
 }
 
 impl State {
-    /// Hears of places that reads found damaged. What is listed already is not looked at again.
+    /// Adds locations at which reads found damage. Listed locations are not examined again.
     fn met(&mut self, places: &BTreeSet<(SegmentId, u64)>) {
         let bad = &self.status.bad;
         let listed = |segment: u64, offset| bad.iter().any(|b| b.segment == segment && b.offset == offset);
@@ -169,7 +168,7 @@ impl State {
         let status = &mut self.status;
         (status.running, status.began_ms, status.after, status.read_bytes) = (true, now.as_millis(), 0, 0);
         status.objects = Some(ObjectPlace::default());
-        // What was bad may be deleted, or moved, by now.
+        // Bad blocks may be deleted or moved by now.
         status.suspects.extend(status.bad.iter().filter(|bad| !bad.whole).map(|bad| bad.segment));
     }
 }
@@ -198,7 +197,7 @@ impl Shared {
         }
     }
 
-    /// Waits for something to do.
+    /// Waits for the next task.
     fn next(&self) -> Next {
         loop {
             let mut state = self.state.lock();
@@ -233,7 +232,7 @@ impl Shared {
 
     fn segment_after(&self, after: u64) -> Option<SegmentRecord> {
         let records = self.catalogue.segments().unwrap_or_default();
-        // What is in an upstream is for the upstream to keep; reads of it are verified all the same.
+        // Segments at an upstream are the upstream's responsibility; reads of them are still verified.
         let sealed = |record: &SegmentRecord| {
             record.state() == SegmentState::Sealed && record.length > 0 && record.summary().tier != UPSTREAM
         };
@@ -251,8 +250,8 @@ impl Shared {
         tracing::info!(status.read_bytes, bad = status.bad.len(), "a scrub of the segments ended");
     }
 
-    /// Reads a segment from the disk, at the bounded rate. One that cannot be read is suspicious;
-    /// one that is gone was released meanwhile, or is lost: the catalogue says which.
+    /// Reads a segment from the disk, at the bounded rate. A segment that cannot be read becomes a suspect; a
+    /// missing one was either released in the meantime or is lost, which the catalogue decides.
     fn segment(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<()> {
         let whole = self.is_whole(record).unwrap_or(false);
         let mut state = self.state.lock();
@@ -273,8 +272,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether a segment's file is intact records from its beginning to its end. One that was damaged
-    /// before a start can lie behind where that start sealed the segment, so all of it counts.
+    /// True if a segment's file consists of intact records from beginning to end. The part behind the sealed
+    /// length counts as well: a start may have sealed a damaged segment before records that follow the
+    /// damage.
     fn is_whole(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<bool> {
         let (id, seed, tier) = (record.segment_id(), record.seed(), record.summary().tier);
         let file = self.options.segments.open(id, tier)?;
@@ -286,7 +286,7 @@ impl Shared {
         Ok(found.damaged_bytes == 0 && found.length == bytes)
     }
 
-    /// Before `bytes` are read: has them read from the disk, when they are due.
+    /// Callback before `bytes` are read: waits until they are due and drops them from the page cache.
     fn hold(&self, file: &File, offset: u64, bytes: u64) -> io::Result<()> {
         rustix::fs::fadvise(file, offset, std::num::NonZeroU64::new(bytes), rustix::fs::Advice::DontNeed)?;
         if self.options.bytes_per_second > 0 {

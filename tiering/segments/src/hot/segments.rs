@@ -1,11 +1,10 @@
-//! The life of a segment as its writer sees it: made, used, sealed.
+//! Lifecycle of a segment as seen by its writer: created, marked, sealed.
 //!
-//! Made: minted by the catalogue, then its file written and synced, then its directory; only then
-//! may a record go in. When power fails in between, recovery finds an open segment with no file or
-//! an empty one, and seals it. Marked, now and then: how much of it recovery need not read. Sealed:
-//! by a command that states the synced length. Marks and seals are sent by one task, seals again
-//! until the catalogue takes them or stops; one that is lost with the process is made up for by
-//! recovery.
+//! Creation: the catalogue gives out an id, then the file is written and synced, then its directory; only
+//! then are records written. At a power loss in between, recovery finds an open segment with no file or an
+//! empty one, and seals it. Marks, from time to time: the length that recovery need not read. Seal: a command
+//! with the synced length. One task sends marks and seals; it repeats a seal until the catalogue accepts it
+//! or stops. Recovery replaces seals that were lost with the process.
 
 use std::fs::File;
 use std::io;
@@ -27,52 +26,52 @@ use super::map::{MapError, NewSegment, SegmentMap};
 use super::metrics::{Metrics, add};
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// Pause before a command that the overloaded catalogue put off is tried again.
+/// Pause before a command is repeated that the overloaded catalogue postponed.
 const CATALOGUE_RETRY: Duration = Duration::from_millis(100);
-/// How often a segment's making is tried before appends are answered with the error.
+/// Attempts to create a segment before appends fail.
 const CREATE_ATTEMPTS: usize = 2;
-/// How often the catalogue is asked to mint a segment while it is overloaded: two seconds.
+/// Attempts to get a segment id while the catalogue is overloaded: two seconds in total.
 const MINT_ATTEMPTS: usize = 20;
 
-/// A segment that takes records.
+/// A segment that records are appended to.
 pub(super) struct OpenFile {
     pub(super) id: SegmentId,
     pub(super) seed: SegmentSeed,
     pub(super) file: File,
-    /// The same for writes past the page cache, if it gets such.
+    /// The same file for direct I/O, if it is written that way.
     pub(super) direct: Option<Direct>,
-    /// Everything before this offset is synced.
+    /// Bytes before this offset are synced.
     pub(super) synced_bytes: u64,
-    /// The floor of the log that its records carry.
+    /// Highest log floor in its records.
     pub(super) floor: u64,
-    /// So much of it was marked as synced, or is about to be.
+    /// Length that was marked as synced, or is about to be.
     pub(super) marked_bytes: u64,
     pub(super) hold: Hold,
 }
 
-/// Makes segments and sees that they are sealed.
+/// Creates segments and requests their seals.
 pub(super) struct Segments {
     pub(super) map: Arc<dyn SegmentMap>,
     pub(super) disk: Arc<Disk>,
     pub(super) clock: Arc<dyn Clock>,
-    /// The server whose segments they are.
+    /// Identity that owns the segments.
     pub(super) owner: Identity,
     pub(super) holds: Holds,
     pub(super) seals: mpsc::UnboundedSender<SealRequest>,
 }
 
-/// What the task that seals is asked.
+/// A request to the sealing task.
 pub(super) enum SealRequest {
     /// Seal a segment at a length.
     Seal(SegmentId, u64),
     /// Mark a segment as whole up to a length.
     Mark(SegmentId, u64),
-    /// Say when everything asked before is done.
+    /// Reply when all earlier requests are done.
     Flush(oneshot::Sender<()>),
 }
 
 impl Segments {
-    /// Begins to make a segment; the answer can be waited for by a thread.
+    /// Starts the creation of a segment; a thread can wait for the result.
     pub(super) fn prepare(
         self: &Arc<Self>,
         class: SegmentClass,
@@ -89,21 +88,21 @@ impl Segments {
         answer
     }
 
-    /// Asks for a segment to be sealed. There are at most as many waiting seals as segments were
-    /// open or failed, so the line needs no bound of its own.
+    /// Requests the seal of a segment. The channel needs no bound: it holds at most as many seals as segments
+    /// were open or failed.
     pub(super) fn seal(&self, id: SegmentId, length: u64) {
         if self.seals.send(SealRequest::Seal(id, length)).is_err() {
             tracing::warn!(segment = %id, "not sealed: the tier has stopped; the next start will");
         }
     }
 
-    /// Has the catalogue note how far a segment is whole, when that is worth a command. A mark that
-    /// is lost costs a start some reading. There is one per [`MARK_BYTES`], so the line stays short.
+    /// Marks the synced length of a segment if it has grown enough. A lost mark only costs a start some
+    /// reading. There is one mark per [`MARK_BYTES`], so the channel stays short.
     pub(super) fn mark(&self, segment: &mut OpenFile) {
         let due = segment.synced_bytes >= segment.marked_bytes + MARK_BYTES;
         if due && self.disk.syncs() {
             segment.marked_bytes = segment.synced_bytes;
-            // When nobody takes it the tier stops.
+            // If the receiver is gone, the tier is stopping.
             drop(self.seals.send(SealRequest::Mark(segment.id, segment.synced_bytes)));
         }
     }
@@ -159,7 +158,7 @@ impl Segments {
     }
 }
 
-/// Sends seals to the catalogue, one after the other, until no one can ask for more. Calls `sealed` after
+/// Sends seals to the catalogue, one after the other, until all senders are dropped. Calls `sealed` after
 /// each.
 pub(super) async fn run_seals(
     map: Arc<dyn SegmentMap>,
@@ -178,7 +177,7 @@ pub(super) async fn run_seals(
                     tracing::debug!(segment = %id, %error, "not marked; a start will read more of it");
                 }
             }
-            // Whoever asked may have gone.
+            // The requester may be gone.
             SealRequest::Flush(done) => drop(done.send(())),
         }
     }

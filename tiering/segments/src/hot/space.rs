@@ -1,15 +1,15 @@
-//! Free space: when appends are refused so that the catalogue can still work.
+//! Free space of a tier's file system, and the refusal of appends before it is full, so that the catalogue
+//! keeps working.
 //!
-//! A delete frees nothing until compaction, and both need room in the catalogue's log and tables,
-//! which live on the same file system. So appends are refused while free space is under
-//! `reserve_bytes`, or when the segments would outgrow the tier's capacity; chunks that compaction
-//! moves may go into the reserve. Behind it stands the *ballast*, a file of preallocated nothing:
-//! when the reserve itself is eaten into (under half of it is left), the ballast is given back to
-//! the file system at once, and it is laid again when there is plenty of room. Power loss at any
-//! moment leaves a ballast of some size, which the next look mends.
+//! A delete frees nothing until compaction, and both need space for the catalogue's log and tables, which are
+//! on the same file system. So appends are refused while free space is below `reserve_bytes`, or when the
+//! segments would exceed the tier's capacity; chunks moved by compaction may use the reserve. The *ballast*
+//! is a preallocated file within the reserve: when less than half of the reserve is left, the ballast is
+//! truncated, and it is allocated again when there is enough space. A power loss at any moment leaves a
+//! ballast of some size, which the next refresh corrects.
 //!
-//! `statvfs` is asked once per housekeeping tick and once per eighth of the reserve admitted, not
-//! per append; between two looks admitted bytes are subtracted.
+//! `statvfs` is called once per housekeeping tick and once per eighth of the reserve admitted, not per
+//! append; between two calls admitted bytes are subtracted.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -22,15 +22,15 @@ use rustix::fs::FallocateFlags;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Name of the ballast's file, beside the segments.
+/// Name of the ballast file, in the segment directory.
 pub const BALLAST_FILE_NAME: &str = "ballast";
 
-/// Admitted bytes after which the file system is asked anew, however small the reserve.
+/// Minimum of the admitted bytes after which `statvfs` is called again, for small reserves.
 const LOOK_BYTES_MIN: u64 = 1 << 20;
-/// While full, how soon after a look at the file system the next append may look again.
+/// Minimum time between two calls of `statvfs` by appends while the tier is full.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// How much may be used.
+/// Limits of a tier's space.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) reserve_bytes: u64,
@@ -44,14 +44,14 @@ pub(super) struct Space {
     capacity_bytes: u64,
     /// Bytes of segments.
     used_bytes: AtomicU64,
-    /// As of the last look, less what was admitted since.
+    /// Free bytes as of the last `statvfs`, less the bytes admitted since.
     free_bytes: AtomicI64,
-    /// Admitted and not yet in the file system's own count.
+    /// Bytes admitted and not yet counted by the file system.
     in_flight_bytes: AtomicU64,
     admitted_since_look_bytes: AtomicU64,
-    /// Bytes of segments that were ever freed.
+    /// Total of all bytes of segments ever freed.
     freed_bytes: AtomicU64,
-    /// Notified whenever there may be more room.
+    /// Notified when there may be more space.
     freed: Notify,
     ballast: Mutex<Ballast>,
 }
@@ -66,7 +66,7 @@ struct Ballast {
 impl Space {
     pub(super) fn open(dir: &Path, bounds: Bounds, used_bytes: u64) -> Self {
         let Bounds { reserve_bytes, ballast_bytes, capacity_bytes } = bounds;
-        // Who asks for a small reserve has little to lose.
+        // A tier with a small reserve gets a small ballast.
         let ballast_bytes = ballast_bytes.min(reserve_bytes);
         let path = dir.join(BALLAST_FILE_NAME);
         let laid = std::fs::metadata(&path).is_ok_and(|found| found.len() >= ballast_bytes);
@@ -86,7 +86,7 @@ impl Space {
         space
     }
 
-    /// Whether `bytes` more may be stored now.
+    /// True if `bytes` more may be stored now.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         if self.fits(bytes) {
             return true;
@@ -98,7 +98,7 @@ impl Space {
         self.fits(bytes)
     }
 
-    /// Takes `bytes` of the room for an append, or says that there is none.
+    /// Reserves `bytes` for an append. Returns false if there is no space.
     pub(super) fn admit(&self, bytes: u64) -> bool {
         if !self.has_room(bytes) {
             return false;
@@ -114,8 +114,8 @@ impl Space {
         self.admitted_since_look_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Takes `bytes` for a chunk that is moved. Moving frees more than it takes, so it may go into
-    /// the reserve, of which it leaves a quarter to the catalogue.
+    /// Reserves `bytes` for a moved chunk. A move frees more than it takes, so it may use the reserve, except
+    /// for a quarter, which is left to the catalogue.
     pub(super) fn admit_moved(&self, bytes: u64) -> bool {
         if self.moved_room_bytes() < bytes {
             self.look();
@@ -133,7 +133,7 @@ impl Space {
         free.max(0) as u64
     }
 
-    /// Whether appends are refused, or will be when `bytes` more are stored.
+    /// True if appends are refused, or will be after `bytes` more.
     pub(super) fn is_pressed(&self, bytes: u64) -> bool {
         self.room_bytes() < bytes.max(self.reserve_bytes)
     }
@@ -146,33 +146,33 @@ impl Space {
         of_disk.max(of_capacity)
     }
 
-    /// Bytes of segments that were ever freed.
+    /// Total of all bytes of segments ever freed.
     pub(super) fn freed_bytes(&self) -> u64 {
         self.freed_bytes.load(Relaxed)
     }
 
-    /// Completes when there may be more room.
+    /// Completes when there may be more space.
     pub(super) fn freed_some(&self) -> Notified<'_> {
         self.freed.notified()
     }
 
-    /// `bytes` of segments are no more.
+    /// Records that `bytes` of segments were freed.
     pub(super) fn freed(&self, bytes: u64) {
         self.freed_bytes.fetch_add(bytes, Relaxed);
         let less = |used: u64| Some(used.saturating_sub(bytes));
-        // Always a value, so always a success.
+        // The closure always returns a value, so the update cannot fail.
         let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
         self.look();
     }
 
-    /// Appends took `bytes` more than was admitted.
+    /// Charges `bytes` that appends took in addition to their reservation.
     pub(super) fn grew(&self, bytes: u64) {
         self.used_bytes.fetch_add(bytes, Relaxed);
         self.free_bytes.fetch_sub(bytes as i64, Relaxed);
     }
 
-    /// An append of `bytes` was written, or given up. Blocks for a look at the file system once in
-    /// a while, so it is called by writer threads only.
+    /// Ends the reservation of an append that was written or has failed; its bytes stay charged. Blocks for
+    /// `statvfs` now and then, so it must not be called by async tasks.
     pub(super) fn settle(&self, bytes: u64) {
         self.in_flight_bytes.fetch_sub(bytes, Relaxed);
         if self.admitted_since_look_bytes.load(Relaxed) >= (self.reserve_bytes / 8).max(LOOK_BYTES_MIN) {
@@ -180,7 +180,7 @@ impl Space {
         }
     }
 
-    /// An admitted append did not come to be.
+    /// Cancels a reservation: the append did not take place.
     pub(super) fn give_back(&self, bytes: u64) {
         self.used_bytes.fetch_sub(bytes, Relaxed);
         self.in_flight_bytes.fetch_sub(bytes, Relaxed);
@@ -199,13 +199,13 @@ impl Space {
         self.capacity_bytes.saturating_sub(self.used_bytes()).min(free as u64)
     }
 
-    /// Asks the file system how much is free, and gives up or lays the ballast.
+    /// Calls `statvfs`, and releases or allocates the ballast.
     pub(super) fn look(&self) {
         let mut ballast = self.ballast.lock();
         ballast.looked = Some(Instant::now());
         self.admitted_since_look_bytes.store(0, Relaxed);
         let Some(mut free) = self.ask() else {
-            // It cannot tell: appends go on until it says that it is full.
+            // Unknown: appends continue until the file system reports that it is full.
             self.free_bytes.store(i64::MAX / 2, Relaxed);
             return;
         };
@@ -226,7 +226,7 @@ impl Space {
             && self.used_bytes.load(Relaxed) + bytes <= self.capacity_bytes
     }
 
-    /// Free bytes of the file system, when it says.
+    /// Free bytes of the file system; `None` if unknown.
     fn ask(&self) -> Option<u64> {
         match rustix::fs::statvfs(&self.dir) {
             Ok(found) if found.f_blocks == 0 => None,
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserve_larger_than_the_disk_refuses_and_a_small_one_admits() {
+    fn a_reserve_larger_than_the_disk_refuses_appends() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!Space::open(dir.path(), bounds(1 << 60, 0), 0).admit(1));
         let space = Space::open(dir.path(), bounds(1 << 20, 1 << 20), 0);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_admitted_is_no_longer_free() {
+    fn admitted_bytes_are_no_longer_free() {
         let dir = tempfile::tempdir().unwrap();
         let space = Space::open(dir.path(), bounds(0, 0), 0);
         let before = space.free_bytes.load(Relaxed);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ballast_is_laid_when_there_is_room_and_given_back_when_there_is_not() {
+    fn the_ballast_is_allocated_with_space_and_released_without() {
         let dir = tempfile::tempdir().unwrap();
         let length = || std::fs::metadata(dir.path().join(BALLAST_FILE_NAME)).map_or(0, |found| found.len());
         drop(Space::open(dir.path(), bounds(1 << 20, 1 << 24), 0));

@@ -1,7 +1,8 @@
-//! Small files of JSON that are replaced whole: what a node knows and the catalogue does not.
+//! Small JSON files that are replaced atomically: state of a node outside of the catalogue.
 //!
-//! When power fails there is the old one or the new one. Each says its format; one that is of a newer format
-//! is not touched, one that is damaged counts as absent, for nothing that is acknowledged depends on it.
+//! After a power loss the file has its old or its new content. Each file contains its format version; a file
+//! of a newer format is not touched, a damaged file counts as absent, since no acknowledged data depends on
+//! it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,16 +12,16 @@ use mlgw_common::regular;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What every such file has.
+/// The field that every state file has.
 #[derive(Deserialize)]
 struct Format {
     format: u32,
 }
 
-/// Replaces the file at `path`; durable when it returns.
+/// Replaces the file at `path`; durable when the call returns.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When the file cannot be written.
 pub(crate) fn replace(path: &Path, content: &impl Serialize) -> io::Result<()> {
     let new = path.with_extension("json.new");
     let mut file = regular::open_with(OpenOptions::new().write(true).create(true).truncate(true), &new)?;
@@ -31,10 +32,10 @@ pub(crate) fn replace(path: &Path, content: &impl Serialize) -> io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// What the file at `path` says, of a format up to `format`; nothing when there is none, or a damaged one.
+/// Reads the file at `path`, of a format up to `format`; `None` if there is no file or a damaged one.
 ///
 /// # Errors
-/// When it cannot be read, or is of a newer format.
+/// When the file cannot be read, or is of a newer format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<Option<T>> {
     let Some(text) = text(path, format)? else { return Ok(None) };
     match serde_json::from_slice(&text) {
@@ -46,10 +47,10 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<
     }
 }
 
-/// Gives the file at `path` a name under which nothing reads it, and returns that.
+/// Renames the file at `path` to an unused name and returns that name.
 ///
 /// # Errors
-/// When it cannot be renamed.
+/// When the file cannot be renamed.
 pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let names = (1_u64..).map(|number| PathBuf::from(format!("{}.set-aside-{number}", path.display())));
     let Some(aside) = names.into_iter().find(|aside| !aside.exists()) else {
@@ -60,14 +61,14 @@ pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// The text of the file at `path`, if there is one, of a format up to `format` as far as it says.
+/// Returns the text of the file at `path`, if it exists, after checking its format version.
 fn text(path: &Path, format: u32) -> io::Result<Option<Vec<u8>>> {
     let text = match regular::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    // A newer format may be one that nothing else of which is understood.
+    // Parsed separately, since all other fields of a newer format may be unknown.
     let found = serde_json::from_slice::<Format>(&text).map_or(format, |found| found.format);
     if found > format {
         let path = path.display();
@@ -77,11 +78,11 @@ fn text(path: &Path, format: u32) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(text))
 }
 
-/// Checks that a start can use the file at `path`: that it is not there, or can be read and is of a format up
-/// to `format`.
+/// Checks that a server can start with the file at `path`: it does not exist, or is readable and of a format
+/// up to `format`.
 ///
 /// # Errors
-/// As [`read`].
+/// As for [`read`].
 pub(crate) fn check(path: &Path, format: u32) -> io::Result<()> {
     text(path, format).map(drop)
 }

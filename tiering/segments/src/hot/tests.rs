@@ -1,4 +1,4 @@
-//! The hot tier as a whole, on real files, against a segment map in memory.
+//! Tests of the segment store as a whole, on real files, with a segment map in memory.
 
 mod append;
 mod away;
@@ -36,17 +36,16 @@ use super::map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabou
 use super::{Chunk, HotOptions, HotTier, Placement};
 use mlgw_formats::segment_payload::Payload;
 
-/// What the map seeds every segment with.
+/// Seed of every segment of the map.
 pub(super) const SEED: SegmentSeed =
     SegmentSeed { generation: Generation(1), stamp: SegmentStamp(0x1122_3344_5566_7788) };
 
-/// Bytes as lower-case hex.
-/// The obvious segment map: what was created, and at which length it was sealed.
+/// A simple segment map in memory: the segments that were created, and their sealed lengths.
 #[derive(Default)]
 pub(crate) struct MemoryMap {
     segments: Mutex<BTreeMap<u64, (SegmentClass, Option<u64>)>>,
     marked: Mutex<BTreeMap<u64, u64>>,
-    /// Log entries that are on stable media.
+    /// Log entries on stable media.
     synced: AtomicU64,
 }
 
@@ -56,7 +55,7 @@ impl MemoryMap {
         self.segments.lock().iter().map(|(&id, &(_, length))| (id, length)).collect()
     }
 
-    /// The segment that will be minted next.
+    /// The id that the next segment will get.
     fn next(&self) -> SegmentId {
         SegmentId(self.segments.lock().len() as u64 + 1)
     }
@@ -65,7 +64,7 @@ impl MemoryMap {
         self.segments.lock().values().map(|&(class, _)| class).collect()
     }
 
-    /// What the catalogue looked like at this moment, for a second start.
+    /// A copy of the map in its current state, for a second start.
     fn copy(&self) -> Arc<Self> {
         Arc::new(Self {
             segments: Mutex::new(self.segments.lock().clone()),
@@ -154,7 +153,7 @@ fn packed(body: u64, data: &[u8]) -> Chunk {
     Chunk { data: payload, ..chunk(body, Bytes::new()) }
 }
 
-/// `length` bytes that differ between bodies and along the way.
+/// `length` pseudo-random bytes that depend on the body.
 pub(super) fn bytes_of(body: u64, length: usize) -> Vec<u8> {
     let mut state = body.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     std::iter::repeat_with(|| {
@@ -165,7 +164,7 @@ pub(super) fn bytes_of(body: u64, length: usize) -> Vec<u8> {
     .collect()
 }
 
-/// `length` bytes of words that differ between bodies and along the way: what compression pays for.
+/// `length` bytes of pseudo-random words that depend on the body: compressible.
 pub(super) fn text_of(body: u64, length: usize) -> Vec<u8> {
     let words = ["epoch", "loss", "step", "shard", "sample", "batch", "gradient", "0.125", "7", "\n"];
     let chosen =
@@ -175,7 +174,7 @@ pub(super) fn text_of(body: u64, length: usize) -> Vec<u8> {
     text
 }
 
-/// Appends a chunk and lets go of its segment at once.
+/// Appends a chunk and drops the hold on its segment immediately.
 async fn append(tier: &HotTier, chunk: Chunk) -> Result<Extent, super::AppendError> {
     tier.append(chunk).await.map(|appended| appended.extent)
 }

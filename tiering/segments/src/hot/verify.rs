@@ -1,4 +1,4 @@
-//! A stored record compared, whole, with what the catalogue says of it.
+//! Verification of a stored record against its reference in the catalogue.
 
 use std::fs::File;
 use std::io;
@@ -10,19 +10,20 @@ use mlgw_metadata::offline::Referenced;
 use super::location::Location;
 use mlgw_formats::segment_record::{Head, Place};
 
-/// What is wrong with a record.
+/// Damage of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
-    /// Its head, so all of it.
+    /// The header, and therefore the whole record.
     Head(String),
-    /// These blocks of its payload, each with where it lies in it.
+    /// These blocks of the payload: their indices, with their offsets in the payload.
     Blocks(Vec<(usize, usize)>),
 }
 
-/// Reads the record that `referenced` names, at `location`, into `record` and verifies it.
+/// Reads the record of `referenced`, at `location`, into `record` and verifies it. Returns the damage, if
+/// any.
 ///
 /// # Errors
-/// When the disk fails. That the file ends too early is damage.
+/// When the disk fails. A file that ends too early is damage.
 pub(super) fn verify(
     file: &File,
     seed: SegmentSeed,

@@ -1,4 +1,4 @@
-//! The directories of segments of a running tier: the hot one, and those of the cold tier with their room.
+//! The segment directories of a running tier: the hot one, and those of the cold tier with their space.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::recovery::{Listed, Listing, list_files, sweep};
 use super::space::{Bounds, Space};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
-/// All directories of segments.
+/// All segment directories.
 pub(super) struct Volumes {
     pub(super) hot: Arc<Disk>,
     pub(super) cold: Vec<ColdVolume>,
@@ -30,21 +30,21 @@ pub(super) struct ColdVolume {
     pub(super) space: Space,
 }
 
-/// What a start found in them.
+/// Findings of a start in the directories.
 pub(super) struct Found {
-    /// Files of no segment.
+    /// Files that belong to no segment.
     pub(super) stray: Vec<String>,
     /// Bytes of segments in the hot directory.
     pub(super) hot_bytes: u64,
-    /// Segments that should be in the cold tier and are in none.
+    /// Segments of the cold tier that are in no directory.
     pub(super) missing: Vec<SegmentId>,
 }
 
 impl Found {
-    /// Sees that every segment of the cold tier is there.
+    /// Checks that no segment of the cold tier is missing.
     ///
     /// # Errors
-    /// When one is not, unless it `may_be_missing`.
+    /// When one is missing, unless `may_be_missing`.
     pub(super) fn all_there(&self, may_be_missing: bool) -> Result<(), OpenError> {
         let (segments, Some(&first)) = (self.missing.len(), self.missing.first()) else { return Ok(()) };
         tracing::error!(segments, %first, "segments of the cold tier are missing");
@@ -53,8 +53,8 @@ impl Found {
 }
 
 impl Volumes {
-    /// Takes the directories of `of`, opened as `hot` and `cold`. Removes what interrupted moves and removals
-    /// have left in those that may be swept: `sweeps` has one flag for each directory.
+    /// Opens the set of directories, whose disks are `hot` and `cold`. Removes remains of interrupted moves
+    /// and removals from directories that may be swept: `sweeps` has one flag per directory.
     pub(super) fn open(
         of: Listing<'_>,
         hot: Arc<Disk>,
@@ -73,7 +73,7 @@ impl Volumes {
             stray.extend(listed.stray);
             let dir = disk.dir().to_owned();
             let total = statvfs(&dir).map_or(0, |found| found.f_blocks.saturating_mul(found.f_frsize));
-            // The same share as the hot tier's: what the file system itself needs.
+            // A 64th of the disk, for the file system itself: no catalogue is on it.
             let reserve_bytes = (total / 64).clamp(16 * MIB, 1024 * MIB);
             let bounds = Bounds { reserve_bytes, ballast_bytes: 0, capacity_bytes: u64::MAX / 2 };
             let space = Space::open(&dir, bounds, listed.used_bytes);
@@ -90,8 +90,8 @@ impl Volumes {
         &self.dirs
     }
 
-    /// The cold directory that is filled least, of those that have room for `bytes`; so disks of all sizes
-    /// fill alike.
+    /// Returns the cold directory with the lowest fill level of those with space for `bytes`, so that disks
+    /// of different sizes fill evenly.
     pub(super) fn least_full(&self, bytes: u64) -> Option<&ColdVolume> {
         let fill = |volume: &ColdVolume| {
             let (used, room) = (volume.space.used_bytes() as f64, volume.space.room_bytes() as f64);
@@ -101,20 +101,19 @@ impl Volumes {
         with_room.min_by(|a, b| fill(a).total_cmp(&fill(b)))
     }
 
-    /// Bytes of segments in the cold tier, and bytes that it can still take.
+    /// Returns the bytes of segments in the cold tier, and the bytes that it can still take.
     pub(super) fn cold_bytes(&self) -> (u64, u64) {
         let each = self.cold.iter().map(|volume| (volume.space.used_bytes(), volume.space.room_bytes()));
         each.fold((0, 0), |(used, room), (more_used, more_room)| (used + more_used, room + more_room))
     }
 
-    /// Sets files under the name of a segment aside that are not the one that its record, which is at
-    /// `place`, means.
+    /// Sets files under a segment's name aside whose headers do not match its record at `place`.
     pub(super) fn set_strangers_aside(&self, segment: SegmentId, place: &Whereabouts) -> io::Result<()> {
         self.hot.set_stranger_aside(segment, place)?;
         self.cold.iter().try_for_each(|volume| volume.disk.set_stranger_aside(segment, place).map(drop))
     }
 
-    /// Removes the file of a segment from the cold tier, wherever in it, and says how long it was.
+    /// Removes the file of a segment from the cold tier and returns its length.
     pub(super) fn remove_cold(&self, segment: SegmentId) -> io::Result<u64> {
         let mut removed = 0;
         for volume in &self.cold {

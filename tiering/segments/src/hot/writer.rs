@@ -1,13 +1,13 @@
 //! The thread that appends to one open segment.
 //!
-//! It takes everything that waits, gives each chunk its offset, computes the checksums (they are
-//! seeded with the offset), writes heads and payloads with one call, syncs once, and answers all.
-//! What arrives meanwhile is the next batch. Nothing is answered before its sync returned.
+//! It takes all waiting chunks, assigns their offsets, computes the checksums (which are seeded with the
+//! offset), writes headers and payloads with one call, syncs once, and replies to all. Chunks that arrive in
+//! the meantime form the next batch. No append is acknowledged before its sync has returned.
 //!
-//! When a write or a sync fails the segment is sealed at its last synced length and never touched
-//! again; the batch is written once more, whole, to a new segment. When that fails too the batch
-//! is answered with the error, and for a second so is what follows, lest a sick disk be fed a new
-//! segment per request. Power loss leaves an open segment whose tail recovery looks through.
+//! After a failed write or sync the segment is sealed at its last synced length and never written again; the
+//! whole batch is written once more, to a new segment. If that fails too, the batch fails, and so do all
+//! appends for a second, so that a failing disk does not get a new segment per request. A power loss leaves
+//! an open segment whose tail recovery scans.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -30,27 +30,28 @@ use crate::flash::{Cause, Flash};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 use mlgw_formats::segment_record::{FLOOR_BYTES, Place, encode_head};
 
-/// How long appends are refused after a batch failed twice.
+/// Time for which appends are refused after a batch failed twice.
 const REFUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// On a device that syncs at once, many clients need longer than a sync to come back.
+/// Minimum gather time: on a device with fast syncs, clients need longer than a sync to send their next
+/// append.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
-/// One sync that hangs does not make the next batch wait as long again.
+/// Maximum gather time, so that one hanging sync does not delay the next batch as long again.
 const PATIENCE_MAX: Duration = Duration::from_millis(20);
 
-/// What all writers share.
+/// State shared by all writers.
 pub(super) struct Shared {
     pub(super) segments: Arc<Segments>,
     pub(super) space: Arc<Space>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) segment_bytes: u64,
     pub(super) queues: DiskQueues,
-    /// The lane of what is not moved.
+    /// Lane of appends other than moved chunks.
     pub(super) append_lane: Lane,
     pub(super) flash: Flash,
-    /// What it is counted as.
+    /// Cause under which their writes to flash are counted.
     pub(super) append_cause: Cause,
-    /// Whether chunks can be had again from elsewhere.
+    /// True if chunks can be fetched again from elsewhere.
     pub(super) is_disposable: bool,
     pub(super) runtime: Handle,
 }
@@ -62,9 +63,9 @@ pub(super) struct Writer {
     segment: Option<OpenFile>,
     spare: Option<oneshot::Receiver<Result<OpenFile, AppendError>>>,
     refusing: Option<(Instant, AppendError)>,
-    /// How long the last batch took.
+    /// Duration of the last batch.
     took: Duration,
-    /// How many chunks the last batch had.
+    /// Number of chunks in the last batch.
     served: usize,
     heads: Vec<u8>,
     locations: Vec<Location>,
@@ -104,8 +105,8 @@ impl Writer {
         }
     }
 
-    /// Requests that write small chunks are short, so it pays to wait for their ends; a large body holds its
-    /// segment until all of it has come.
+    /// Returns the limits for gathering the next batch. Requests that write small chunks are short, so it
+    /// pays to wait for their ends; a large body holds its segment until it is complete.
     fn gather(&self) -> Gather<impl Fn() -> usize> {
         let segment = self.segment.as_ref().filter(|_| self.class == SegmentClass::Small);
         let unfinished = move || segment.map_or(0, |segment| segment.hold.others());
@@ -131,8 +132,8 @@ impl Writer {
         }
     }
 
-    /// How many chunks from the front of the batch the open segment takes. An empty segment takes
-    /// at least one.
+    /// Number of chunks from the front of the batch that fit into the open segment. An empty segment takes at
+    /// least one.
     fn fitting(&self, batch: &[Pending]) -> usize {
         let begin = self.segment.as_ref().map_or(SEGMENT_HEADER_BYTES, |segment| segment.synced_bytes);
         let mut end = begin;
@@ -180,14 +181,15 @@ impl Writer {
         let begin = Instant::now();
         let floor = shared.segments.map.synced_entries();
         let end = write_batch(disk, segment, batch, floor, &mut self.heads, &mut self.locations);
-        // What is moved may have been on stable media for years: naming a copy that is not would lose it.
+        // Moved chunks may have been durable for years: referring to a copy that is not durable could lose
+        // them.
         let always = self.class == SegmentClass::Moved && !shared.is_disposable;
         let synced = end.and_then(|end| disk.sync(&segment.file, segment.id, always).map(|()| end));
         drop(place);
         (self.took, self.served) = (begin.elapsed(), batch.len());
         match synced {
             Ok(end) => {
-                // Bytes of the floor of the log, beyond what was admitted.
+                // Bytes of the log floor, in addition to the reservation.
                 shared.space.grew(end - segment.synced_bytes - bytes as u64);
                 segment.floor = floor;
                 segment.synced_bytes = end;
@@ -200,7 +202,7 @@ impl Writer {
             }
             Err(error) => {
                 tracing::error!(segment = %segment.id, %error, "a batch failed; its segment is given up");
-                // Its file is never touched again.
+                // The file is never written again.
                 segment.direct = None;
                 self.retire();
                 Err(Failed::Disk(error))
@@ -208,7 +210,7 @@ impl Writer {
         }
     }
 
-    /// What is written is counted as.
+    /// Cause under which the writes of this writer are counted.
     fn cause(&self) -> Cause {
         match (self.class, self.shared.append_cause) {
             (SegmentClass::Moved, Cause::Client) => Cause::Compaction,
@@ -257,7 +259,7 @@ impl Writer {
         }
     }
 
-    /// The segment prepared ahead, or else one made now.
+    /// Returns the segment prepared ahead, or creates one now.
     fn next_segment(&mut self) -> Result<OpenFile, AppendError> {
         if let Some(spare) = self.spare.take()
             && let Ok(Ok(segment)) = spare.blocking_recv()
@@ -268,7 +270,7 @@ impl Writer {
         made.unwrap_or(Err(AppendError::Stopping))
     }
 
-    /// Has the next segment made while the last quarter of this one fills.
+    /// Starts the creation of the next segment when three quarters of this one are filled.
     fn prepare_ahead(&mut self) {
         let filled = self.segment.as_ref().map_or(0, |segment| segment.synced_bytes);
         if self.spare.is_none() && filled >= self.shared.segment_bytes / 4 * 3 {
@@ -277,8 +279,9 @@ impl Writer {
     }
 }
 
-/// How long a batch may gather when the last one took so long. Chunks of a large body come at the pace of
-/// their client, who sends no more than a few ahead: waiting for as many as last time would only hold it up.
+/// Maximum gather time of a batch, given the duration of the last one. Zero for chunks of large bodies: they
+/// arrive at the pace of their client, who sends only a few ahead, so waiting for as many as last time would
+/// only delay the client.
 fn patience(class: SegmentClass, took: Duration) -> Duration {
     match class {
         SegmentClass::Small | SegmentClass::Moved => took.clamp(PATIENCE_MIN, PATIENCE_MAX),
@@ -286,13 +289,14 @@ fn patience(class: SegmentClass, took: Duration) -> Duration {
     }
 }
 
-/// Answers a batch. Many are answered by one task: it wakes requests where they run, where this thread would
-/// be interrupted by the first that it wakes, and their commands would not come together.
+/// Replies to a batch. Several replies are sent by one task, which wakes the requests on the runtime's own
+/// threads; this thread would be preempted by the first request that it wakes, and their commands would not
+/// be batched.
 fn reply_to_all(runtime: &Handle, replies: Vec<(oneshot::Sender<Result<Placed, AppendError>>, Placed)>) {
     let many = replies.len() > 1;
     let reply = move || {
         for (reply, placed) in replies {
-            // Nobody waits when the request was dropped; the chunk is then dead bytes.
+            // The receiver is gone if the request was dropped; its chunk is then dead bytes.
             let _ = reply.send(Ok(placed));
         }
     };
@@ -310,9 +314,9 @@ enum Failed {
     NoSegment(AppendError),
 }
 
-/// Writes the records of a batch behind the segment's synced length and returns where they end. The first of
-/// them carries the floor of the log, if that rose since the segment's last batch: the sync of the batch
-/// makes it durable.
+/// Writes the records of a batch after the segment's synced length and returns their end. The first record
+/// carries the log floor, if that rose since the segment's last batch: the sync of the batch makes it
+/// durable.
 fn write_batch(
     disk: &Disk,
     segment: &mut OpenFile,
@@ -348,7 +352,7 @@ fn write_batch(
     Ok(offset)
 }
 
-/// The heads and payloads of a batch, in turns.
+/// Returns the headers and payloads of a batch, alternating.
 fn pieces<'a>(
     batch: &'a [Pending],
     heads: &'a [u8],
@@ -362,7 +366,7 @@ fn pieces<'a>(
     })
 }
 
-/// Writes `pieces` past the page cache, if the segment is written so; says whether they were.
+/// Writes `pieces` with direct I/O, if the segment is written that way; returns true if it is.
 fn write_direct<'a>(
     disk: &Disk,
     segment: &mut OpenFile,
@@ -372,7 +376,8 @@ fn write_direct<'a>(
     let Some(direct) = &mut segment.direct else { return Ok(false) };
     match direct.append(pieces, |direct, blocks, at| disk.write_blocks(direct, file, id, blocks, at)) {
         Ok(()) => Ok(true),
-        // Devices with larger blocks, and file systems that say so late.
+        // Devices with larger blocks, and file systems that report only at the first write that direct I/O is
+        // not supported.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             tracing::info!(segment = %id, "the file system takes no direct writes; writing through the page cache");
             segment.direct = None;
@@ -382,7 +387,7 @@ fn write_direct<'a>(
     }
 }
 
-/// Writes `pieces` behind the segment's synced length.
+/// Writes `pieces` after the segment's synced length, through the page cache.
 fn write_cached<'a>(
     disk: &Disk,
     segment: &OpenFile,
@@ -408,7 +413,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn small_chunks_gather_for_about_a_sync_and_large_ones_not_at_all() {
+    fn small_chunks_gather_for_about_a_sync_and_large_ones_do_not() {
         let ms = Duration::from_millis;
         for class in [Small, Moved] {
             assert_eq!(patience(class, Duration::ZERO), PATIENCE_MIN);

@@ -1,10 +1,10 @@
-//! Brings one key of the new origin to what it is at the old one.
+//! Copies one key from the old origin to the new one.
 //!
-//! Bytes go from the one to the other as they come. What the old origin says of them, an MD5 or a checksum of
-//! the whole, goes along, so that the new one takes nothing else. Where the new one gives an object another
-//! ETag, the object carries the old one in its mark, so that readers see no change.
+//! Bytes are streamed from one origin to the other. The digests that the old origin states, an MD5 or a
+//! checksum of the whole object, are sent along, so that the new origin accepts no other bytes. Where the new
+//! origin assigns another ETag, the copy carries the old ETag in its mark, so that readers see no change.
 //!
-//! Always: what is at the new origin under a key is one version of it, or nothing.
+//! At any time the new origin has either one complete version under a key or none.
 
 use crate::writeback::prove;
 use bytes::BytesMut;
@@ -24,25 +24,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Larger objects go in parts of this.
+/// Size above which objects are sent in parts, and the smallest size of a part.
 const PART_BYTES: u64 = 64 << 20;
-/// Parts of an object: fewer than S3 allows.
+/// Maximum number of parts of an object: fewer than S3 allows.
 const PARTS_MAX: u64 = 9_000;
-/// Parts of an object that go at once.
+/// Parts of an object sent in parallel.
 const PARTS_AT_ONCE: usize = 4;
-/// Objects up to this are taken into memory, and can be sent again.
+/// Size up to which objects are buffered in memory, so that they can be sent again.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
-/// How often a key is tried, and how long is waited before the second time; each further one is twice as
-/// long.
+/// Attempts per key, and the pause before the second one; each further pause is twice as long.
 const TRIES: u32 = 8;
-/// So often in a row an object is not what its ETag says before that is taken for no MD5. A flipped bit is
-/// another one the next time.
+/// Consecutive digest mismatches after which the ETag does not count as an MD5. Flipped bits would differ
+/// between attempts.
 const REFUSED_MAX: u32 = 3;
 const WAIT: Duration = Duration::from_millis(200);
 /// Uploads on a page.
 const PAGE_UPLOADS: usize = 1000;
 
-/// A bucket of somebody else's, or what of it begins with a prefix.
+/// An origin, restricted to the keys with a prefix.
 #[derive(Clone)]
 pub(super) struct Side {
     pub(super) origin: Arc<dyn Origin>,
@@ -55,54 +54,54 @@ impl Side {
     }
 }
 
-/// Carries objects.
+/// Copies objects from one origin to another.
 pub(super) struct Carrier {
     pub(super) from: Side,
     pub(super) to: Side,
     pub(super) bucket: Arc<Bucket>,
-    /// The incarnation that marks objects, and those before it.
+    /// The incarnation that marks objects, and the earlier ones.
     pub(super) timelines: Arc<Timelines>,
-    /// Whether every object gets a mark: where what is written back is known by it.
+    /// True if every object gets a mark, as write-back buckets require to recognize their own writes.
     pub(super) marks_all: bool,
-    /// Whether an object was found whose ETag looks like an MD5 and is none; the others are not sent in vain
-    /// so often then.
+    /// True once an object was found whose ETag looks like an MD5 and is none; other objects then need fewer
+    /// futile attempts.
     pub(super) has_other_etags: AtomicBool,
 }
 
-/// What came of a key.
+/// Result of copying a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carried {
-    /// It was the same already.
+    /// The copy was identical already.
     Same,
-    /// It was copied.
+    /// The object was copied.
     Moved {
-        /// Its bytes.
+        /// Bytes of the object.
         bytes: u64,
     },
-    /// It is not at the old origin, and not at the new one.
+    /// The object is gone at the old origin, and was deleted at the new one.
     Deleted,
 }
 
-/// How an object is sent.
+/// Parameters of sending an object.
 #[derive(Clone, Copy)]
 struct How {
-    /// With a mark that has its ETag.
+    /// True to send a mark with the object's ETag.
     marked: bool,
-    /// With this MD5, as it was read once; without one, with its ETag, if that may be one.
+    /// MD5 to send, computed from an earlier read; if absent, the object's ETag, if that may be an MD5.
     md5: Option<[u8; 16]>,
-    /// How often what came did not have the MD5 that it was sent with.
+    /// Number of digest mismatches reported by the new origin.
     refused: u32,
 }
 
 impl Carrier {
-    /// Brings a key to what it is at the old origin, unless what is listed says that it is so.
+    /// Copies a key, unless the listed versions indicate that the copy is identical.
     pub(super) async fn compare(
         &self,
         key: &str,
         from: &ObjectVersion,
         to: Option<&ObjectVersion>,
     ) -> Result<Carried, OriginError> {
-        // What was written behind a copy is newer than it.
+        // A copy that is older than the object is stale.
         let Some(to) = to.filter(|to| to.size == from.size && to.modified_ms >= from.modified_ms) else {
             return self.carry(key).await;
         };
@@ -117,7 +116,7 @@ impl Carrier {
         self.carry(key).await
     }
 
-    /// Whether objects that may be the same are.
+    /// Returns true if objects with equal listings are identical.
     async fn is_same(
         &self,
         key: &str,
@@ -143,7 +142,7 @@ impl Carrier {
         Ok(tags(&*self.from.origin, &here).await? == tags(&*self.to.origin, &there).await?)
     }
 
-    /// Brings a key to what it is at the old origin now.
+    /// Copies the present state of a key.
     pub(super) async fn carry(&self, key: &str) -> Result<Carried, OriginError> {
         let mut how = How { marked: self.marks_all, md5: None, refused: 0 };
         let mut tries = 0;
@@ -154,7 +153,7 @@ impl Carrier {
                     self.has_other_etags.fetch_or(how.md5.is_some(), Relaxed);
                     return Ok(carried);
                 }
-                // As it was sent it did not become what it should; now it is sent otherwise.
+                // The result differed from the object; the next attempt uses other parameters.
                 Ok(None) => continue,
                 Err(error) => error,
             };
@@ -162,8 +161,8 @@ impl Carrier {
             how.refused += u32::from(is_other);
             let refused_max = if self.has_other_etags.load(Relaxed) { 1 } else { REFUSED_MAX };
             if is_other && how.refused >= refused_max {
-                // What its origin calls an MD5 is none, where it keeps objects encrypted. Then what is sent
-                // must be what came twice before.
+                // Origins that encrypt objects may state an MD5-like ETag that is no MD5. The digest is then
+                // computed by two reads, which must agree.
                 let (first, second) = (self.digest(key).await.ok(), self.digest(key).await.ok());
                 how = How { marked: true, md5: first.filter(|_| first == second), ..how };
             }
@@ -174,7 +173,7 @@ impl Carrier {
         }
     }
 
-    /// Carries a key; nothing when it is to be tried again in another way.
+    /// Attempts to copy a key; `None` if another attempt with changed parameters is required.
     async fn try_carry(&self, key: &str, how: &mut How) -> Result<Option<Carried>, OriginError> {
         let (here, there) = (self.from.key(key), self.to.key(key));
         let got = match self.from.origin.get(&here, &GetQuery::of(Part::Whole)).await {
@@ -200,7 +199,7 @@ impl Carrier {
             self.carry_large(&here, &there, &object, &headers).await?;
         } else {
             let etag = how.md5.map_or_else(|| object.etag.clone(), |md5| hex::text(&md5));
-            // What came twice is proved by its own MD5, whatever the ETag is.
+            // A computed MD5 is sent as such, no matter what kind of ETag the object has.
             let etag_kind = if how.md5.is_some() { EtagKind::Plain.into() } else { like.etag_kind };
             prove(&ObjectVersion { etag, etag_kind, ..like }, &mut headers);
             let content = content(body, object.size).await?;
@@ -213,14 +212,14 @@ impl Carrier {
         Ok(Some(Carried::Moved { bytes: object.size }))
     }
 
-    /// The MD5 of what the old origin sends.
+    /// Returns the MD5 of the bytes that the old origin sends.
     async fn digest(&self, key: &str) -> Result<[u8; 16], OriginError> {
         let got = self.from.origin.get(&self.from.key(key), &GetQuery::of(Part::Whole)).await?;
         let md5 = got.body.try_fold(Md5::new(), |md5, piece| async move { Ok(md5.chain_update(&piece)) });
         Ok(md5.await?.finalize().into())
     }
 
-    /// Carries a large object in parts.
+    /// Copies a large object in parts.
     async fn carry_large(
         &self,
         here: &str,
@@ -232,7 +231,7 @@ impl Carrier {
         let upload = UploadOf { key: there, id: &id };
         let done = self.carry_parts(here, upload, object).await;
         if done.is_err() {
-            // What is left is ended with the migration.
+            // A failed abort is repeated at the end of the migration.
             let _ = self.to.origin.abort(upload).await;
         }
         done
@@ -253,7 +252,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Carries a part and returns its ETag.
+    /// Copies a part. Returns its ETag.
     async fn carry_part(
         &self,
         here: &str,
@@ -286,14 +285,15 @@ impl Carrier {
         Err(OriginError::TimedOut)
     }
 
-    /// Ends uploads where the bucket goes: those that an earlier run has left, for nobody else writes there.
+    /// Aborts all uploads at the target of the migration. They are leftovers of an earlier run, because there
+    /// is no other writer.
     pub(super) async fn abort_uploads(&self) -> Result<(), OriginError> {
         let keys =
             ListQuery { prefix: self.to.prefix.clone(), max_keys: PAGE_UPLOADS, ..ListQuery::default() };
         let query = UploadsQuery { keys, ..UploadsQuery::default() };
         loop {
             let page = match self.to.origin.list_uploads(&query).await {
-                // Without the operation there are no uploads to speak of.
+                // An origin without this operation has no uploads to abort.
                 Err(OriginError::Refused { status: 501, .. }) => return Ok(()),
                 page => page?,
             };
@@ -307,7 +307,7 @@ impl Carrier {
     }
 }
 
-/// The tags of an object; none where the origin has no such thing, or the object is gone.
+/// Returns the tags of an object; empty if the origin does not support tags or the object is gone.
 async fn tags(origin: &dyn Origin, key: &str) -> Result<Vec<Pair>, OriginError> {
     match origin.tags(key).await {
         Err(OriginError::Refused { status: 501, .. } | OriginError::NoSuchKey) => Ok(Vec::new()),
@@ -319,7 +319,7 @@ async fn wait(tries: u32) {
     tokio::time::sleep(WAIT * (1 << (tries - 1).min(5))).await;
 }
 
-/// Bytes to be sent on.
+/// Returns the content to send, buffered if it is small.
 async fn content(body: Body, bytes: u64) -> Result<Content, OriginError> {
     if bytes > WHOLE_BYTES_MAX {
         return Ok(Content::Stream(Streamed { bytes, pieces: body, trailer: None }));
@@ -336,7 +336,7 @@ async fn content(body: Body, bytes: u64) -> Result<Content, OriginError> {
     Ok(Content::Whole(whole.freeze()))
 }
 
-/// The parts of an object of so many bytes.
+/// Returns the byte ranges of the parts of an object.
 fn ranges(bytes: u64) -> Vec<Range<u64>> {
     let part_bytes = bytes.div_ceil(PARTS_MAX).max(PART_BYTES);
     (0..bytes.div_ceil(part_bytes)).map(|n| n * part_bytes..((n + 1) * part_bytes).min(bytes)).collect()

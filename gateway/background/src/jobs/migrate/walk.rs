@@ -1,5 +1,4 @@
-//! Walks past what is at two origins at once, in byte order: what is at the one is beside what is at the
-//! other.
+//! Merges the listings of two origins in byte order, pairing the objects with equal keys.
 
 use super::super::Stop;
 use super::super::listing::{self, Pages, Part, Place};
@@ -16,11 +15,11 @@ use std::sync::Arc;
 /// Keys of a page.
 const PAGE_KEYS: usize = 1000;
 
-/// A key, and what is listed of it.
+/// A key and its listed versions.
 pub(super) enum Pair {
-    /// One that the old origin has; and the new one, perhaps.
+    /// Key that the old origin has; the new origin may have it, too.
     Compare { key: String, from: Box<ObjectVersion>, to: Option<Box<ObjectVersion>> },
-    /// One that only the new origin has.
+    /// Key that only the new origin has.
     Extra { key: String },
 }
 
@@ -31,7 +30,7 @@ impl Pair {
         }
     }
 
-    /// Bytes at the old origin.
+    /// Returns the bytes at the old origin.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Compare { from, .. } => from.size,
@@ -42,7 +41,7 @@ impl Pair {
 
 type Line = (String, Box<ObjectVersion>);
 
-/// A walk.
+/// Merge of the listings of the old and the new origin.
 pub(super) struct Walk {
     pages: Pages,
     prefix: String,
@@ -50,7 +49,7 @@ pub(super) struct Walk {
     to: There,
 }
 
-/// The lines of the new origin, as far as they are looked at.
+/// Listing of the new origin, as far as it was read.
 struct There {
     side: Side,
     query: ListQuery,
@@ -59,7 +58,7 @@ struct There {
 }
 
 impl Walk {
-    /// Begins; totals of the old origin are counted ahead.
+    /// Starts the merge; totals of the old origin are counted ahead.
     pub(super) fn begin(from: &Side, to: &Side, live: Arc<Live>, clock: Arc<dyn Clock>) -> Self {
         let part = Part { place: Place::Origin(from.origin.clone()), prefix: from.prefix.clone() };
         let query = ListQuery { prefix: to.prefix.clone(), max_keys: PAGE_KEYS, ..ListQuery::default() };
@@ -71,7 +70,7 @@ impl Walk {
         }
     }
 
-    /// Every key of either, in byte order.
+    /// Returns every key of either origin, in byte order.
     pub(super) fn pairs(self) -> impl Stream<Item = Result<Pair, Stop>> + Send {
         stream::try_unfold(self, |mut walk| async move { Ok(walk.next().await?.map(|pair| (pair, walk))) })
     }
@@ -104,7 +103,7 @@ impl Walk {
 }
 
 impl There {
-    /// Sees to it that there is a line, if there is one more.
+    /// Fetches pages until an entry is available or the listing ends.
     async fn fill(&mut self) -> Result<(), Stop> {
         while self.lines.is_empty() && !self.is_last {
             let page = self.side.origin.list(&self.query).await.map_err(|error| {
@@ -127,10 +126,10 @@ fn stripped(prefix: &str, name: &str) -> Result<String, Stop> {
     key.ok_or_else(|| Stop::Failed(format!("{name:?} is listed and does not begin with {prefix:?}")))
 }
 
-/// Whether nothing is at an origin under a prefix.
+/// Returns true if an origin has no object under a prefix.
 ///
 /// # Errors
-/// Those of the origin.
+/// Errors of the origin.
 pub async fn is_empty(origin: &dyn Origin, prefix: &str) -> Result<bool, OriginError> {
     let mut query = ListQuery { prefix: prefix.to_owned(), max_keys: 1, ..ListQuery::default() };
     loop {

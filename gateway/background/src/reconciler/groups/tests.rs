@@ -1,4 +1,4 @@
-//! Checkpoints of our own buckets, and what rules say of them.
+//! Tests of the checkpoints of own buckets and of the rules on them.
 
 use super::{Finding, InCheckpoint, Member, MustStay, Retained, pin_newest, put_right};
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Deeds, Move};
@@ -14,18 +14,18 @@ fn key(step: u64, file: &str) -> String {
     format!("run/step-{step}/{file}")
 }
 
-/// Checkpoints of these steps, written in this order, and one that is being written.
+/// Returns complete checkpoints of these steps, written in this order, and an incomplete one.
 fn own(steps: &[u64]) -> Checkpoints {
     let steps = steps.iter().flat_map(|step| FILES.map(|file| key(*step, file)));
     let finding = found(steps.chain([key(9999, FILES[0])]));
     finding.end(2000)
 }
 
-/// Objects that were written in this order, all in one millisecond, as a listing finds them.
+/// Scans objects that were written in this order, all within one millisecond, as a listing returns them.
 fn found(keys: impl Iterator<Item = String>) -> Finding {
     let mut finding = Finding::new();
     let mut keys: Vec<_> = keys.zip(1..).collect();
-    // A listing is in the order of keys.
+    // A listing is in key order.
     keys.sort();
     for (key, seq) in &keys {
         assert!(finding.look(1, key, Moment { seq: *seq, at_us: 5_000 }, 7));
@@ -51,7 +51,7 @@ fn retain(keep_last: u32, keep_best: u32, delete: bool) -> Retain {
 }
 
 #[test]
-fn the_newest_complete_ones_are_pinned_whatever_order_they_are_found_in() {
+fn the_newest_complete_checkpoints_are_pinned_in_whatever_order_they_are_found() {
     let own = own(&[500, 1000, 1500]);
     let mut areas = Areas::default();
     pin_newest(&own, 2, |bucket| bucket == 1, &mut areas);
@@ -72,7 +72,7 @@ fn the_newest_complete_ones_are_pinned_whatever_order_they_are_found_in() {
 }
 
 #[test]
-fn what_no_rule_keeps_goes_down_and_is_deleted_only_where_a_person_says_so() {
+fn expired_checkpoints_are_spilled_and_deleted_only_by_a_rule_of_a_user() {
     let own = own(&[500, 1000, 1500, 2000]);
     let by = By { rank: 3, rule: "few".into() };
     let told = |retain: &Retain, by_person: bool, steps: &[u64]| {
@@ -99,7 +99,7 @@ fn what_no_rule_keeps_goes_down_and_is_deleted_only_where_a_person_says_so() {
 }
 
 #[test]
-fn of_rules_that_speak_of_one_run_the_strongest_is_heard() {
+fn the_strongest_rule_on_a_run_applies() {
     let own = own(&[500, 1000, 1500]);
     let (strong, weak) = (By { rank: 1, rule: "strong".into() }, By { rank: 2, rule: "weak".into() });
     let mut retained = Retained::default();
@@ -119,7 +119,7 @@ fn of_rules_that_speak_of_one_run_the_strongest_is_heard() {
 }
 
 #[test]
-fn each_run_has_its_oldest_deleted_before_any_has_its_next() {
+fn the_oldest_checkpoint_of_each_run_is_deleted_first() {
     let keys = ["a", "b"].map(|run| {
         [100, 200, 300]
             .map(|step| FILES.map(|file| format!("{run}/step-{step}/{file}")))
@@ -142,7 +142,7 @@ fn each_run_has_its_oldest_deleted_before_any_has_its_next() {
 }
 
 #[test]
-fn what_a_rule_matches_in_part_and_of_the_best_what_nothing_measures_is_not_deleted() {
+fn partly_matched_checkpoints_and_unmeasured_ones_under_keep_best_are_not_deleted() {
     let files = ["model.safetensors", "optimizer.pt", "trainer_state.json"];
     let all: Vec<String> = [100, 200, 300]
         .iter()
@@ -156,7 +156,7 @@ fn what_a_rule_matches_in_part_and_of_the_best_what_nothing_measures_is_not_dele
             let measure = measured.iter().find(|step| key.contains(&format!("-{step}/")));
             let measure = measure.map(ToString::to_string);
             let one = Member::from(&own.group_of(1, key).unwrap());
-            // A rule may say it twice of one.
+            // A rule may match one object twice.
             for _ in 0..2 {
                 retained.hear_retain((&one, key), &Target::Object, (&by, keep, true), measure.as_deref());
             }
@@ -174,9 +174,9 @@ fn what_a_rule_matches_in_part_and_of_the_best_what_nothing_measures_is_not_dele
             &[][..],
             vec![(first.clone(), vec![]), (second.clone(), vec![])],
         ),
-        // Texts need not be matched.
+        // Text files need not be matched.
         (&last, &|key| !key.ends_with("json"), &[], vec![(first.clone(), vec![]), (second.clone(), vec![])]),
-        // What stays comes last.
+        // Guarded checkpoints come last.
         (
             &last,
             &|key| !is_first(key) || !key.ends_with("/model.safetensors"),
@@ -197,7 +197,7 @@ fn what_a_rule_matches_in_part_and_of_the_best_what_nothing_measures_is_not_dele
 }
 
 #[test]
-fn of_a_prefix_only_checkpoints_that_begin_so_are_let_go() {
+fn a_rule_on_a_prefix_expires_only_checkpoints_under_the_prefix() {
     let own = own(&[500, 1000, 1500]);
     let (by, keep) = (By { rank: 1, rule: "r".into() }, retain(1, 0, true));
     let mut retained = Retained::default();
@@ -212,7 +212,7 @@ fn of_a_prefix_only_checkpoints_that_begin_so_are_let_go() {
 }
 
 #[test]
-fn what_a_stronger_rule_pins_with_more_than_it_stays() {
+fn a_checkpoint_pinned_by_a_stronger_rule_stays() {
     let own = own(&[500, 1000, 1500]);
     let (by, keep) = (By { rank: 5, rule: "few".into() }, retain(1, 0, true));
     let goes = |area: Option<(Area, usize)>, is_over: bool| {
@@ -247,7 +247,7 @@ fn what_a_stronger_rule_pins_with_more_than_it_stays() {
 }
 
 #[test]
-fn what_is_not_there_any_more_is_forgotten_of_our_own_buckets() {
+fn checkpoints_of_own_buckets_that_no_longer_exist_are_removed() {
     let own = own(&[1000]);
     let mut heard = Checkpoints::new(Limits::default());
     for (bucket, step, at) in [(1, 500, 5), (1, 1000, 6), (1, 2000, 50), (2, 500, 5)] {

@@ -1,9 +1,10 @@
-//! The files of deletions that wait and of intervals between checkpoints: a [line](crate::line_file)
+//! File formats of pending deletions and of intervals between checkpoints: a [line](crate::line_file)
 //! `mlgw-deletions 3 OWNER CRC JSON` and `mlgw-spacings 2 OWNER CRC JSON`, and nothing else.
 //!
-//! Always: what is read back is what this server wrote on its present timeline, and anything else is refused.
-//! Versions 1 and 2 of the deletions and version 1 of the intervals have no owner. Version 1 of the deletions
-//! has no `seq`; it reads as 0, which is the place of no write, so that what it notes waits its grace anew.
+//! Only files that this server wrote on its present timeline are accepted. Versions 1 and 2 of the deletions
+//! and version 1 of the intervals have no owner. Version 1 of the deletions has no `seq`. The field then
+//! reads as 0, which is the sequence number of no write, so that the grace period of its entries starts
+//! again.
 
 use crate::line_file::{BadLine, Kind};
 use mlgw_common::{Identity, Lineage};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 const DELETIONS: Kind = Kind { magic: "mlgw-deletions", version: "3", without_owner: &["1", "2"] };
 const SPACINGS: Kind = Kind { magic: "mlgw-spacings", version: "2", without_owner: &["1"] };
 
-/// How a [`Note`] is written.
+/// Serialized form of a [`Note`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Note", deny_unknown_fields)]
 struct Row {
@@ -32,24 +33,24 @@ struct Row {
 #[derive(Serialize, Deserialize)]
 struct Written(#[serde(with = "Row")] Note);
 
-/// The bytes of the file of deletions.
+/// Serializes the file of pending deletions.
 pub(super) fn written<'n>(owner: &Identity, notes: impl Iterator<Item = &'n Note>) -> Vec<u8> {
     DELETIONS.line(owner, &notes.cloned().map(Written).collect::<Vec<_>>())
 }
 
-/// The deletions in such bytes.
+/// Parses the file of pending deletions.
 pub(super) fn read(lineage: &Lineage, bytes: &[u8]) -> Result<Vec<Note>, BadLine> {
     let rows: Vec<Written> = DELETIONS.read_alone(lineage, bytes)?;
     Ok(rows.into_iter().map(|Written(note)| note).collect())
 }
 
-/// The bytes of the file of intervals: rows of bucket, run and interval.
+/// Serializes the file of intervals: rows of bucket, run and interval.
 pub(super) fn written_spacings(owner: &Identity, spacings: &Spacings) -> Vec<u8> {
     let rows = spacings.rows().map(|((bucket, run), spacing)| (bucket, run, spacing));
     SPACINGS.line(owner, &rows.collect::<Vec<_>>())
 }
 
-/// The intervals in such bytes.
+/// Parses the file of intervals.
 pub(super) fn read_spacings(lineage: &Lineage, bytes: &[u8]) -> Result<Spacings, BadLine> {
     let rows: Vec<(u64, String, u64)> = SPACINGS.read_alone(lineage, bytes)?;
     Ok(rows.into_iter().map(|(bucket, run, spacing)| ((bucket, run), spacing)).collect())
@@ -62,7 +63,7 @@ mod tests {
     use mlgw_policies::at_rest::Note;
 
     #[test]
-    fn the_format_is_what_was_released() {
+    fn the_formats_equal_the_released_ones() {
         let note = Note {
             bucket: 1,
             prefix: "run/step-5/".into(),
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_what_was_written_and_nothing_else_is_taken() {
+    fn a_file_reads_back_as_written_and_damage_is_detected() {
         let (lineage, restored) = lineages();
         let note = |prefix: &str| Note {
             bucket: 1,

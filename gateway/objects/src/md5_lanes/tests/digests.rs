@@ -1,4 +1,5 @@
-//! Whatever lengths and pieces, alone or side by side, with every instruction set that this processor has.
+//! Tests digests of streams of all lengths and pieces, alone and side by side, with every instruction set of
+//! this processor.
 
 use crate::md5_lanes::state::{Md5State, update_all};
 use fearless_simd::{Level, Simd as _};
@@ -6,7 +7,7 @@ use md5::{Digest as _, Md5};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// The best instruction set here and those below it.
+/// Returns the best instruction set of this processor and those below it.
 fn levels() -> Vec<Level> {
     let best = Level::new();
     let mut levels = vec![best];
@@ -19,13 +20,13 @@ fn levels() -> Vec<Level> {
     levels
 }
 
-/// A stream: its bytes, and where they are cut.
+/// Generates a stream: its bytes, and the offsets at which they are cut.
 fn stream() -> impl Strategy<Value = (Vec<u8>, Vec<usize>)> {
     let bytes = prop_oneof![vec(any::<u8>(), 0..200), vec(any::<u8>(), 0..5000)];
     (bytes, vec(0..5000usize, 0..6))
 }
 
-/// The pieces between the cuts, some of them empty.
+/// Returns the pieces between the cuts, some of them empty.
 fn pieces((bytes, cuts): &(Vec<u8>, Vec<usize>)) -> Vec<&[u8]> {
     let mut cuts: Vec<_> = cuts.iter().map(|cut| *cut.min(&bytes.len())).collect();
     cuts.extend([0, bytes.len()]);
@@ -35,7 +36,7 @@ fn pieces((bytes, cuts): &(Vec<u8>, Vec<usize>)) -> Vec<&[u8]> {
 
 proptest! {
     #[test]
-    fn streams_side_by_side_have_the_digests_that_each_has_alone(streams in vec(stream(), 1..=8)) {
+    fn streams_side_by_side_have_the_same_digests_as_alone(streams in vec(stream(), 1..=8)) {
         for level in levels() {
             let mut md5s: Vec<_> = streams.iter().map(|_| Md5State::new()).collect();
             let pieces: Vec<_> = streams.iter().map(pieces).collect();

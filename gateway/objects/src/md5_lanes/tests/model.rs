@@ -1,4 +1,4 @@
-//! The schedule against its rules, said once more without any of its bookkeeping.
+//! Tests the schedule against a model of its rules without indexes.
 
 use crate::md5_lanes::schedule::{Schedule, StreamId};
 use mlgw_common::limits::{LOCKSTEP_LANES_MAX, UNHASHED_BYTES_MAX};
@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-/// What may happen; streams are chosen by a number modulo how many there are.
+/// Event of a stream or batch. Streams are chosen by a number modulo their count.
 #[derive(Clone, Debug)]
 enum Event {
     Open,
@@ -29,13 +29,13 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A stream of the model. Its chunks are their numbers among all chunks.
+/// A stream of the model. Its chunks are represented by their numbers among all chunks.
 struct Stream {
     id: StreamId,
     queue: VecDeque<(u64, usize)>,
-    /// Chunks from the head of the queue that are waited for.
+    /// Chunks from the head of the queue that the caller waits for.
     expedited: u64,
-    /// A batch began without it since it last had something.
+    /// True if a batch began without this stream since its last chunk.
     passed: bool,
     running: bool,
     taken: u64,
@@ -44,7 +44,7 @@ struct Stream {
 #[derive(Default)]
 struct Model {
     streams: Vec<Stream>,
-    /// Batches that run, with streams that may be closed by now.
+    /// Running batches. Their streams may be closed by now.
     batches: Vec<Vec<StreamId>>,
     chunks: u64,
 }
@@ -56,7 +56,7 @@ impl Model {
         ready
     }
 
-    /// The chunks of the batch that the rules want now.
+    /// Returns the chunks of the batch that the rules require now.
     fn wanted(&self) -> Vec<(StreamId, u64)> {
         let ready = self.ready();
         let bytes: usize = self.streams.iter().flat_map(|stream| &stream.queue).map(|(_, bytes)| bytes).sum();
@@ -93,7 +93,7 @@ impl Model {
     }
 }
 
-/// Lets `event` happen to both.
+/// Applies `event` to the model and the schedule.
 fn happen(event: &Event, model: &mut Model, schedule: &mut Schedule<u64>) -> Result<(), TestCaseError> {
     let count = model.streams.len();
     match event {
@@ -136,12 +136,12 @@ fn happen(event: &Event, model: &mut Model, schedule: &mut Schedule<u64>) -> Res
 
 proptest! {
     #[test]
-    fn batches_are_those_that_the_rules_want_and_nothing_is_left(events in vec(event(), 0..200)) {
+    fn batches_follow_the_rules_and_no_chunk_is_left(events in vec(event(), 0..200)) {
         let (mut model, mut schedule) = (Model::default(), Schedule::new());
         for event in &events {
             happen(event, &mut model, &mut schedule)?;
         }
-        // Whoever is waited for is hashed in the end, whatever others do.
+        // Every chunk that a caller waits for is hashed in the end, regardless of other streams.
         for at in 0..model.streams.len() {
             happen(&Event::Expedite(at, u64::MAX), &mut model, &mut schedule)?;
         }
@@ -153,7 +153,7 @@ proptest! {
     }
 }
 
-/// What a batch takes, by the chunks' names.
+/// Returns the chunks that a batch takes.
 fn taken(schedule: &mut Schedule<&'static str>) -> Vec<&'static str> {
     let batch = schedule.begin();
     schedule.end(batch.iter().map(|(id, _)| *id));
@@ -181,7 +181,7 @@ fn a_stream_waits_for_the_others_once() {
 }
 
 #[test]
-fn much_that_lies_here_waits_for_nobody() {
+fn a_batch_begins_when_many_bytes_are_queued() {
     let mut schedule = Schedule::new();
     let (one, _other) = (schedule.open(), schedule.open());
     schedule.push(one, UNHASHED_BYTES_MAX - 1, "almost");

@@ -1,4 +1,4 @@
-//! The whole hasher with its threads: many bodies at once, slow ones and dropped ones among them.
+//! Tests of the whole hasher with its threads: many bodies at once, slow ones and dropped ones among them.
 
 use crate::md5_lanes::{Md5Hasher, Stopped};
 use bytes::Bytes;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Chunks that a body has here before its owner waits.
+/// Chunks that a body has in flight before its owner waits.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// Numbers that depend on nothing but the first.
+/// Deterministic pseudorandom numbers from a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -26,7 +26,7 @@ fn bytes_of(length: usize, seed: usize) -> Bytes {
     (0..length).map(|at| (at.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// Hashes `body` as its owner would, chunk by chunk; given up half-way when it is so long as `given_up` says.
+/// Hashes `body` chunk by chunk as its owner would. Stops after `given_up` bytes, if given.
 async fn hash(hasher: Md5Hasher, body: Bytes, seed: u64, given_up: Option<usize>) -> Option<[u8; 16]> {
     let (mut numbers, mut stream) = (Numbers(seed), hasher.open());
     let (mut rest, mut waiting, mut hashed) = (body.clone(), VecDeque::new(), 0);
@@ -48,10 +48,10 @@ async fn hash(hasher: Md5Hasher, body: Bytes, seed: u64, given_up: Option<usize>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn many_bodies_at_once_have_their_digests_whoever_is_slow_or_goes_away() {
+async fn concurrent_bodies_have_their_digests_beside_slow_and_dropped_streams() {
     let hasher = Md5Hasher::new(Handle::current());
     let mut numbers = Numbers(1);
-    // Open all the time, and never with anything: others wait for them, but not for ever.
+    // Streams that stay open without a chunk. Batches wait for them only once.
     let _slow = [hasher.open(), hasher.open()];
     let bodies = (0..100_u64).map(|seed| {
         let body = bytes_of(numbers.below(1_000_000), seed as usize);
@@ -71,7 +71,7 @@ async fn many_bodies_at_once_have_their_digests_whoever_is_slow_or_goes_away() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_stream_that_is_gone_is_told() {
+async fn a_waiter_of_a_dropped_stream_gets_an_error() {
     let hasher = Md5Hasher::new(Handle::current());
     let (_other, mut stream) = (hasher.open(), hasher.open());
     let (dropped, bytes) = oneshot::channel::<()>();
@@ -82,7 +82,7 @@ async fn who_waits_for_a_stream_that_is_gone_is_told() {
     assert!(bytes.await.is_err(), "its bytes are gone with it");
 }
 
-/// Bytes that tell when they are gone.
+/// Bytes that report when they are dropped.
 struct Carrying {
     _dropped: oneshot::Sender<()>,
 }
@@ -94,7 +94,7 @@ impl AsRef<[u8]> for Carrying {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_ends_badly_gives_up_its_seat() {
+async fn a_worker_that_panics_frees_its_seat() {
     let hasher = Md5Hasher::new(Handle::current());
     let seats = Arc::clone(&hasher.0.work.lock().seats);
     let taken: Vec<_> = (0..hasher.0.workers_max).map(|_| Arc::clone(&seats)).collect();

@@ -1,4 +1,4 @@
-//! No query that names something else leads to the plain operation.
+//! No query with a sub-resource leads to the plain operation.
 
 use super::check_query;
 use crate::error::Code;
@@ -19,7 +19,7 @@ impl Shape for Seen<'_> {
     }
 }
 
-/// The operation of a request, or the code and argument of its refusal.
+/// Returns the operation of a request, or the code and argument of its error.
 fn asked(method: &str, level: Level, query: &str, headers: &[&str]) -> Result<Operation, (Code, String)> {
     let method = Method::from_bytes(method.as_bytes()).unwrap();
     let query = Query::parse(query);
@@ -36,14 +36,14 @@ fn asked(method: &str, level: Level, query: &str, headers: &[&str]) -> Result<Op
 const LEVELS: [Level; 3] = [Level::Service, Level::Bucket, Level::Object];
 const METHODS: [&str; 5] = ["GET", "HEAD", "PUT", "POST", "DELETE"];
 
-/// Whether a request was answered by the operation that its method has without a query.
+/// True if a request gets the operation that its method has without a query.
 fn is_plain(method: &str, level: Level, outcome: &Result<Operation, (Code, String)>) -> bool {
     let plain = TABLES.iter().find(|table| table.method == method && table.level == level);
     plain.is_some_and(|table| *outcome == Ok(table.plain))
 }
 
 #[test]
-fn no_sub_resource_makes_a_plain_operation_on_any_method_at_any_level() {
+fn no_sub_resource_selects_a_plain_operation_at_any_level() {
     for method in METHODS {
         for level in LEVELS {
             for name in SUBRESOURCES {
@@ -72,7 +72,7 @@ fn two_sub_resources_are_never_one_operation() {
 }
 
 #[test]
-fn what_was_seen_to_delete_and_replace_is_refused() {
+fn queries_that_once_deleted_or_replaced_data_are_refused() {
     use Level::{Bucket, Object};
     let refused = |method, level, query: &str| asked(method, level, query, &[]).unwrap_err();
     for name in ["acl", "retention", "legal-hold", "torrent", "restore", "attributes", "encryption"] {
@@ -99,7 +99,7 @@ fn what_was_seen_to_delete_and_replace_is_refused() {
 }
 
 #[test]
-fn half_of_a_pair_is_refused() {
+fn incomplete_or_repeated_parameters_are_refused() {
     use Level::Object;
     for (method, query) in [
         ("PUT", "partNumber=1"),
@@ -121,7 +121,7 @@ fn half_of_a_pair_is_refused() {
 }
 
 #[test]
-fn what_clients_send_passes() {
+fn queries_of_common_clients_are_accepted() {
     use Level::{Bucket, Object};
     use Operation as O;
     for (method, level, query, operation) in [
@@ -150,7 +150,7 @@ fn what_clients_send_passes() {
 }
 
 #[test]
-fn a_header_that_makes_another_operation_is_refused_in_the_query_of_another_signature() {
+fn headers_that_select_an_operation_are_refused_in_unsigned_queries() {
     for name in
         ["x-amz-copy-source", "X-Amz-Copy-Source", "x-amz-copy-source-range", "x-amz-write-offset-bytes"]
     {
@@ -161,7 +161,7 @@ fn a_header_that_makes_another_operation_is_refused_in_the_query_of_another_sign
 
 proptest! {
     #[test]
-    fn an_unknown_name_is_refused_where_something_changes_and_ignored_on_reads(
+    fn unknown_names_are_refused_on_writes_and_ignored_on_reads(
         name in "[a-zA-Z][a-zA-Z-]{0,14}", value in "[a-z0-9]{0,4}", at in 0..3_usize,
     ) {
         let known = SUBRESOURCES.contains(&&*name)
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn an_operation_that_changes_something_takes_no_name_beside_its_own(
+    fn writes_accept_only_their_own_parameters(
         name in "[a-z]{1,12}", row in 0..1000_usize,
     ) {
         let writes: Vec<_> = TABLES.iter().filter(|table| !matches!(table.method, "GET" | "HEAD")).collect();

@@ -1,4 +1,4 @@
-//! What holds for the references on any trace, with any weights.
+//! Properties that hold for the references on any trace, with any weights.
 
 use crate::rehearse::reference::{Event, Lru, NeverEvict, Outcome, Reference, S3Fifo, Sieve, optimum};
 use proptest::prelude::*;
@@ -19,8 +19,8 @@ fn events(weights: impl Strategy<Value = u32>) -> impl Strategy<Value = Vec<Even
     prop::collection::vec(event, 0..600)
 }
 
-/// Hits of the best cache for blocks of weight 1 by trying, for each moment, all that could be held: a
-/// shortest path over sets.
+/// Hits of the best possible cache for blocks of weight 1, by exhaustive search: a longest path over the
+/// sets of blocks that can be cached at each step.
 fn hits_by_search(events: &[Event], capacity: usize) -> u32 {
     let mut states = HashMap::from([(0_u32, 0_u32)]);
     for event in events {
@@ -32,7 +32,7 @@ fn hits_by_search(events: &[Event], capacity: usize) -> u32 {
                 let known = after.entry(held).or_insert(0);
                 *known = hits.max(*known);
             };
-            // A write leaves no old copy.
+            // A write invalidates the old copy.
             let kept = if event.is_read { held } else { held & !bit };
             reach(kept);
             let with = kept | bit;
@@ -50,9 +50,9 @@ fn hits_by_search(events: &[Event], capacity: usize) -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// With one weight for all, nothing beats the optimum, and what it admits is read again.
+    /// With equal weights, no policy beats the optimum, and every block that it admits is read again.
     #[test]
-    fn nothing_beats_the_optimum(events in events(Just(1)), capacity in 1..30_u64) {
+    fn no_policy_beats_the_optimum(events in events(Just(1)), capacity in 1..30_u64) {
         let outcomes = optimum(&events, capacity);
         let hits = outcomes.iter().filter(|outcome| **outcome == Outcome::Hit).count();
         for (name, mut cache) in all(capacity) {
@@ -64,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn the_optimum_is_that_of_a_search(
+    fn the_optimum_matches_an_exhaustive_search(
         events in prop::collection::vec((0..6_u32, prop::bool::weighted(0.8)), 0..40), capacity in 1..4_u64,
     ) {
         let events: Vec<_> =
@@ -73,11 +73,10 @@ proptest! {
         prop_assert_eq!(hits as u32, hits_by_search(&events, capacity as usize));
     }
 
-    /// A block is hit only if it came before with the same weight and was not forgotten; it is held from then
-    /// on at most as long as all that is held fits: replaying the hits of distinct blocks never needs more
-    /// than the capacity.
+    /// A block is hit only if it occurred before with the same weight and was not invalidated. Bytes
+    /// written never exceed the bytes missed, and the cached blocks fit into the capacity.
     #[test]
-    fn hits_are_of_what_was_there(events in events(0..50_u32), capacity in 0..400_u64, forget in 1..20_usize) {
+    fn hits_are_of_known_blocks(events in events(0..50_u32), capacity in 0..400_u64, forget in 1..20_usize) {
         for (name, mut cache) in all(capacity) {
             let mut came: HashMap<u32, u32> = HashMap::new();
             let mut missed = 0;
@@ -92,7 +91,8 @@ proptest! {
                 missed += if hit || !event.is_read { 0 } else { u64::from(event.bytes.max(1)) };
             }
             prop_assert!(cache.bytes_written() <= missed, "{name}");
-            // What is held at the end: asking does not evict what was not asked yet only for never-evict.
+            // Bytes cached at the end are checked for never-evict alone: with the other policies the check
+            // itself would evict blocks.
             if name == "never-evict" {
                 let held: u64 = came.iter().filter(|(b, w)| cache.access(**b, **w, true)).map(|(_, w)| u64::from(*w)).sum();
                 prop_assert!(held <= capacity);
@@ -100,9 +100,9 @@ proptest! {
         }
     }
 
-    /// A cache that everything fits into misses each block once.
+    /// A cache with room for everything misses each block once.
     #[test]
-    fn what_fits_is_missed_once(events in events(Just(7)), capacity in 2800..9999_u64) {
+    fn blocks_that_fit_are_missed_once(events in events(Just(7)), capacity in 2800..9999_u64) {
         let mut blocks: Vec<_> = events.iter().map(|event| event.block).collect();
         blocks.sort_unstable();
         blocks.dedup();
@@ -113,8 +113,8 @@ proptest! {
     }
 }
 
-/// Three blocks of different weights: the large one is read later, so it gives way, and comes back when there
-/// is room.
+/// Three blocks of different weights: the large one is read later, so it is not admitted unless there is
+/// room for all.
 #[test]
 fn the_optimum_weighs_bytes() {
     let read = |block, bytes| Event { block, bytes, is_read: true };
@@ -126,7 +126,7 @@ fn the_optimum_weighs_bytes() {
 }
 
 #[test]
-fn a_copy_from_before_a_write_is_of_no_use() {
+fn a_copy_from_before_a_write_is_stale() {
     let event = |block, is_read| Event { block, bytes: 1, is_read };
     // Block 0 is written before it is read again: the cache of one block is better used for block 1.
     let events = [event(0, true), event(1, true), event(1, true), event(0, false), event(0, true)];

@@ -1,7 +1,7 @@
-//! The random numbers of Python's `random.Random`, so that traces are the same, event for event, as those
-//! behind the table.
+//! The random numbers of Python's `random.Random`, so that traces match those of the published table event
+//! for event.
 //!
-//! Matsumoto and Nishimura, "Mersenne Twister" (1998), and what CPython makes of it.
+//! Matsumoto and Nishimura, "Mersenne Twister" (1998), with the seeding and derived functions of CPython.
 
 const LENGTH: usize = 624;
 const SHIFT: usize = 397;
@@ -68,7 +68,7 @@ impl Random {
         }
     }
 
-    /// `expovariate(1 / mean)`.
+    /// `expovariate(rate)`.
     pub(super) fn exponential(&mut self, rate: f64) -> f64 {
         let (high, low) = (self.next() >> 5, self.next() >> 6);
         let uniform = (f64::from(high) * 67_108_864.0 + f64::from(low)) / 9_007_199_254_740_992.0;
@@ -89,7 +89,7 @@ fn step(state: &mut [u32; LENGTH], i: usize) -> usize {
 }
 
 #[test]
-fn is_that_of_python() {
+fn shuffles_like_python() {
     let mut random = Random::new(42);
     let mut items: Vec<u32> = (0..10).collect();
     random.shuffle(&mut items);

@@ -1,4 +1,4 @@
-//! How long ten million events take. Run by hand: `cargo test --release -p mlgw-policies -- --ignored
+//! Time that ten million events take. Run by hand: `cargo test --release -p mlgw-policies -- --ignored
 //! --nocapture speed`.
 
 use crate::rehearse::reference::{EpochHazard, Event, Lru, NeverEvict, Reference, S3Fifo, Sieve, optimum};

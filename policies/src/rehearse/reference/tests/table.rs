@@ -1,4 +1,4 @@
-//! The published table, every number of it.
+//! All numbers of the published table.
 
 use super::python::Random;
 use super::traces::{Order, epochs, jobs, mix, read};
@@ -31,7 +31,7 @@ fn close(found: f64, expected: f64) {
     assert!((found - expected).abs() < 0.001, "{found:.4} and not {expected}");
 }
 
-/// The table's trace: 5,000 blocks, 30 epochs, measured from the 16th on.
+/// Checks a policy on the trace of the table: 5,000 blocks, 30 epochs, measured from the 16th on.
 fn check_epochs(order: Order, of: impl Fn(u64, &[Event], usize) -> f64, expected: [f64; 5]) {
     let events = epochs(order, 5000, 30, &mut Random::new(42));
     for (share, expected) in SHARES.iter().zip(expected) {

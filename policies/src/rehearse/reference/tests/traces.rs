@@ -1,5 +1,5 @@
-//! The traces of the table: epochs in three orders, several jobs on one dataset, and the mixed workload
-//! MIX-1.
+//! Traces of the published table: epochs in three orders, several jobs on one dataset, and the mixed
+//! workload MIX-1.
 
 use super::python::Random;
 use crate::rehearse::reference::{Class, Event};
@@ -39,7 +39,8 @@ fn permutation(n: u32, random: &mut Random) -> Vec<u32> {
     items
 }
 
-/// Blocks and jobs: each job reads `n` blocks in `count` epochs of its own order, from its own moment on.
+/// Pairs of block and job: each job reads `n` blocks in `count` epochs in its own order, starting at its
+/// own time.
 pub(super) fn jobs(n: u32, jobs: usize, count: u32) -> Vec<(u32, usize)> {
     let mut random = Random::new(5);
     let order = |job: usize| {
@@ -62,7 +63,7 @@ pub(super) fn jobs(n: u32, jobs: usize, count: u32) -> Vec<(u32, usize)> {
     reads
 }
 
-/// What a block of MIX-1 belongs to, and its number in it.
+/// Identity of a block of MIX-1: the file set, a number within it, and the block number.
 type Name = (&'static str, u32, u32);
 
 #[derive(Default)]

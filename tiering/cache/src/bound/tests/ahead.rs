@@ -1,5 +1,4 @@
-//! Reading ahead: what comes next is on its way before it is asked for, once, and nothing of what is decided
-//! changes.
+//! Tests of read-ahead: expected blocks are requested once before they are read, and no decision changes.
 
 use super::keeping::CALLER;
 use super::{BLOCK, Bench, CacheState, MIB, Part, key};
@@ -10,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 impl Bench {
-    /// How often the origin was asked for each of these since it was asked last.
+    /// Counts the requests of the origin for each of these names since the last call.
     fn asked_for(&self, names: &[String]) -> Vec<usize> {
         let log = self.origin.take_keys();
         names.iter().map(|name| log.iter().filter(|asked| **asked == format!("p/{name}")).count()).collect()
@@ -18,7 +17,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn objects_in_order_are_on_their_way_before_they_are_asked_for_and_each_once() {
+async fn objects_read_in_order_are_requested_ahead_and_each_once() {
     let bench = Bench::with_keeper(256 * MIB).await;
     let names: Vec<String> = (0..60).map(|n| format!("shards/shard-{n:05}.tar")).collect();
     names.iter().for_each(|name| bench.put_named(name, 100_000));
@@ -39,7 +38,7 @@ async fn objects_in_order_are_on_their_way_before_they_are_asked_for_and_each_on
 }
 
 #[tokio::test]
-async fn parts_of_an_object_in_order_have_the_next_blocks_fetched() {
+async fn parts_read_in_order_have_the_next_blocks_fetched() {
     let bench = Bench::with_keeper(256 * MIB).await;
     bench.put_named("large", 12 * BLOCK as usize);
     let part = BLOCK / 4;
@@ -54,7 +53,7 @@ async fn parts_of_an_object_in_order_have_the_next_blocks_fetched() {
 }
 
 #[tokio::test]
-async fn what_is_read_in_no_order_is_not_read_ahead_of() {
+async fn reads_in_random_order_are_not_read_ahead() {
     let bench = Bench::with_keeper(256 * MIB).await;
     let names: Vec<String> = (0..1000).map(|n| format!("set/{n:05}")).collect();
     names.iter().for_each(|name| bench.put_named(name, 1000));
@@ -75,7 +74,7 @@ async fn what_is_read_in_no_order_is_not_read_ahead_of() {
 }
 
 #[tokio::test]
-async fn what_was_fetched_ahead_and_then_is_warmed_is_kept_though_nobody_has_read_it() {
+async fn a_block_read_ahead_and_then_warmed_is_kept_without_a_reader() {
     let bench = Bench::with_keeper(256 * MIB).await;
     let names: Vec<String> = (0..12).map(|n| format!("shards/shard-{n:05}.tar")).collect();
     names.iter().for_each(|name| bench.put_named(name, 100_000));

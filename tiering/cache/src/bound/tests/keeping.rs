@@ -1,5 +1,5 @@
-//! The policy engine decides what is kept: what is here is what it says, and readers get what the origin has
-//! whatever it decides.
+//! Tests of retention by the policy engine: the copies present are those that it keeps, and readers get the
+//! origin's bytes whatever it decides.
 
 use super::{BLOCK, Bench, CacheState, Fault, MIB, Part, key, leave_open, open};
 use crate::copies::{KeptPage, PinnedCopies};
@@ -25,7 +25,7 @@ impl Bench {
         bench
     }
 
-    /// The same after a restart, with an engine that knows nothing.
+    /// Reopens the buckets, as after a restart, with an empty engine.
     async fn with_new_keeper(self, capacity_bytes: u64) -> Self {
         self.bound.copies().unwrap().shutdown().await;
         let Self { room, origin, clock, bound } = self;
@@ -45,7 +45,7 @@ impl Bench {
             .put(&format!("p/{name}"), (0..bytes).map(|at| (at / 251) as u8 ^ at as u8 ^ seed).collect());
     }
 
-    /// Reads as a client does, and says how the answer came about.
+    /// Reads as a client does. Returns the cache state of the response.
     pub(super) async fn get(
         &self,
         name: &str,
@@ -66,7 +66,7 @@ impl Bench {
         Ok(state)
     }
 
-    /// Ids of the blocks that are here.
+    /// Returns the ids of the blocks present.
     fn here(&self) -> BTreeSet<u64> {
         let (mut ids, mut from) = (BTreeSet::new(), None);
         loop {
@@ -79,7 +79,7 @@ impl Bench {
         }
     }
 
-    /// Waits until nothing is under way that nobody has asked for.
+    /// Waits until no read-ahead is in flight.
     pub(super) async fn settle_ahead(&self) {
         let inner = self.bound.inner.as_ref().unwrap();
         while inner.ahead.available_permits() < mlgw_common::limits::AHEAD_OBJECTS_MAX {
@@ -87,7 +87,7 @@ impl Bench {
         }
     }
 
-    /// Waits until what was decided is done, and checks that no block is here but those that the engine
+    /// Waits until all decisions are executed, and checks that the blocks present are those that the engine
     /// keeps.
     pub(super) async fn settled(&self) {
         self.quiet().await;
@@ -105,7 +105,7 @@ impl Bench {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_here_is_what_the_engine_keeps_whoever_reads_what_and_whatever_fails() {
+async fn the_blocks_present_are_those_of_the_engine_whatever_is_read_or_fails() {
     let bench = Arc::new(Bench::with_keeper(48 * MIB).await);
     let sizes = [100_000, 900_000, 3 * MIB as usize, BLOCK as usize + 5, 2 * BLOCK as usize + 4321];
     for n in 0..30 {
@@ -131,7 +131,7 @@ async fn what_is_here_is_what_the_engine_keeps_whoever_reads_what_and_whatever_f
                         2 => bench.bound.copies().unwrap().forget(BucketId(7), &key(&name)),
                         _ => {}
                     }
-                    // What is replaced while it is read is read anew by the gateway.
+                    // An object that is replaced during a read is read again by the gateway.
                     let read = bench.bucket().open(&key(&name), part).await;
                     let Ok(opened) = read else { continue };
                     let range = super::of(part, opened.object.size);
@@ -169,21 +169,21 @@ async fn over_epochs_as_much_is_found_here_as_fits() {
             *hits += u32::from(state == CacheState::Hit);
             bench.quiet().await;
         }
-        // Otherwise all of them are asked about once more.
+        // The clock stands still; otherwise all objects would be revalidated.
     }
     let fits = bench.keeper().metrics().capacity_bytes / MIB;
-    // No cache finds more than fits; one that evicts by age finds a seventh of that here.
+    // No cache has more hits than fit; one that evicts by age has a seventh of that here.
     assert!(hits[0] == 0 && hits[2..].iter().all(|hits| u64::from(*hits) + 1 >= fits), "{hits:?} of {fits}");
     bench.settled().await;
 }
 
 #[tokio::test]
-async fn of_what_passes_by_no_more_is_fetched_than_is_read() {
+async fn a_pass_through_read_fetches_only_the_bytes_read() {
     let bench = Bench::with_keeper(16 * MIB).await;
     for n in 0..40 {
         bench.put_named(&format!("set/{n:02}"), 4 * MIB as usize);
     }
-    // All that fits is kept of the first pass; in the second one nothing is worth more than that.
+    // In the first pass everything that fits is kept; in the second one nothing is worth more than that.
     for n in (0..40).chain(0..40) {
         bench.get(&format!("set/{n:02}"), Part::Whole, CALLER).await.unwrap();
         bench.quiet().await;
@@ -194,7 +194,7 @@ async fn of_what_passes_by_no_more_is_fetched_than_is_read() {
         .collect();
     assert!(passed.len() > 30);
     bench.origin.take_log();
-    // In no order, or they would be read ahead of.
+    // The order avoids read-ahead.
     for name in passed.iter().step_by(2).chain(passed.iter().skip(1).step_by(2)).rev() {
         bench.get(name, Part::Range { first: 1000, end: 3000 }, CALLER).await.unwrap();
     }
@@ -206,7 +206,7 @@ async fn of_what_passes_by_no_more_is_fetched_than_is_read() {
 }
 
 #[tokio::test]
-async fn what_is_opened_and_not_read_is_not_kept_and_waits_for_nobody() {
+async fn an_opened_object_that_is_not_read_is_not_kept() {
     let bench = Bench::with_keeper(16 * MIB).await;
     bench.put_named("k", 5000);
     let bucket = bench.bucket();
@@ -221,7 +221,7 @@ async fn what_is_opened_and_not_read_is_not_kept_and_waits_for_nobody() {
 }
 
 #[tokio::test]
-async fn what_is_pinned_stays_and_what_is_not_any_more_goes() {
+async fn pinned_blocks_stay_and_unpinned_blocks_may_go() {
     let bench = Bench::with_keeper(32 * MIB).await;
     let pin = |slice: &str| PinnedCopies {
         bucket: BucketId(7),
@@ -256,7 +256,7 @@ async fn what_is_pinned_stays_and_what_is_not_any_more_goes() {
 }
 
 #[tokio::test]
-async fn after_a_restart_what_is_here_is_found_and_kept_in_books() {
+async fn after_a_restart_the_blocks_present_are_accounted_for() {
     let bench = Bench::not_left_open(32 * MIB).await.with_new_keeper(32 * MIB).await;
     for n in 0..20 {
         bench.put_named(&format!("set/{n:02}"), MIB as usize);
@@ -268,7 +268,7 @@ async fn after_a_restart_what_is_here_is_found_and_kept_in_books() {
     let bench = bench.with_new_keeper(32 * MIB).await;
     bench.settled().await;
     assert_eq!(bench.here(), before);
-    // With less room some of it goes.
+    // With less capacity some blocks are evicted.
     let bench = bench.with_new_keeper(16 * MIB).await;
     leave_open(&bench.bound);
     bench.settled().await;

@@ -1,5 +1,4 @@
-//! Blocks that are let go of while they are read: whoever reads them has them fetched again, and never reads
-//! a hole.
+//! Tests of blocks that are evicted while they are read: readers fetch them again, and never read a hole.
 
 use super::{BLOCK, Bench, CacheState, Part, key};
 use crate::copies::block_id;
@@ -20,7 +19,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn who_is_in_the_middle_of_a_block_that_goes_reads_on() {
+async fn a_reader_in_the_middle_of_an_evicted_block_reads_on() {
     let bench = Bench::new().await;
     for (seed, bytes, blocks) in [(1, 900_000, 1), (2, 3 * BLOCK as usize + 17, 4)] {
         let content = bench.put(seed, bytes);
@@ -47,7 +46,7 @@ async fn who_is_in_the_middle_of_a_block_that_goes_reads_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_often_blocks_go_what_is_read_is_what_the_origin_has() {
+async fn reads_match_the_origin_however_often_blocks_are_evicted() {
     let bench = Arc::new(Bench::new().await);
     let content = Arc::new(bench.put(3, 2 * BLOCK as usize + 4321));
     let gone = Arc::new(AtomicU64::new(0));
@@ -57,7 +56,7 @@ async fn however_often_blocks_go_what_is_read_is_what_the_origin_has() {
             tokio::spawn(async move {
                 while gone.load(Relaxed) < 40 {
                     assert!(bench.whole().await == *content);
-                    // What is read from the page cache waits for nothing; others have to come in between.
+                    // Reads from the page cache never yield; other tasks must run in between.
                     tokio::task::yield_now().await;
                 }
             })

@@ -1,5 +1,5 @@
-//! What a bucket that is moved needs: whatever is written is heard of, nothing is written while it is frozen,
-//! and what was known is asked for again.
+//! Tests of moving a bucket: all writes are tracked, no write happens while it is frozen, and known metadata
+//! is revalidated.
 
 use super::writing::bucket;
 use super::{Bench, CacheState, key};
@@ -13,7 +13,7 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_millis(20);
 
 #[tokio::test]
-async fn what_ends_while_somebody_listens_is_heard_of_whatever_came_of_it() {
+async fn every_write_that_ends_while_tracked_is_recorded_whatever_its_result() {
     let bench = Bench::new().await;
     let bucket = bucket(&bench);
     let put = async |name: &str| {
@@ -40,12 +40,12 @@ async fn what_ends_while_somebody_listens_is_heard_of_whatever_came_of_it() {
 }
 
 #[tokio::test]
-async fn who_writes_holds_up_the_freeze_and_the_freeze_who_wants_to_write() {
+async fn a_write_delays_the_freeze_and_the_freeze_delays_writes() {
     let bench = Bench::new().await;
     let bucket = bucket(&bench);
     let pass = bucket.pass().await;
     assert!(bucket.freeze(SOON).await.is_none());
-    // One that was given up holds nobody up.
+    // A freeze that was given up delays no write.
     drop(tokio::time::timeout(SOON, bucket.pass()).await.unwrap());
     drop(pass);
     let frozen = bucket.freeze(SOON).await.unwrap();
@@ -57,7 +57,7 @@ async fn who_writes_holds_up_the_freeze_and_the_freeze_who_wants_to_write() {
 }
 
 #[tokio::test]
-async fn what_was_known_is_asked_for_again_and_kept_where_it_is_the_same() {
+async fn known_metadata_is_revalidated_and_identical_copies_stay() {
     let bench = Bench::new().await;
     bench.put(1, 1000);
     bench.read(Part::Whole).await.unwrap();
@@ -76,7 +76,7 @@ async fn what_was_known_is_asked_for_again_and_kept_where_it_is_the_same() {
 }
 
 #[tokio::test]
-async fn what_the_origin_before_says_is_kept_for_nobody() {
+async fn responses_of_the_old_origin_are_not_stored() {
     let bench = Bench::new().await;
     let old = bench.bucket();
     old.was_moved();
@@ -92,7 +92,7 @@ async fn what_the_origin_before_says_is_kept_for_nobody() {
 }
 
 #[tokio::test]
-async fn an_object_that_has_not_changed_but_in_time_is_asked_about() {
+async fn an_object_that_changed_only_in_time_is_looked_up_again() {
     let bench = Bench::new().await;
     bench.put(1, 1000);
     bench.read(Part::Whole).await.unwrap();
@@ -110,7 +110,7 @@ async fn an_object_that_has_not_changed_but_in_time_is_asked_about() {
 }
 
 #[tokio::test]
-async fn a_page_without_a_line_is_not_the_end_of_a_listing() {
+async fn a_page_without_lines_does_not_end_a_listing() {
     let bench = Bench::new().await;
     let page = |lines, next: Option<&str>| ListPage { lines, next: next.map(str::to_owned) };
     let line = ListLine::Object("p/k".into(), Box::default());

@@ -1,4 +1,4 @@
-//! An origin in memory that keeps a log and fails when it is told to.
+//! Origin in memory that records requests and fails on demand.
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
@@ -12,30 +12,30 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// How long the pieces of its answers are.
+/// Length of the pieces of its responses.
 const PIECE_BYTES: usize = 300_000;
 
-/// What goes wrong with a request.
+/// Injected fault of a request.
 pub(super) enum Fault {
-    /// It fails so.
+    /// The request fails with this error.
     Fail(OriginError),
-    /// Its answer breaks off behind so many bytes.
+    /// The response breaks off after this many bytes.
     Cut(usize),
-    /// It is done, and fails so.
+    /// The request is executed, and fails with this error.
     DoneAndFail(OriginError),
-    /// It is done, and answered when there is a permit.
+    /// The request is executed, and answered when there is a permit.
     Hold(Arc<Semaphore>),
 }
 
 #[derive(Default)]
 pub(super) struct MemoryOrigin {
     pub(super) objects: Mutex<BTreeMap<String, Bytes>>,
-    /// The keys that bytes were asked for of.
+    /// Keys whose bytes were requested.
     keys: Mutex<Vec<String>>,
-    /// The parts that were asked for, and `head`.
+    /// Parts that were requested, and `head`.
     pub(super) log: Mutex<Vec<String>>,
     pub(super) faults: Mutex<VecDeque<Fault>>,
-    /// What listings answer, one after the other.
+    /// Successive answers to listings.
     pub(super) pages: Mutex<VecDeque<ListPage>>,
 }
 
@@ -48,12 +48,12 @@ impl MemoryOrigin {
         std::mem::take(&mut self.log.lock())
     }
 
-    /// The keys that bytes were asked for of, since this was asked.
+    /// Returns the keys whose bytes were requested since the last call.
     pub(super) fn take_keys(&self) -> Vec<String> {
         std::mem::take(&mut self.keys.lock())
     }
 
-    /// The same, and they are not forgotten.
+    /// Returns the same keys without clearing them.
     pub(super) fn keys_so_far(&self) -> Vec<String> {
         self.keys.lock().clone()
     }
@@ -79,7 +79,7 @@ impl MemoryOrigin {
         self.answer_now(key, query, fault)
     }
 
-    /// Does a write, as the next fault has it.
+    /// Executes a write with the next fault.
     async fn write(&self, done: impl FnOnce(&mut BTreeMap<String, Bytes>)) -> Result<Written, OriginError> {
         let fault = self.faults.lock().pop_front();
         if let Some(Fault::Fail(error)) = fault {

@@ -1,4 +1,5 @@
-//! Warming, and letting go: each block once whoever else wants it, and by a clock that the test sets.
+//! Tests of warming and clearing: each block is fetched once, whoever else needs it, by a clock that the test
+//! sets.
 
 use super::{BLOCK, Bench, CacheState, Part, key};
 use crate::bound::Warmed;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 impl Bench {
-    /// What a listing says of the object `k`.
+    /// Returns the metadata of the object `k` as a listing has it.
     async fn listed(&self) -> ObjectVersion {
         use mlgw_remote::origin::Origin as _;
         let object = self.origin.head("p/k").await.unwrap();
@@ -34,7 +35,7 @@ fn fetched(bytes: u64) -> Result<Warmed, OriginError> {
 }
 
 #[tokio::test]
-async fn a_warm_fetches_what_is_not_here_and_nothing_twice() {
+async fn a_warm_fetches_missing_blocks_once() {
     let bench = Bench::new().await;
     for (seed, bytes) in [(1, 0), (2, 5000), (3, 3 * MIB), (4, 3 * BLOCK + 17)] {
         let content = bench.put(seed, bytes as usize);
@@ -49,7 +50,7 @@ async fn a_warm_fetches_what_is_not_here_and_nothing_twice() {
 }
 
 #[tokio::test]
-async fn what_is_listed_as_it_is_known_holds_anew() {
+async fn metadata_confirmed_by_a_listing_is_valid_again() {
     let bench = Bench::new().await;
     bench.put(1, 5000);
     let listed = bench.listed().await;
@@ -85,14 +86,14 @@ async fn a_copy_that_may_be_old_is_no_success() {
 }
 
 #[tokio::test]
-async fn copies_go_that_nobody_read_for_so_long() {
+async fn copies_that_were_not_read_for_the_given_time_are_dropped() {
     let bench = Bench::new().await;
     bench.put(1, 5000);
     bench.warm(&bench.listed().await).await.unwrap();
     let drop_unread = |secs| bench.bucket().drop_copies("", None, Some(Duration::from_secs(secs))).objects;
     bench.pass(1000);
     assert_eq!(drop_unread(1001), 0);
-    // A read of which is noted.
+    // The read time is recorded.
     let bucket = bench.bucket();
     let opened = bucket.open(&key("k"), Part::Whole).await.unwrap();
     assert_eq!(bucket.state_of(&key("k"), &opened, &(0..5000)), CacheState::Hit);
@@ -102,7 +103,7 @@ async fn copies_go_that_nobody_read_for_so_long() {
 }
 
 #[tokio::test]
-async fn walks_keep_to_their_prefix_and_count_what_is_here() {
+async fn scans_are_limited_to_their_prefix_and_count_copies() {
     let bench = Bench::new().await;
     bench.put(1, 5000);
     bench.warm(&bench.listed().await).await.unwrap();
@@ -116,7 +117,7 @@ async fn walks_keep_to_their_prefix_and_count_what_is_here() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_pinned_is_not_evicted_and_what_is_cleared_gives_its_disk_back() {
+async fn pinned_copies_are_not_evicted_and_cleared_ones_release_their_disk_space() {
     let bench = Bench::with_capacity(32 * MIB).await;
     let copies = bench.bound.copies().unwrap();
     copies.set_pins(vec![PinnedCopies {

@@ -1,4 +1,5 @@
-//! Writing through: what is read after a write was acknowledged is what it wrote, whoever asked before.
+//! Tests of write-through: a read after an acknowledged write returns that write, whichever lookups began
+//! before.
 
 use super::{Bench, BoundBucket, CacheState, Fault, drain, key};
 use bytes::Bytes;
@@ -34,7 +35,7 @@ async fn asked(bench: &Bench, how_often: usize) {
 }
 
 #[tokio::test]
-async fn a_copy_is_gone_when_a_write_is_acknowledged() {
+async fn an_acknowledged_write_drops_the_copy() {
     let bench = Bench::new().await;
     let bucket = bucket(&bench);
     for (content, bytes) in [("one", &b"one"[..]), ("three", b"three"), ("", b"")] {
@@ -51,7 +52,7 @@ async fn a_copy_is_gone_when_a_write_is_acknowledged() {
 }
 
 #[tokio::test]
-async fn who_asked_before_a_write_does_not_put_the_old_object_back() {
+async fn a_lookup_that_began_before_a_write_does_not_restore_the_old_object() {
     for before in [Some("old"), None] {
         let bench = Bench::new().await;
         let (bucket, go) = (bucket(&bench), Arc::new(Semaphore::new(0)));
@@ -65,7 +66,7 @@ async fn who_asked_before_a_write_does_not_put_the_old_object_back() {
         });
         asked(&bench, 1).await;
         write(&bucket, "new").await.unwrap();
-        // Who asks now does not wait for the answer to who asked before.
+        // A new lookup does not wait for the response to the earlier one.
         assert_eq!(read(&bucket).await.unwrap().0, b"new");
         go.add_permits(1);
         let early = early.await.unwrap();
@@ -78,7 +79,7 @@ async fn who_asked_before_a_write_does_not_put_the_old_object_back() {
 }
 
 #[tokio::test]
-async fn while_a_write_is_under_way_the_origin_is_asked_each_time() {
+async fn while_a_write_is_in_flight_each_read_contacts_the_origin() {
     let bench = Bench::new().await;
     let (bucket, go) = (bucket(&bench), Arc::new(Semaphore::new(0)));
     write(&bucket, "old").await.unwrap();
@@ -106,7 +107,7 @@ async fn while_a_write_is_under_way_the_origin_is_asked_each_time() {
 }
 
 #[tokio::test]
-async fn a_write_of_unknown_outcome_is_doubted_until_it_cannot_be_done_any_more() {
+async fn a_write_of_unknown_outcome_is_uncertain_until_it_can_no_longer_be_executed() {
     let bench = Bench::new().await;
     let bucket = bucket(&bench);
     write(&bucket, "old").await.unwrap();
@@ -130,7 +131,7 @@ async fn a_write_of_unknown_outcome_is_doubted_until_it_cannot_be_done_any_more(
 }
 
 #[tokio::test]
-async fn a_write_that_is_given_up_is_doubted_and_one_that_is_refused_is_not() {
+async fn a_cancelled_write_is_uncertain_and_a_rejected_one_is_not() {
     let bench = Bench::new().await;
     let bucket = bucket(&bench);
     write(&bucket, "old").await.unwrap();
@@ -157,12 +158,12 @@ async fn a_write_that_is_given_up_is_doubted_and_one_that_is_refused_is_not() {
 }
 
 #[tokio::test]
-async fn what_was_known_before_a_restart_is_asked_for_once_more() {
+async fn metadata_from_before_a_restart_is_revalidated() {
     let bench = Bench::not_left_open(1 << 30).await;
     write(&bucket(&bench), "old").await.unwrap();
     read(&bucket(&bench)).await.unwrap();
     bench.quiet().await;
-    // The write of which a crash has taken the traces.
+    // The write whose traces a crash has erased.
     bench.origin.put("p/k", b"new".to_vec());
     bench.clock.set(Timestamp(bench.clock.now().as_millis() + 1));
     let bench = bench.opened_again().await;

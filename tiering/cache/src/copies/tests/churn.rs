@@ -1,25 +1,24 @@
-//! What letting go of blocks at random costs where nearly all of the room lives: bytes moved for each that is
-//! kept.
+//! Cost of random eviction in a nearly full store: bytes moved per byte kept.
 
 use super::{Bench, MIB, id};
 use fastrand::Rng;
 
 const CAPACITY: u64 = 64 * MIB;
 const OBJECT_BYTES: u64 = 100_000;
-/// How often all of it is replaced.
+/// Number of times that all contents are replaced.
 const TURNOVERS: u64 = 8;
-/// Blocks that are kept between two turns.
+/// Blocks kept between two passes.
 const TURN_EVERY: u64 = 10;
 
-/// What came of a churn.
+/// Result of a churn.
 #[derive(Debug)]
 struct Churned {
     kept_bytes: u64,
     cleaned_bytes: u64,
-    /// Blocks that went because the disk ran out.
+    /// Blocks evicted because the disk ran out of space.
     lost: u64,
     refused: u64,
-    /// Segments for each that would be full.
+    /// Segments per segment that would be full.
     segments: f64,
 }
 
@@ -53,7 +52,8 @@ async fn churn(holes: bool, fill_percent: u64) -> Churned {
     Churned { kept_bytes, cleaned_bytes, lost, refused, segments: metrics.segments as f64 / full }
 }
 
-/// Says what it costs when so many percent of the room live.
+/// Runs a churn at this fill level and prints its cost. Returns the bytes moved per byte kept, and the
+/// result.
 async fn told(holes: bool, fill_percent: u64) -> (f64, Churned) {
     let churned = churn(holes, fill_percent).await;
     let amplification = churned.cleaned_bytes as f64 / churned.kept_bytes as f64;
@@ -71,10 +71,11 @@ async fn with_holes_hardly_anything_is_moved_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_holes_less_may_live_and_beyond_that_the_oldest_go() {
+async fn without_holes_less_may_live_and_beyond_that_the_oldest_segments_go() {
     let (amplification, churned) = told(false, super::super::BLOCKS_PERCENT_NO_HOLES).await;
     assert!(amplification <= 2.0 && churned.lost == 0 && churned.refused == 0, "{churned:?}");
-    // Beyond it a block may come before the room of the oldest is free: it is passed by, which is rare.
+    // Beyond that level a block may arrive before the space of the oldest segment is free; it is then not
+    // kept, which is rare.
     let (amplification, churned) = told(false, 92).await;
     assert!(
         amplification <= 2.0 && churned.refused * 100 <= TURNOVERS * CAPACITY / OBJECT_BYTES,

@@ -1,11 +1,11 @@
-//! Random schedules against books and a map: every read gives the right bytes or says that there is no copy,
-//! whatever came before, and what is said to be used is what the disk says.
+//! Random schedules against accounts and a map: every read returns the right bytes or no copy, and the
+//! reported usage matches the disk.
 
 use super::{BLOCK, Bench, MIB, all, copy_dir, id, key};
 use crate::copies::tests::BUCKET;
 use fastrand::Rng;
 
-/// Objects that there are; every fifth has several blocks.
+/// Number of objects; every fifth has several blocks.
 const OBJECTS: u64 = 40;
 const BLOCKS: u64 = 3;
 const STEPS: u64 = 1200;
@@ -13,9 +13,9 @@ const STEPS: u64 = 1200;
 struct Model {
     bench: Bench,
     rng: Rng,
-    /// The index as it was flushed last, if it was.
+    /// Copy of the index at its last flush, if there was one.
     flushed: Option<tempfile::TempDir>,
-    /// Reads that found a copy, and those that found none.
+    /// Reads that found a copy, and reads that found none.
     reads: [u64; 2],
 }
 
@@ -69,14 +69,14 @@ impl Model {
         self.bench.keep(name, &object, number, bytes).await;
     }
 
-    /// The index is as of its last flush, the segments as they are.
+    /// Crashes: the index returns to the state of its last flush, the segments stay as they are.
     async fn crash(self) -> Self {
         let (capacity_bytes, holes) = (self.bench.capacity_bytes, self.bench.holes);
         let room = self.bench.end(false).await;
         std::fs::remove_dir_all(room.path().join("index")).unwrap();
         copy_dir(self.flushed.as_ref().unwrap().path(), &room.path().join("index"));
         let bench = Bench::over(room, capacity_bytes, holes).await;
-        // A second crash goes back no further than the first.
+        // A second crash goes back no further than the first one.
         Self { bench, flushed: None, ..self }
     }
 }
@@ -102,7 +102,7 @@ async fn run(seed: u64, capacity_bytes: u64, holes: bool) {
     bench.copies.inner.turn(true).await;
     bench.check();
     let metrics = bench.copies.metrics();
-    // Only what is open is left of segments, and edges in it.
+    // Only open segments remain, with edges in them.
     assert!(
         metrics.live_bytes == 0 && (!holes || bench.disk_bytes() <= 8 * super::SLACK_BYTES),
         "{metrics:?}"
@@ -110,14 +110,14 @@ async fn run(seed: u64, capacity_bytes: u64, holes: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_schedule_gives_right_bytes_or_none() {
+async fn every_schedule_returns_right_bytes_or_none() {
     for seed in 1..=3 {
         run(seed, 256 * MIB, true).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_it_does_where_room_is_short_and_where_there_are_no_holes() {
+async fn every_schedule_is_right_with_little_space_and_without_holes() {
     run(4, 16 * MIB, true).await;
     run(5, 16 * MIB, false).await;
 }

@@ -1,20 +1,22 @@
-//! Decides whether a 2xx answer proves that an operation was done. Pure but for the answer that it passes on.
+//! Acceptance of a 2xx response as proof that an operation was done. Pure except for the response that it
+//! passes on.
 //!
-//! Always: the status class alone proves nothing. A proxy's page, a 202 of a queue and an `<Error>` behind
-//! a 200 are 2xx as well.
+//! Invariant: the status class alone proves nothing. A page of a proxy, a 202 of a queue and an `<Error>`
+//! document after a 200 are 2xx as well.
 
 use super::xml;
 use crate::origin::OriginError;
 use http::{Response, StatusCode};
 
-/// Of reads. A part is a success only where its Content-Range fits, which is checked elsewhere.
+/// Success statuses of reads. A partial response is a success only if its Content-Range fits, which is
+/// checked elsewhere.
 pub(super) const READ: &[StatusCode] = &[StatusCode::OK, StatusCode::PARTIAL_CONTENT];
-/// Of operations that create something.
+/// Success statuses of operations that create something.
 pub(super) const WRITTEN: &[StatusCode] = &[StatusCode::OK];
-/// Of operations without a document: deletes and tagging.
+/// Success statuses of operations without a document: deletes and tagging.
 pub(super) const EMPTY: &[StatusCode] = &[StatusCode::OK, StatusCode::NO_CONTENT];
 
-/// Passes an answer on that has one of the statuses of `success`.
+/// Returns the response if its status is one of `success`.
 pub(super) fn checked<B>(
     answer: Response<B>,
     success: &'static [StatusCode],
@@ -62,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_where_none_was_to_come_is_no_success() {
+    fn an_unexpected_document_is_not_a_success() {
         assert_eq!((nothing(b""), nothing(b" \r\n")), (Ok(()), Ok(())));
         for (document, says) in [
             (&b"<Error><Code>InternalError</Code><Message>m</Message></Error>"[..], "InternalError m"),

@@ -1,12 +1,12 @@
-//! aws-chunked framing with a checksum behind the bytes, as clients send it whose checksum is known only at
-//! the end: pure but for the stream that it frames.
+//! aws-chunked framing with a checksum trailer, as clients send it if the checksum is known only at the end.
+//! Pure except for the stream that it frames.
 
 use crate::origin::{Body, OriginError, Trailer};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use mlgw_common::limits::CHUNK_BYTES_MAX;
 
-/// The length of a framed body of `bytes`.
+/// Returns the length of the framed form of a body of `bytes` bytes.
 pub(super) fn length(bytes: u64, trailer: &Trailer) -> u64 {
     let framed = |chunk: u64| if chunk == 0 { 0 } else { head(chunk).len() as u64 + chunk + 2 };
     let whole = bytes / CHUNK_BYTES_MAX;
@@ -18,7 +18,7 @@ fn head(chunk: u64) -> String {
     format!("{chunk:x}\r\n")
 }
 
-/// Frames a body of `bytes`.
+/// Frames a body of `bytes` bytes.
 pub(super) fn framed(bytes: u64, pieces: Body, trailer: Trailer) -> Body {
     let state = Framing { pieces, left: bytes, in_chunk: 0, rest: Bytes::new(), trailer: Some(trailer) };
     futures_util::stream::try_unfold(state, |mut state| async {
@@ -27,13 +27,14 @@ pub(super) fn framed(bytes: u64, pieces: Body, trailer: Trailer) -> Body {
     .boxed()
 }
 
+/// State of a body that is being framed.
 struct Framing {
     pieces: Body,
-    /// Bytes that are still to come.
+    /// Bytes of the body not yet framed.
     left: u64,
-    /// Those of them in the chunk that was begun.
+    /// Bytes missing in the current chunk.
     in_chunk: u64,
-    /// What came and is not framed yet.
+    /// Bytes received and not yet framed.
     rest: Bytes,
     trailer: Option<Trailer>,
 }
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_in_chunks_with_its_checksum_behind_them() {
+    async fn a_body_is_framed_in_chunks_followed_by_its_checksum() {
         let small = frame(5, 2).await;
         assert_eq!(small, b"5\r\n\x07\x07\x07\x07\x07\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n");
         for bytes in [CHUNK_BYTES_MAX, CHUNK_BYTES_MAX + 1, 3 * CHUNK_BYTES_MAX] {

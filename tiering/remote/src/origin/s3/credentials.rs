@@ -1,26 +1,26 @@
-//! The credentials of an S3 origin.
+//! Credentials of an S3 origin.
 
 use crate::origin::OriginError;
 use crate::upstream::CredentialSource;
 use mlgw_carrier::Credentials;
 use std::path::{Path, PathBuf};
 
-/// Where the credentials of requests come from.
+/// Source of the credentials that sign requests.
 #[derive(Debug)]
 pub(super) enum OriginCredentials {
-    /// They are these.
+    /// Fixed credentials.
     Fixed(Credentials),
-    /// They are in a file, read for each request, so that who changes it need not restart anything.
+    /// Credentials in a file, which is read for each request, so that a changed file needs no restart.
     File { path: PathBuf, profile: String },
     /// Requests are not signed.
     Anonymous,
 }
 
 impl OriginCredentials {
-    /// What a source says. The environment is read once, here.
+    /// Loads the credentials of a source. The environment is read once, here.
     ///
     /// # Errors
-    /// What is missing.
+    /// A description of the missing value.
     pub(super) fn of(source: &CredentialSource) -> Result<Self, String> {
         Ok(match source {
             CredentialSource::Static { access_key, secret, session_token } => {
@@ -37,7 +37,7 @@ impl OriginCredentials {
         })
     }
 
-    /// The credentials to sign with now.
+    /// Returns the credentials to sign with now; `None` if requests are not signed.
     pub(super) async fn get(&self) -> Result<Option<Credentials>, OriginError> {
         match self {
             Self::Fixed(keys) => Ok(Some(keys.clone())),
@@ -47,7 +47,7 @@ impl OriginCredentials {
     }
 }
 
-/// The environment, else the file that AWS' tools read.
+/// Loads credentials from the environment, or else from the file that the AWS tools read.
 fn of_chain() -> Result<OriginCredentials, String> {
     if let Ok(keys) = of_environment(&|name| std::env::var(name).ok()) {
         return Ok(OriginCredentials::Fixed(keys));
@@ -73,7 +73,7 @@ fn of_file(path: &Path, profile: &str) -> Result<Credentials, String> {
     })
 }
 
-/// The credentials of a profile in a file of the form that AWS' tools read.
+/// Reads the credentials of a profile from a file in the format of the AWS tools.
 fn of_profile(text: &str, profile: &str) -> Option<Credentials> {
     let (mut key, mut secret, mut token) = (None, None, None);
     let mut is_in_it = false;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_missing_is_named() {
+    fn a_missing_variable_is_named() {
         let of = |names: &'static [&str]| of_environment(&|name| names.contains(&name).then(|| "x".into()));
         assert!(of(&["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]).is_ok());
         assert!(of(&["AWS_ACCESS_KEY_ID"]).unwrap_err().contains("AWS_SECRET_ACCESS_KEY"));

@@ -1,4 +1,4 @@
-//! What the headers of an answer say of an object.
+//! Object metadata in the headers of a response.
 
 use crate::origin::{Etag, OriginError};
 use crate::upstream::EtagTrust;
@@ -11,7 +11,7 @@ use mlgw_formats::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVers
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// System headers that an object has and an answer repeats.
+/// System headers that are stored with an object and repeated by a response.
 const KEPT: [&str; 7] = [
     "content-type",
     "content-encoding",
@@ -30,7 +30,7 @@ const CHECKSUMS: [(&str, ChecksumAlgorithm); 5] = [
     ("x-amz-checksum-sha256", ChecksumAlgorithm::Sha256),
 ];
 
-/// The object that an answer is about, and which of its bytes the answer carries.
+/// Returns the object that a response describes, and the byte range of it that the response carries.
 pub(super) fn described(
     status: StatusCode,
     headers: &HeaderMap,
@@ -73,7 +73,7 @@ pub(super) fn described(
     Ok((object, range))
 }
 
-/// Whether an object may have this size.
+/// Checks that an object may have this size.
 pub(super) fn check_size(size: u64) -> Result<(), OriginError> {
     match size <= OBJECT_BYTES_MAX {
         true => Ok(()),
@@ -81,28 +81,29 @@ pub(super) fn check_size(size: u64) -> Result<(), OriginError> {
     }
 }
 
-/// The number of tags that the answer states. What is no number may stand for some.
+/// Returns the number of tags that a response states; 1 if the header is not a number, because there may be
+/// tags.
 fn tag_count(headers: &HeaderMap) -> u32 {
     text(headers, "x-amz-tagging-count").map_or(0, |count| count.trim().parse().unwrap_or(1))
 }
 
-/// An ETag without its quotes.
+/// Returns an ETag without its quotes.
 pub(super) fn unquoted(etag: &str) -> String {
     crate::origin::etag::unquoted(etag).to_owned()
 }
 
-/// The parts of an object, as its ETag says.
+/// Returns the number of parts of an object, as its ETag states it; 0 if it was not uploaded in parts.
 pub(super) fn part_count(etag: &str) -> u32 {
     etag.rsplit_once('-').and_then(|(_, parts)| parts.parse().ok()).unwrap_or(0)
 }
 
-/// The size of an object of which no byte was in the range that was asked for.
+/// Returns the size of an object from the response to a range that lies beyond its end.
 pub(super) fn size_beyond(headers: &HeaderMap) -> Option<u64> {
     text(headers, "content-range")?.strip_prefix("bytes */")?.parse().ok()
 }
 
-/// What clients know of an answer to a write: the ETag, checksums, the version and the like, but nothing of
-/// how the answer travelled.
+/// Returns the headers of a write's response that S3 clients understand: ETag, checksums, version and the
+/// like, but nothing about the transfer of the response.
 pub(super) fn known(headers: &HeaderMap) -> HeaderMap {
     let is_known = |name: &str| {
         matches!(
@@ -115,7 +116,7 @@ pub(super) fn known(headers: &HeaderMap) -> HeaderMap {
     known.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// When an object was written last, in milliseconds since 1970.
+/// Returns the time of the last write in milliseconds since 1970.
 pub(super) fn modified(headers: &HeaderMap) -> Option<i64> {
     text(headers, "last-modified").and_then(date_ms)
 }
@@ -124,7 +125,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// The range and the whole size in `bytes 0-9/100`.
+/// Parses the range and the object size in `bytes 0-9/100`.
 fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
     let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
@@ -142,7 +143,7 @@ fn kept(headers: &HeaderMap) -> Vec<Pair> {
         let value = headers.get(*name)?;
         Some(Pair::new(*name, text_of(value.as_bytes())))
     };
-    // The encoding of a transfer of the answer is not the object's.
+    // The transfer encoding of the response is not a property of the object.
     KEPT.iter().filter_map(value).filter(|pair| !pair.value.is_empty()).collect()
 }
 
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_more_than_fifty_tib_is_none() {
+    fn an_object_of_more_than_fifty_tib_is_invalid() {
         let limit = 50_u64 << 40;
         for (size, is_good) in [(limit, true), (limit + 1, false), (1 << 63, false), (u64::MAX, false)] {
             let length = size.to_string();
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_as_its_headers_say() {
+    fn an_object_has_the_metadata_of_its_headers() {
         let headers = headers(&[
             ("etag", "\"abc-3\""),
             ("content-length", "10"),
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_says_which_and_how_large_the_whole_is() {
+    fn a_part_states_its_range_and_the_size_of_the_object() {
         let part = |range, length| {
             let lines = [("etag", "\"e\""), ("content-range", range), ("content-length", length)];
             described(StatusCode::PARTIAL_CONTENT, &headers(&lines)).ok().map(|(o, range)| (o.size, range))
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_say_enough_is_nonsense() {
+    fn a_response_without_etag_or_length_is_invalid() {
         for lines in [&[("etag", "e")][..], &[("content-length", "5")]] {
             assert!(described(StatusCode::OK, &headers(lines)).is_err());
         }

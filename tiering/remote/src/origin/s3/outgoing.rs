@@ -1,8 +1,8 @@
-//! What is sent to an S3 origin, and whose turn it is while it is sent.
+//! Request bodies sent to an S3 origin, and the side that is waited for while they are sent.
 //!
-//! Always: a body of a stream has as many bytes as were promised or ends with an error, and then the
-//! connection is closed and the origin has nothing. Time in which the client here is waited for is not the
-//! origin's.
+//! Invariant: a streaming body has exactly as many bytes as its headers promise, or it ends with an error;
+//! then the connection is closed and the origin stores nothing. Time spent waiting for this gateway's client
+//! does not count against the origin.
 
 use super::chunked;
 use crate::origin::{Body, OriginError, Streamed};
@@ -21,26 +21,26 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// What is sent.
+/// Body of a request.
 pub(super) type Sent = UnsyncBoxBody<Bytes, io::Error>;
 
-/// A body, what its head says of it, and whose turn it is.
+/// Body with its headers, its part of the signature, and its progress.
 pub(super) struct Outgoing {
     pub(super) body: Sent,
-    /// Headers that it needs.
+    /// Headers that describe the body.
     pub(super) headers: HeaderMap,
-    /// What its signature says of it.
+    /// Form in which the signature covers the body.
     pub(super) signable: SignableBody<'static>,
     pub(super) turn: Arc<Turn>,
 }
 
 impl Outgoing {
-    /// Nothing, as reads send it.
+    /// Creates an empty body without a Content-Length, as reads send it.
     pub(super) fn nothing() -> Self {
         Self::of(http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync())
     }
 
-    /// Bytes in memory; also of none it is said how many they are.
+    /// Creates a body of bytes in memory. The Content-Length is sent even if it is 0.
     pub(super) fn whole(bytes: Bytes) -> Self {
         let (length, sent) = (HeaderValue::from(bytes.len()), bytes.len() as u64);
         let mut outgoing = Self::of(Full::new(bytes).map_err(|never| match never {}).boxed_unsync());
@@ -54,7 +54,7 @@ impl Outgoing {
         Self { body, headers, signable: SignableBody::UnsignedPayload, turn }
     }
 
-    /// Bytes as they come.
+    /// Creates a body of bytes that arrive while they are sent.
     pub(super) fn stream(streamed: Streamed) -> Self {
         let turn = Arc::new(Turn::of_the_origin());
         let mut headers = HeaderMap::new();
@@ -82,8 +82,8 @@ impl Outgoing {
     }
 }
 
-/// Adds the headers of a body to those of its object. The encoding of the transfer stands before the object's
-/// own.
+/// Adds the headers of a body to those of its object. The encoding of the transfer precedes the object's own
+/// Content-Encoding.
 pub(super) fn add(headers: HeaderMap, to: &mut HeaderMap) {
     for (name, value) in headers {
         let Some(name) = name else { continue };
@@ -93,11 +93,12 @@ pub(super) fn add(headers: HeaderMap, to: &mut HeaderMap) {
     }
 }
 
-/// Whose turn it is: the origin's, and since when, or the client's.
+/// Progress of a request: the side that is waited for, and the bytes sent.
 #[derive(Debug)]
 pub(super) struct Turn {
+    /// Start of the wait for the origin; `None` while the client is waited for.
     since: Mutex<Option<Instant>>,
-    /// Bytes that the connection took.
+    /// Bytes that the connection accepted.
     sent_bytes: AtomicU64,
 }
 
@@ -110,12 +111,12 @@ impl Turn {
         *self.since.lock() = since;
     }
 
-    /// Bytes that were sent.
+    /// Returns the number of bytes sent.
     pub(super) fn sent_bytes(&self) -> u64 {
         self.sent_bytes.load(Relaxed)
     }
 
-    /// How much longer the origin may take, which has `patience` for its turn.
+    /// Returns the time that the origin has left of `patience`; `None` if it has expired.
     pub(super) fn left(&self, patience: Duration) -> Option<Duration> {
         match *self.since.lock() {
             None => Some(patience),
@@ -124,7 +125,7 @@ impl Turn {
     }
 }
 
-/// A stream that has as many bytes as it should.
+/// Stream that is checked to have exactly the announced length.
 struct Counted {
     pieces: Body,
     left: u64,
@@ -174,7 +175,8 @@ impl http_body::Body for Counted {
     }
 }
 
-/// A write whose answer broke off may have been done.
+/// Turns an unreachable origin into a lost connection: a write whose response broke off may have been
+/// executed.
 pub(super) fn broken(error: OriginError) -> OriginError {
     match error {
         OriginError::Unreachable(why) => OriginError::Broken(why),
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_has_the_bytes_that_were_promised_or_fails() {
+    async fn a_stream_has_the_announced_length_or_fails() {
         let piece = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
         assert_eq!(sent(5, vec![piece("he"), piece("llo")]).await, Some(Bytes::from_static(b"hello")));
         assert_eq!(sent(5, vec![piece("he")]).await, None);
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_has_time_while_the_client_is_waited_for() {
+    fn waiting_for_the_client_does_not_use_up_the_origins_time() {
         let turn = Turn::of_the_origin();
         assert!(turn.left(Duration::from_secs(60)).is_some() && turn.left(Duration::ZERO).is_none());
         turn.set(None);

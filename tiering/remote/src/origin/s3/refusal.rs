@@ -1,11 +1,12 @@
-//! Why an S3 origin did not do what it was asked, by its status, headers and document. Pure.
+//! Translation of an error response of an S3 origin (status, headers, document) into an [`OriginError`].
+//! Pure.
 
 use super::{head, xml};
 use crate::origin::OriginError;
 use http::{HeaderMap, StatusCode, header};
 use std::time::Duration;
 
-/// What an answer that is no success means.
+/// Returns the error that an unsuccessful response reports.
 pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, document: &[u8]) -> OriginError {
     let (code, message) = xml::error(document);
     let retry_after = || {

@@ -1,4 +1,4 @@
-//! What an S3 origin answers to writes: small documents, and tags in both directions. Pure.
+//! Documents that an S3 origin returns for writes, and tags in both directions. Pure.
 
 use super::head::unquoted;
 use super::refusal::refusal;
@@ -9,14 +9,14 @@ use mlgw_common::Timestamp;
 use mlgw_formats::schema::Pair;
 use serde::{Deserialize, Serialize};
 
-/// An element of which another type has the field.
+/// Text content of an element.
 #[derive(Deserialize)]
 struct Text {
     #[serde(rename = "$text", default)]
     text: String,
 }
 
-/// Elements about checksums, with their values.
+/// Checksum elements with their values.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Checksums {
@@ -143,7 +143,7 @@ struct Tag {
     value: String,
 }
 
-/// The text of a document.
+/// Returns a document as text.
 pub(super) fn text(document: &[u8]) -> Result<&str, OriginError> {
     str::from_utf8(document).map_err(nonsense)
 }
@@ -160,7 +160,8 @@ fn time_ms(text: &str) -> i64 {
     Timestamp::of_rfc3339(text).map_or(0, Timestamp::as_millis)
 }
 
-/// A copy, or an upload that was completed; or the error that came behind a 200.
+/// Parses the result of a copy or of a completed upload. Returns the error if the document is an `<Error>`
+/// after a 200.
 pub(super) fn made(document: &[u8]) -> Result<Made, OriginError> {
     let (code, _) = xml::error(document);
     if xml::root(text(document)?) == Some("Error") {
@@ -175,7 +176,7 @@ pub(super) fn made(document: &[u8]) -> Result<Made, OriginError> {
     Ok(Made { etag, modified_ms, checksums: checksums.pairs(), headers: HeaderMap::new() })
 }
 
-/// The status that an error would have had, had it come in time.
+/// Returns the status that an error would have had if it had been known before the response began.
 fn status_of(code: &str) -> StatusCode {
     match code {
         "InternalError" => StatusCode::INTERNAL_SERVER_ERROR,
@@ -190,17 +191,17 @@ fn status_of(code: &str) -> StatusCode {
     }
 }
 
-/// The id of an upload that was begun.
+/// Parses the id of a created upload.
 pub(super) fn upload_id(document: &[u8]) -> Result<String, OriginError> {
     let BegunDocument { upload_id } = read(document)?;
-    // Who acts on an upload without an id acts on the object.
+    // An action on an upload without an id would act on the object instead.
     match upload_id.is_empty() {
         true => Err(nonsense("an upload was begun, and has no id")),
         false => Ok(upload_id),
     }
 }
 
-/// A page of parts.
+/// Parses a page of parts.
 pub(super) fn parts(document: &[u8]) -> Result<PartPage, OriginError> {
     xml::check_root(text(document)?, "ListPartsResult")?;
     let listed: PartsDocument = read(document)?;
@@ -226,7 +227,7 @@ pub(super) fn parts(document: &[u8]) -> Result<PartPage, OriginError> {
     })
 }
 
-/// A page of uploads.
+/// Parses a page of uploads.
 pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
     xml::check_root(text(document)?, "ListMultipartUploadsResult")?;
     let listed: UploadsDocument = read(document)?;
@@ -261,7 +262,7 @@ pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
     })
 }
 
-/// A document about an object's attributes, as it is.
+/// Checks a document about an object's attributes and returns it unchanged.
 pub(super) fn attributes(document: &[u8]) -> Result<&str, OriginError> {
     let text = text(document)?;
     match xml::root(text).is_some_and(|root| root.starts_with("GetObjectAttributes")) {
@@ -270,13 +271,13 @@ pub(super) fn attributes(document: &[u8]) -> Result<&str, OriginError> {
     }
 }
 
-/// The tags in a document.
+/// Parses the tags of a document.
 pub(super) fn tags(document: &[u8]) -> Result<Vec<Pair>, OriginError> {
     let Tagging { tag_set } = read(document)?;
     Ok(tag_set.tags.into_iter().map(|tag| Pair::new(tag.key, tag.value)).collect())
 }
 
-/// A document of tags.
+/// Builds a document of tags.
 pub(super) fn tagging(tags: &[Pair]) -> Result<String, OriginError> {
     let tag = |tag: &Pair| Tag { key: tag.name.clone(), value: tag.value.clone() };
     let tagging = Tagging { tag_set: TagSet { tags: tags.iter().map(tag).collect() } };
@@ -291,7 +292,7 @@ mod tests {
     use mlgw_formats::schema::Pair;
 
     #[test]
-    fn a_copy_is_made_or_its_error_came_late() {
+    fn a_copy_succeeds_or_returns_its_late_error() {
         let document = b"<?xml version=\"1.0\"?>\n   <CopyObjectResult xmlns=\"x\"><LastModified>2022-10-12T17:50:00.000Z\
             </LastModified><ETag>&quot;abc&quot;</ETag><ChecksumCRC32>AAAAAA==</ChecksumCRC32></CopyObjectResult>";
         let copy = made(document).unwrap();
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_a_proxy_is_no_document_of_ours() {
+    fn a_page_of_a_proxy_is_not_an_s3_document() {
         let page = b"<html><head><title>Welcome</title></head><body>Please log in.</body></html>";
         let nonsense = |error: Option<OriginError>| matches!(error, Some(OriginError::Nonsense(_)));
         assert!(nonsense(made(page).err()) && nonsense(upload_id(page).err()));
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_in_order() {
+    fn parts_and_uploads_are_sorted() {
         let document =
             b"<ListPartsResult><Part><PartNumber>2</PartNumber><ETag>b</ETag><Size>1</Size></Part>\
             <Part><PartNumber>1</PartNumber><ETag>a</ETag><Size>1</Size></Part></ListPartsResult>";
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_go_and_come() {
+    fn tags_survive_a_round_trip() {
         let given = [Pair::new("a", "1 < 2"), Pair::new("b", "")];
         let document = tagging(&given).unwrap();
         assert_eq!(tags(document.as_bytes()).unwrap(), given, "{document}");

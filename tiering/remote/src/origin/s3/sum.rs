@@ -1,6 +1,7 @@
-//! The MD5 of bytes on their way to an origin, to compare with the ETag of its answer.
+//! MD5 of bytes sent to an origin, for comparison with the ETag of the response.
 //!
-//! It is computed only where it is not known already: a Content-MD5 was verified when the body came in.
+//! The MD5 is computed only if it is not already known: a Content-MD5 was verified when the body was
+//! received.
 
 use crate::origin::Streamed;
 use crate::origin::digest::md5_sum;
@@ -14,18 +15,18 @@ use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// The MD5 of what is sent.
+/// MD5 of the bytes sent.
 pub(super) enum Sum {
-    /// It will not be compared.
+    /// Not needed: it will not be compared.
     Unneeded,
-    /// It is known.
+    /// Known.
     Known(Md5Sum),
-    /// It is computed, of the bytes that were sent so far.
+    /// Computed while the bytes are sent.
     Computed(Option<Arc<Mutex<Md5>>>),
 }
 
 impl Sum {
-    /// For a request with these headers.
+    /// Chooses the method for a request with these headers.
     pub(super) fn of(headers: &HeaderMap, trust: EtagTrust) -> Self {
         if trust == EtagTrust::Opaque {
             return Self::Unneeded;
@@ -35,14 +36,14 @@ impl Sum {
         stated.map_or(Self::Computed(None), Self::Known)
     }
 
-    /// All bytes were in memory.
+    /// Adds a body that was entirely in memory.
     pub(super) fn add_whole(&mut self, bytes: &[u8]) {
         if let Self::Computed(_) = self {
             *self = Self::Known(md5_sum(bytes));
         }
     }
 
-    /// The bytes, which are added as they pass.
+    /// Wraps a stream so that its bytes are added as they pass.
     pub(super) fn along(&mut self, streamed: Streamed) -> Streamed {
         let Self::Computed(computed) = self else { return streamed };
         let so_far = Arc::new(Mutex::new(Md5::new()));
@@ -55,7 +56,7 @@ impl Sum {
         Streamed { pieces: pieces.boxed(), ..streamed }
     }
 
-    /// The MD5 of all that was sent, if it is known.
+    /// Returns the MD5 of all bytes sent, if it is known.
     pub(super) fn end(self) -> Option<Md5Sum> {
         match self {
             Self::Unneeded | Self::Computed(None) => None,

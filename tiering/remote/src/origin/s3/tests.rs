@@ -1,4 +1,4 @@
-//! The client against a server that answers what a test says.
+//! Tests of the client against a server with scripted responses.
 
 mod writing;
 
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// Answers its connections' requests one after the other with `answers`, and keeps the requests' heads and as
-/// much of their bodies as came.
+/// Server that answers successive connections with `answers`, and records the heads of the requests and the
+/// received bytes of their bodies.
 struct Server {
     endpoint: String,
     heads: Arc<Mutex<Vec<String>>>,
@@ -59,7 +59,7 @@ impl Server {
         self.within(unbound())
     }
 
-    /// A client of it that may ask for so much.
+    /// Creates a client of this server that is limited by `budget`.
     fn within(&self, budget: Arc<Budget>) -> S3Origin {
         let credentials = crate::upstream::CredentialSource::Static {
             access_key: "AK".into(),
@@ -75,7 +75,7 @@ impl Server {
         self.heads.lock().unwrap().clone()
     }
 
-    /// The bodies that came, once there are as many.
+    /// Waits for a number of request bodies and returns them.
     async fn bodies(&self, how_many: usize) -> Vec<Vec<u8>> {
         let came = async {
             while self.bodies.lock().unwrap().len() < how_many {
@@ -97,7 +97,7 @@ async fn read(origin: &S3Origin, part: Part) -> Result<String, OriginError> {
 }
 
 #[tokio::test]
-async fn a_request_is_signed_and_its_key_is_as_it_is() {
+async fn a_request_is_signed_and_its_key_is_unchanged() {
     let server = Server::start(&[WHOLE]).await;
     assert_eq!(read(&server.origin(), Part::Whole).await, Ok("hello".into()));
     let head = &server.heads()[0];
@@ -121,7 +121,7 @@ async fn a_range_and_a_condition_are_sent() {
 }
 
 #[tokio::test]
-async fn what_may_do_better_is_tried_again_and_signed_anew() {
+async fn a_transient_error_is_retried_and_signed_anew() {
     let server =
         Server::start(&[SLOW_DOWN, "", "HTTP/1.1 500 No\nContent-Length: 0\nConnection: close\n\n", WHOLE])
             .await;
@@ -155,7 +155,7 @@ async fn a_body_that_breaks_off_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_page_asks_for_what_it_should() {
+async fn a_listing_sends_its_parameters() {
     let page = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
     let page = format!("HTTP/1.1 200 OK\nContent-Length: {}\nConnection: close\n\n{page}", page.len());
     let server = Server::start(&[&page]).await;
@@ -168,7 +168,7 @@ async fn a_page_asks_for_what_it_should() {
 }
 
 #[tokio::test]
-async fn a_page_that_nobody_asked_for_is_nonsense() {
+async fn a_page_outside_its_query_is_invalid() {
     let answer = |document: &str| {
         format!("HTTP/1.1 200 OK\nContent-Length: {}\nConnection: close\n\n{document}", document.len())
     };
@@ -206,7 +206,7 @@ async fn an_origin_that_is_silent_is_given_up() {
 }
 
 #[test]
-fn statuses_mean_what_they_mean() {
+fn statuses_map_to_errors() {
     let of = |status, code: &str| {
         let document = format!("<Error><Code>{code}</Code><Message/></Error>");
         refusal(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), document.as_bytes())
@@ -223,7 +223,7 @@ fn statuses_mean_what_they_mean() {
 }
 
 #[tokio::test]
-async fn requests_and_bytes_come_out_of_the_budget_that_others_share() {
+async fn requests_and_bytes_are_charged_to_the_shared_budget() {
     let body = "x".repeat(100);
     let answer = format!(
         "HTTP/1.1 200 OK\nETag: \"e\"\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT\nContent-Length: 100\n\n{body}"

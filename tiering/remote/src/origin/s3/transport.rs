@@ -1,5 +1,5 @@
-//! Connections to an S3 origin: kept alive, with or without TLS, through a proxy if one is configured; and
-//! how long anything may take.
+//! Connections to an S3 origin (kept alive, with or without TLS, through a proxy if one is configured) and
+//! their timeouts.
 
 use super::outgoing::{Sent, Turn};
 use crate::origin::rate::LeastRate;
@@ -13,12 +13,11 @@ use mlgw_carrier::{Client, ClientSettings, Incoming, SendError, innermost};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// Time to connect, TLS included.
+/// Longest time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an origin may take to copy an object or to put one together: gigabytes at some tens of megabytes
-/// a second.
+/// Minimum timeout of copies and of completing an upload: gigabytes at some tens of megabytes a second.
 const LONG_TIMEOUT: Duration = Duration::from_mins(5);
-/// Time after which an idle connection is closed; origins close theirs after some tens of seconds.
+/// Time for which an unused connection is kept; origins close theirs after some tens of seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Connections to one origin.
@@ -28,10 +27,10 @@ pub(super) struct Transport {
 }
 
 impl Transport {
-    /// Connections as an upstream's settings define them.
+    /// Creates the connections that an upstream's settings describe.
     ///
     /// # Errors
-    /// A setting cannot be used.
+    /// A description of the setting that is wrong.
     pub(super) fn new(settings: &UpstreamSettings) -> Result<Self, String> {
         let client = Client::new(&ClientSettings {
             ca_file: settings.ca_file.as_deref(),
@@ -44,8 +43,8 @@ impl Transport {
         Ok(Self { client, timeout: settings.timeout })
     }
 
-    /// Sends a request; the head of its answer. The origin may take so long as its upstream's settings say
-    /// whenever it is its turn, or longer for what takes `long`.
+    /// Sends a request and returns the head of its response. The origin may take the configured timeout,
+    /// counted anew whenever the request waits for the origin again; long requests may take longer.
     pub(super) async fn send(
         &self,
         request: Request<Sent>,
@@ -65,7 +64,7 @@ impl Transport {
         }
     }
 
-    /// A body, which must have `length` bytes.
+    /// Returns a body, which must have exactly `length` bytes.
     pub(super) fn body(&self, incoming: Incoming, length: u64) -> Body {
         let frames = Frames::new(incoming, self.timeout);
         futures_util::stream::try_unfold((frames, length), move |(mut frames, left)| async move {
@@ -82,7 +81,7 @@ impl Transport {
         .boxed()
     }
 
-    /// All of a body that has at most `max` bytes.
+    /// Reads a whole body of at most `max` bytes.
     pub(super) async fn document(&self, incoming: Incoming, max: usize) -> Result<Bytes, OriginError> {
         let mut frames = Frames::new(incoming, self.timeout);
         let mut document = BytesMut::new();
@@ -96,7 +95,7 @@ impl Transport {
     }
 }
 
-/// The bytes of an answer, which have to come at the minimum rate or faster.
+/// Bytes of a response, which must arrive at the minimum rate or faster.
 struct Frames {
     frames: BodyStream<Incoming>,
     timeout: Duration,

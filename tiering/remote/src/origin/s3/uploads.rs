@@ -1,4 +1,4 @@
-//! Uploads in parts at an S3 origin. Their ids are the origin's own.
+//! Multipart uploads at an S3 origin. Upload ids are those of the origin.
 
 use super::outgoing::{Outgoing, broken};
 use super::write::xml_headers;
@@ -13,7 +13,7 @@ use http::{HeaderMap, Method};
 impl S3Origin {
     pub(super) async fn create_upload(&self, key: &str, headers: &HeaderMap) -> Result<Begun, OriginError> {
         let url = self.base.object_with(key, &[("uploads", "")]);
-        // One that was begun twice would lie there until somebody aborts it.
+        // A retry that creates a second upload would leave the first one until it is aborted.
         let (again, success) = (Again::IfUndone, accepted::WRITTEN);
         let (operation, method) = ("create_upload", Method::POST);
         let asked = Asked { operation, method, url: &url, headers, again, long: false, success };
@@ -51,7 +51,7 @@ impl S3Origin {
         let url = self.base.object_with(upload.key, &[("uploadId", upload.id)]);
         let mut with_type = xml_headers();
         with_type.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
-        // Some origins forget an upload that was completed, and would say that there is none.
+        // Some origins forget a completed upload, so that a retry would fail with NoSuchUpload.
         let (again, success) = (Again::IfUndone, accepted::WRITTEN);
         let (operation, method) = ("complete", Method::POST);
         let asked = Asked { operation, method, url: &url, headers: &with_type, again, long: true, success };

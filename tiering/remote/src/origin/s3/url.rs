@@ -1,30 +1,30 @@
-//! Where a key of an S3 origin is: host, path, query; nothing of a key is tidied up.
+//! URLs of an S3 origin: host, path, query. Keys are encoded, never normalised.
 
 use crate::upstream::UpstreamSettings;
 use mlgw_common::hide_url_secrets;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What a path leaves as it is: what RFC 3986 calls unreserved, and `/`.
+/// Characters that a path leaves unencoded: the unreserved ones of RFC 3986, and `/`.
 const PATH: &AsciiSet = &QUERY.remove(b'/');
-/// What a query leaves as it is.
+/// Characters that a query leaves unencoded.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Where a bucket is.
+/// Base URL of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Base {
     /// `https` or `http`.
     scheme: String,
     /// Host and port.
     pub(super) authority: String,
-    /// What paths begin with, without a `/` at its end.
+    /// Prefix of all paths, without a trailing `/`.
     path: String,
 }
 
 impl Base {
-    /// Where the bucket of an upstream is.
+    /// Returns the base URL of the bucket of an upstream.
     ///
     /// # Errors
-    /// What is wrong with its endpoint.
+    /// A description of the fault of its endpoint.
     pub(super) fn of(settings: &UpstreamSettings) -> Result<Self, String> {
         let endpoint = settings.s3_endpoint();
         let bad = |why: &str| format!("its endpoint {:?} {why}", hide_url_secrets(&endpoint));
@@ -46,19 +46,19 @@ impl Base {
         Ok(Self { scheme: scheme.to_owned(), authority, path })
     }
 
-    /// The URL of a key.
+    /// Returns the URL of a key.
     pub(super) fn object(&self, key: &str) -> String {
         format!("{}/{}", self.root(), utf8_percent_encode(key, PATH))
     }
 
-    /// The URL of a key, with a query.
+    /// Returns the URL of a key, with a query.
     pub(super) fn object_with(&self, key: &str, query: &[(&str, &str)]) -> String {
         format!("{}?{}", self.object(key), pairs(query))
     }
 
-    /// The URL of the bucket, with a query.
+    /// Returns the URL of the bucket, with a query.
     pub(super) fn bucket(&self, query: &[(&str, &str)]) -> String {
-        // With the bucket in the path the path has no `/` behind it, with the bucket in the host it is `/`.
+        // If the bucket is in the path, no `/` follows it; if it is in the host, the path is `/`.
         let slash = if self.path.is_empty() { "/" } else { "" };
         format!("{}{slash}?{}", self.root(), pairs(query))
     }
@@ -73,7 +73,7 @@ fn pairs(query: &[(&str, &str)]) -> String {
     query.iter().map(pair).collect::<Vec<_>>().join("&")
 }
 
-/// A bucket and a key, as a copy names its source.
+/// Returns a bucket and a key in the form in which a copy names its source.
 pub(super) fn source(bucket: &str, key: &str) -> String {
     format!("/{bucket}/{}", utf8_percent_encode(key, PATH))
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_key_is_tidied_up() {
+    fn keys_are_not_normalised() {
         let base = base(Some("http://h"), "b", Addressing::Path).unwrap();
         assert_eq!(base.object("a//b/../c d+%/ü/"), "http://h/b/a//b/../c%20d%2B%25/%C3%BC/");
         assert!(base.object("../x").parse::<http::Uri>().unwrap().path().ends_with("/../x"));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_is_none_is_refused() {
+    fn an_invalid_endpoint_is_rejected() {
         for endpoint in ["h:9", "ftp://h", "http://", "http://u:p@h", "http://h/?q"] {
             let why = base(Some(endpoint), "b", Addressing::Auto).unwrap_err();
             assert!(why.contains(&hide_url_secrets(endpoint)[..]), "{why}");

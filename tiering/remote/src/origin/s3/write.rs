@@ -1,8 +1,7 @@
-//! Writes, copies, deletes and tags at an S3 origin.
+//! Writes to an S3 origin.
 //!
-//! Always: a 200 whose document is an error, as copies answer that took long, is an error; bytes that were
-//! sent are acknowledged by an ETag that is their MD5, or else are reported as unproven; a delete has no
-//! document.
+//! Invariants: a 200 whose document is an error, as slow copies return it, is an error. Bytes that were sent
+//! are acknowledged by an ETag that is their MD5, or are reported as unproven. A delete returns no document.
 
 use super::outgoing::{Outgoing, broken};
 use super::sum::Sum;
@@ -15,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 use mlgw_carrier::Incoming;
 use mlgw_formats::schema::Pair;
 
-/// Conditions: a write that was done makes the same write fail that is sent again.
+/// Condition headers: a retry of a write that was already executed would fail because of them.
 const CONDITIONS: [&str; 5] = [
     "if-match",
     "if-none-match",
@@ -24,7 +23,7 @@ const CONDITIONS: [&str; 5] = [
     "x-amz-write-offset-bytes",
 ];
 
-/// Whether a write with these headers may be done twice.
+/// Returns the retry safety of a write with these headers.
 fn again(headers: &HeaderMap) -> Again {
     match CONDITIONS.iter().any(|name| headers.contains_key(*name)) {
         true => Again::IfUndone,
@@ -42,7 +41,7 @@ impl S3Origin {
         self.write("put", &self.base.object(key), headers, content).await
     }
 
-    /// Puts bytes at a URL.
+    /// Writes bytes to a URL.
     pub(super) async fn write(
         &self,
         operation: &'static str,
@@ -72,7 +71,7 @@ impl S3Origin {
         }
     }
 
-    /// Adds to an error what the document of its answer says.
+    /// Adds to an error the code and the message in the document of its response.
     async fn explained(&self, answer: Response<Incoming>, error: OriginError) -> OriginError {
         let document = self.transport.document(answer.into_body(), xml::DOCUMENT_BYTES_MAX).await;
         match document.map(|document| xml::error(&document)) {
@@ -83,7 +82,7 @@ impl S3Origin {
         }
     }
 
-    /// Checks that an answer that should have no document has none.
+    /// Checks that a response has no document, and returns its headers for clients.
     pub(super) async fn nothing(&self, answer: Response<Incoming>) -> Result<HeaderMap, OriginError> {
         let (head, body) = answer.into_parts();
         let document = self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(broken)?;
@@ -109,7 +108,7 @@ impl S3Origin {
         self.make_copy(&self.base.object(key), source, headers).await
     }
 
-    /// Puts a copy of an object of this origin at a URL.
+    /// Copies an object of this origin to a URL.
     pub(super) async fn make_copy(
         &self,
         url: &str,
@@ -120,14 +119,14 @@ impl S3Origin {
         let source = source.map_err(|error| OriginError::Nonsense(error.to_string()))?;
         let mut headers = headers.clone();
         headers.insert(HeaderName::from_static("x-amz-copy-source"), source);
-        // A copy of gigabytes that may be under way is not begun once more.
+        // A copy of gigabytes that may be in progress is not started a second time.
         let (again, success, method) = (Again::IfUndone, accepted::WRITTEN, Method::PUT);
         let asked = Asked { operation: "copy", method, url, headers: &headers, again, long: true, success };
         let answer = self.again(&asked, || Outgoing::whole(Bytes::new())).await?;
         self.made(answer).await
     }
 
-    /// The object that an answer tells of, which may be an error behind a 200.
+    /// Parses the result of a copy or of a completed upload, which may be an error after a 200.
     pub(super) async fn made(&self, answer: Response<Incoming>) -> Result<Made, OriginError> {
         let (head, body) = answer.into_parts();
         let document = self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(broken)?;
@@ -158,7 +157,7 @@ impl S3Origin {
         Ok(Document { text: results::attributes(&document)?.to_owned(), headers })
     }
 
-    /// A document, and what clients know of its head.
+    /// Reads a document, and the headers of its response that clients understand.
     pub(super) async fn read(
         &self,
         operation: &'static str,
@@ -171,7 +170,7 @@ impl S3Origin {
     }
 }
 
-/// Headers of a document that is sent.
+/// Headers of an XML document that is sent.
 pub(super) fn xml_headers() -> HeaderMap {
     HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"))])
 }

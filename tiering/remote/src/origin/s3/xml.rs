@@ -1,4 +1,4 @@
-//! Documents of an S3 origin.
+//! XML documents of an S3 origin.
 
 use super::head::{check_size, part_count, unquoted};
 use crate::origin::{ListLine, ListPage, OriginError};
@@ -7,7 +7,7 @@ use mlgw_formats::schema::ObjectVersion;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-/// Longest document that is read: a page of 1,000 keys of 1,024 bytes each, every byte encoded, is below 4
+/// Maximum length of a document: a page of 1,000 keys of 1,024 bytes each, every byte encoded, is below 4
 /// MiB.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 8 << 20;
 
@@ -50,7 +50,7 @@ struct ErrorDocument {
     message: String,
 }
 
-/// A page in a ListObjectsV2 document.
+/// Parses a page of keys from a ListObjectsV2 document.
 pub(super) fn page(document: &[u8]) -> Result<ListPage, OriginError> {
     let nonsense = |what: String| OriginError::Nonsense(format!("a listing: {what}"));
     let text = str::from_utf8(document).map_err(|error| nonsense(error.to_string()))?;
@@ -81,8 +81,8 @@ pub(super) fn page(document: &[u8]) -> Result<ListPage, OriginError> {
     Ok(ListPage { lines, next })
 }
 
-/// Checks that a document is of the requested kind: a proxy's page may be well-formed XML, but has none of
-/// the content. Some stores end the name of the root with `Response`.
+/// Checks that a document is of the requested kind: a proxy's page may be well-formed XML, but lacks the
+/// content. Some stores end the name of the root with `Response`.
 pub(super) fn check_root(text: &str, expected: &str) -> Result<(), OriginError> {
     let is_kind =
         |root: &str| root.strip_suffix("Response").is_some_and(|kind| expected == format!("{kind}Result"));
@@ -95,21 +95,21 @@ pub(super) fn check_root(text: &str, expected: &str) -> Result<(), OriginError> 
     }
 }
 
-/// The name of the first element.
+/// Returns the name of the first element.
 pub(super) fn root(text: &str) -> Option<&str> {
     let element =
         text.split('<').find(|piece| piece.starts_with(|first: char| first.is_ascii_alphabetic()))?;
     element.split(|end: char| end.is_ascii_whitespace() || end == '>' || end == '/').next()
 }
 
-/// A name with `encoding-type=url`: as in a form, where `+` is a space.
+/// Decodes a name with `encoding-type=url`, in which `+` is a space as in a form.
 pub(super) fn decoded(name: &str) -> Result<String, String> {
     let spaced = name.replace('+', " ");
     let decoded = percent_decode_str(&spaced).decode_utf8().map_err(|error| error.to_string())?;
     Ok(decoded.into_owned())
 }
 
-/// Code and message of an error document; empty ones when it is none.
+/// Returns code and message of an error document; empty strings if it is not one.
 pub(super) fn error(document: &[u8]) -> (String, String) {
     let text = str::from_utf8(document).unwrap_or_default();
     let error: ErrorDocument = quick_xml::de::from_str(text).unwrap_or_default();
@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_document_does_harm(garbage in any::<Vec<u8>>(), cut in 0..PAGE.len(), flip in 0..PAGE.len()) {
+        fn no_document_panics(garbage in any::<Vec<u8>>(), cut in 0..PAGE.len(), flip in 0..PAGE.len()) {
             let mut document = PAGE.as_bytes()[..cut].to_vec();
             if let Some(byte) = document.get_mut(flip) {
                 *byte ^= 1;
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_nonsense() {
+    fn a_document_that_is_not_a_page_is_invalid() {
         let truncated = "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>";
         let bad_name = "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>%ff</Key><Size>1</Size>\
                         </Contents></ListBucketResult>";

@@ -1,29 +1,29 @@
-//! The mark of a prefix as text, and the decisions that rest on it. Pure.
+//! Text format of the ownership mark, and the decisions that depend on it. Pure.
 //!
 //! The mark is one line, `mlgw-upstream-owner 1 CRC IDENTITY NONCE`. The nonce is drawn anew at each start,
-//! so two servers with copies of one data directory, which have one identity, still differ.
+//! so two servers with copies of one data directory, which have the same identity, still differ.
 
 use mlgw_common::checksum::crc32c;
 use mlgw_common::{Identity, Kinship, Lineage};
 
 const MAGIC: &str = "mlgw-upstream-owner 1 ";
 
-/// The server that may delete and overwrite objects below a prefix.
+/// Server that may delete and overwrite objects below a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PrefixMark {
     pub(super) owner: Identity,
-    /// Drawn at the start of the server that wrote the mark.
+    /// Random number drawn at the start of the server that wrote the mark.
     pub(super) nonce: u64,
 }
 
 impl PrefixMark {
-    /// The content of the mark object.
+    /// Returns the content of the mark object.
     pub(super) fn text(&self) -> String {
         let fields = format!("{} {:016x}", self.owner, self.nonce);
         format!("{MAGIC}{:08x} {fields}\n", crc32c(fields.as_bytes()))
     }
 
-    /// Reads the content of a mark object; nothing when it is damaged.
+    /// Parses the content of a mark object; `None` if it is damaged.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let line = std::str::from_utf8(bytes).ok()?.strip_prefix(MAGIC)?.strip_suffix('\n')?;
         let (_, fields) = line.split_once(' ')?;
@@ -33,23 +33,23 @@ impl PrefixMark {
     }
 }
 
-/// What was read in the place of a mark.
+/// Content found at the key of the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundMark {
-    /// There is no object.
+    /// No object.
     Absent,
-    /// An object that does not parse.
+    /// Object that does not parse.
     Damaged,
-    /// A mark.
+    /// Intact mark.
     Whole(PrefixMark),
 }
 
-/// The relation of this server to a prefix.
+/// Relation of this server to a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ownership {
     /// The mark was not compared since this server started.
     Unchecked {
-        /// Why the last attempt failed, if there was one.
+        /// Error of the last attempt, if there was one.
         why: Option<String>,
     },
     /// The mark is this server's.
@@ -61,14 +61,14 @@ pub enum Ownership {
     Superseded(Identity),
     /// The mark is that of another server.
     Foreign(Identity),
-    /// There is no mark though there has to be one.
+    /// The mark is missing although it must exist.
     Missing,
     /// The mark does not parse.
     Damaged,
 }
 
 impl Ownership {
-    /// Its name in the admin API.
+    /// Name in the admin API.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl Ownership {
         }
     }
 
-    /// The identity in a mark that is not this server's.
+    /// Returns the identity in a mark that is not this server's.
     #[must_use]
     pub const fn other(&self) -> Option<Identity> {
         match self {
@@ -91,18 +91,19 @@ impl Ownership {
         }
     }
 
-    /// Whether only an operator changes it. The others are compared again.
+    /// True if only an operator can change the state. The other states are compared again.
     pub(super) const fn is_final(&self) -> bool {
         matches!(self, Self::Earlier(_) | Self::Superseded(_) | Self::Foreign(_) | Self::Missing)
     }
 
-    /// Whether this server stores new objects below the prefix. Their names contain its incarnation, so
-    /// nobody else's are touched; among those of another server they would never be deleted.
+    /// True if this server stores new objects below the prefix. Their names contain its incarnation, so no
+    /// other server's objects are affected; among the objects of a foreign server they would never be
+    /// deleted.
     pub(super) const fn may_store(&self) -> bool {
         !matches!(self, Self::Unchecked { .. } | Self::Foreign(_))
     }
 
-    /// What is wrong, and what to do; nothing when the prefix is this server's.
+    /// Returns the fault and advice; `None` if the prefix is this server's.
     #[must_use]
     pub fn advice(&self, upstream: &str, mark_key: &str, own: &Identity) -> Option<String> {
         let adopt = format!("`mlgw upstream adopt {upstream}`");
@@ -138,20 +139,20 @@ impl Ownership {
     }
 }
 
-/// What a start does with a prefix.
+/// Decision of a start about a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// Writes its mark, on the condition that what was found is still there.
+    /// Write the mark, on the condition that the mark that was read is still current.
     Write,
-    /// Writes nothing.
+    /// Write nothing.
     Leave(Ownership),
 }
 
-/// Decides what a start that drew `nonce` does. `has_segments` is whether objects of segments are there.
+/// Decides what a start that drew `nonce` does. `has_segments` is true if objects of segments exist.
 pub(super) fn claim(found: &FoundMark, lineage: &Lineage, nonce: u64, has_segments: bool) -> Claim {
     match found {
-        // A prefix of an earlier version. An incarnation that descends from another cannot know whether that
-        // one still uses it.
+        // Prefix of an earlier version. An incarnation that descends from another one cannot know whether
+        // that one still uses the prefix.
         FoundMark::Absent if has_segments && !lineage.earlier.is_empty() => Claim::Leave(Ownership::Missing),
         FoundMark::Absent => Claim::Write,
         FoundMark::Whole(mark) if mark.owner == lineage.own && mark.nonce != nonce => Claim::Write,
@@ -159,7 +160,7 @@ pub(super) fn claim(found: &FoundMark, lineage: &Lineage, nonce: u64, has_segmen
     }
 }
 
-/// The relation to a prefix of a server that wrote its mark with `nonce`.
+/// Returns the relation to a prefix of a server that wrote its mark with `nonce`.
 pub(super) fn compare(found: &FoundMark, lineage: &Lineage, nonce: u64) -> Ownership {
     let mark = match found {
         FoundMark::Absent => return Ownership::Missing,
@@ -176,7 +177,8 @@ pub(super) fn compare(found: &FoundMark, lineage: &Lineage, nonce: u64) -> Owner
     }
 }
 
-/// Whether an operator may give the prefix to this server. Not that of another server: it may run.
+/// Checks that an operator may assign the prefix to this server. The prefix of a foreign server may not be
+/// adopted, because that server may be running.
 pub(super) fn may_adopt(found: &FoundMark, lineage: &Lineage) -> Result<(), Ownership> {
     match compare(found, lineage, 0) {
         foreign @ Ownership::Foreign(_) => Err(foreign),

@@ -1,9 +1,9 @@
-//! `check`: each step says what is missing, and nothing is left behind.
+//! Tests of `check`: each step names the missing permission, and no object is left behind.
 
 use super::*;
 use crate::upstream::fake::{Call, Effect, FakeStore};
 
-/// An upstream with `store` behind it and somebody who listens at its address.
+/// Returns an upstream over `store`, and a listener at the address of the upstream.
 async fn upstream_that_listens(store: &FakeStore) -> (Upstream, tokio::net::TcpListener) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
@@ -18,7 +18,7 @@ async fn faults(store: &FakeStore) -> Vec<(CheckVerb, Option<&'static str>)> {
 }
 
 #[tokio::test]
-async fn a_store_that_does_it_all_is_well_and_as_it_was() {
+async fn a_complete_store_passes_and_is_unchanged() {
     let store = FakeStore::default();
     store.set_object(NAME, vec![1]);
     let (upstream, _listener) = upstream_that_listens(&store).await;
@@ -32,7 +32,7 @@ async fn a_store_that_does_it_all_is_well_and_as_it_was() {
 }
 
 #[tokio::test]
-async fn the_right_that_is_missing_is_named() {
+async fn the_missing_permission_is_named() {
     let denied = Effect::Status(403, "AccessDenied");
     for (call, wanted) in [
         (Call::List, vec![(CheckVerb::List, Some("s3:ListBucket"))]),
@@ -55,12 +55,12 @@ async fn the_right_that_is_missing_is_named() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_know_us_or_is_not_there_is_asked_no_more() {
+async fn a_check_ends_at_an_unknown_caller_or_an_unreachable_store() {
     let store = FakeStore::default();
     store.fail(Call::Get, 1, Effect::Status(403, "InvalidAccessKeyId"));
     assert_eq!(faults(&store).await, [(CheckVerb::Credentials, None)]);
     assert_eq!(store.calls(Call::Put), 0);
-    // Nobody listens there: the port was free a moment ago.
+    // The port was free a moment ago, so that nothing listens there.
     let (upstream, listener) = upstream_that_listens(&store).await;
     drop(listener);
     let steps = upstream.check().await;
@@ -72,7 +72,7 @@ async fn a_store_that_does_not_know_us_or_is_not_there_is_asked_no_more() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_back_as_it_was_written_is_said() {
+async fn a_mismatch_on_read_back_is_reported() {
     for (call, effect, verb) in [
         (Call::Put, Effect::Flip, CheckVerb::Read),
         (Call::Put, Effect::Forget, CheckVerb::Read),
@@ -86,7 +86,7 @@ async fn what_cannot_be_read_back_as_it_was_written_is_said() {
 }
 
 #[tokio::test]
-async fn what_is_left_behind_is_named() {
+async fn an_object_left_behind_is_named() {
     let store = FakeStore::default();
     store.fail(Call::Delete, usize::MAX, Effect::Status(403, "AccessDenied"));
     let (upstream, _listener) = upstream_that_listens(&store).await;

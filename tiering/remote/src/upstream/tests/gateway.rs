@@ -1,7 +1,7 @@
-//! An upstream that is a real server: mlgw itself, over HTTP, and over HTTPS with an authority of its own
-//! behind a proxy.
+//! Tests against a real server: mlgw itself, over HTTP, and over HTTPS with its own authority and through a
+//! proxy.
 //!
-//! The server is the binary that `MLGW_BIN` names; where it was not built yet there is nothing to ask.
+//! The server is the binary that `MLGW_BIN` names. Without a binary the tests do nothing.
 
 use mlgw_common::Secret;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 
 const ACCESS_KEY: &str = "MLGWTESTROOTKEY00001";
-/// Longest wait for a start. Generous: it is met only when something is broken.
+/// Maximum wait for a start. It is generous: it is reached only if something is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that is killed when dropped.
+/// Server process that is killed when dropped.
 struct Server {
     child: Child,
     port: u16,
@@ -27,7 +27,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts one with a bucket; none when there is no binary.
+    /// Starts a server with a bucket; `None` if there is no binary.
     fn start(tls: Option<(&Path, &Path)>) -> Option<Self> {
         let binary = PathBuf::from(std::env::var_os("MLGW_BIN")?);
         if !binary.exists() {
@@ -59,7 +59,7 @@ impl Server {
         Some(server)
     }
 
-    /// Whether it has made the bucket.
+    /// True once the bucket is created.
     fn is_ready(&self, binary: &Path, data: &Path) -> bool {
         let make = || {
             let mut command = Command::new(binary);
@@ -88,7 +88,7 @@ impl Drop for Server {
             let log = std::fs::read_to_string(self.room.path().join("log"));
             eprintln!("--- the server's output ---\n{}---", log.unwrap_or_default());
         }
-        // It may have ended by itself.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -103,7 +103,7 @@ fn port(log: &str) -> Option<u16> {
 async fn does_it_all(upstream: &Upstream) {
     let steps = upstream.check().await;
     assert!(steps.iter().all(|step| step.fault.is_none()), "{steps:?}");
-    // More than one part of the size that is used in earnest.
+    // More than one part of the production part size.
     let (bytes, key) = (20 * MIB + 12_345, key(4));
     let content = content(bytes);
     let key = upstream.encrypts().then_some(&key);
@@ -121,7 +121,7 @@ async fn does_it_all(upstream: &Upstream) {
 }
 
 #[tokio::test]
-async fn a_server_of_ours_is_an_upstream() {
+async fn an_mlgw_server_is_a_valid_upstream() {
     let Some(server) = Server::start(None) else { return };
     for encrypt in [false, true] {
         let settings = UpstreamSettings { encrypt, ..server.settings("http") };
@@ -142,7 +142,7 @@ async fn a_server_of_ours_is_an_upstream() {
 }
 
 #[tokio::test]
-async fn an_authority_of_its_own_is_trusted_and_a_proxy_gone_through() {
+async fn a_private_authority_is_trusted_and_a_proxy_is_used() {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
     let room = tempfile::tempdir().expect("a directory");
     let (cert, key) = (room.path().join("cert.pem"), room.path().join("key.pem"));
@@ -160,7 +160,7 @@ async fn an_authority_of_its_own_is_trusted_and_a_proxy_gone_through() {
     assert!(passed.load(Relaxed) > 0);
 }
 
-/// A proxy that passes connections on, and how many it has passed on.
+/// Starts a proxy that forwards connections. Returns its URL and a counter of forwarded connections.
 async fn proxy() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));

@@ -1,4 +1,4 @@
-//! A directory as upstream, and a store in memory: those without HTTP.
+//! Tests of stores without HTTP: a directory as upstream, and a store in memory.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ async fn a_directory_holds_a_segment_as_a_file() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_in_a_directory_is_cleared_away_with_the_next_try() {
+async fn unfinished_files_of_a_crash_are_removed_by_the_next_attempt() {
     let (room, content) = (tempfile::tempdir().expect("a directory"), content(BYTES));
     let upstream = Upstream::open(&directory(room.path())).expect("opened");
     let unfinished = room.path().join("pre/unfinished");
@@ -74,7 +74,7 @@ async fn what_a_crash_left_in_a_directory_is_cleared_away_with_the_next_try() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_not_mounted_is_not_made() {
+async fn a_directory_that_is_not_mounted_is_not_created() {
     let room = tempfile::tempdir().expect("a directory");
     let failed = Upstream::open(&directory(&room.path().join("absent"))).expect_err("it is not there");
     assert!(
@@ -85,7 +85,7 @@ async fn a_directory_that_is_not_mounted_is_not_made() {
 }
 
 #[tokio::test]
-async fn a_store_in_memory_does_it_all() {
+async fn a_store_in_memory_supports_all_operations() {
     let settings = UpstreamSettings { encrypt: true, ..settings() };
     let operator = Operator::new(Memory::default()).expect("made");
     let connected = Connected { operator, endpoint: None, dir: None };
@@ -103,7 +103,7 @@ async fn a_store_in_memory_does_it_all() {
 }
 
 #[tokio::test]
-async fn a_check_of_a_directory_is_well_and_leaves_nothing() {
+async fn a_check_of_a_directory_passes_and_leaves_nothing() {
     let room = tempfile::tempdir().expect("a directory");
     let upstream = Upstream::open(&directory(room.path())).expect("opened");
     let steps = upstream.check().await;

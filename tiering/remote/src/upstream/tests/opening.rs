@@ -1,4 +1,4 @@
-//! Settings: every kind opens with what it needs, and refuses what it cannot use by its name.
+//! Tests of settings: every kind opens with the settings that it needs, and rejects unsupported ones by name.
 
 use mlgw_common::Secret;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ fn refused(settings: &UpstreamSettings) -> String {
 }
 
 #[test]
-fn every_kind_knows_where_its_store_is() {
+fn every_kind_has_its_default_endpoint() {
     use UpstreamKind::{Azure, Cos, Gcs, Obs, Oss, S3, WebHdfs};
     let static_key = |kind| UpstreamSettings { credentials: settings().credentials, ..of(kind) };
     let base64_key = UpstreamSettings {
@@ -66,7 +66,7 @@ fn every_kind_knows_where_its_store_is() {
 }
 
 #[test]
-fn a_setting_that_a_kind_cannot_use_is_refused_by_its_name() {
+fn an_unsupported_setting_is_rejected_by_name() {
     use UpstreamKind::{Azure, Cos, Fs, Gcs, Obs, Oss, S3, WebHdfs};
     let file = || CredentialSource::File { path: PathBuf::from("/c"), profile: "p".to_owned() };
     let token = || match settings().credentials {
@@ -123,7 +123,7 @@ fn a_ca_file_without_certificates_is_refused() {
 }
 
 #[tokio::test]
-async fn credentials_of_a_file_are_those_of_the_profile_and_none_is_a_refusal() {
+async fn credentials_of_a_file_are_those_of_the_profile_and_a_missing_profile_is_rejected() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let text = "[lake]\naws_access_key_id = AKIAFILE\naws_secret_access_key = file-hush\n";
     std::fs::write(file.path(), text).expect("written");

@@ -1,4 +1,4 @@
-//! Prefixes that two servers share: who may delete there, whatever the store does.
+//! Tests of prefixes that two servers share: which of them may delete, whatever the store does.
 
 use super::*;
 use crate::upstream::fake::{Call, Effect};
@@ -6,7 +6,7 @@ use mlgw_common::{ClusterId, Identity, Lineage, NodeName};
 
 const MARK: &str = "pre/mlgw-owner";
 
-/// Cluster 1, node 2, of an incarnation and those that it descends from.
+/// Returns a lineage of cluster 1, node 2 with the given incarnation and its ancestors.
 fn lineage(incarnation: u64, earlier: &[u64]) -> Lineage {
     let own = Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(incarnation) };
     Lineage { own, earlier: earlier.iter().copied().map(Incarnation).collect(), marking: false }
@@ -18,7 +18,7 @@ fn other_server() -> Lineage {
     lineage
 }
 
-/// A start of the server of `lineage`, which has not claimed the prefix yet.
+/// Starts the server of `lineage` without claiming the prefix.
 fn server(store: &FakeStore, lineage: Lineage) -> Upstream {
     upstream(store).owned_by(lineage).expect("random bytes")
 }
@@ -29,7 +29,7 @@ async fn started(store: &FakeStore, lineage: Lineage) -> Upstream {
     upstream
 }
 
-/// An object in the store, and whether `upstream` removed it.
+/// Puts an object into the store, and returns true if `upstream` removed it.
 async fn removes(upstream: &Upstream, store: &FakeStore) -> bool {
     store.set_object(NAME, vec![1, 2, 3]);
     let (deletes, aborts) = (store.calls(Call::Delete), store.calls(Call::Abort));
@@ -64,12 +64,12 @@ async fn of_two_servers_with_one_directory_the_one_that_started_first_deletes_no
         assert!(!removes(&first, &store).await);
         assert_eq!(first.ownership().map(|of| of.name()), Some("superseded"));
         assert!(removes(&second, &store).await);
-        // It does not ask again, and never claims by itself.
+        // The first server does not compare again, and never claims without an operator.
         store.forget_calls();
         first.claim().await.expect("compared before");
         assert!(!removes(&first, &store).await);
         assert_eq!((store.calls(Call::Get), store.calls(Call::Put)), (0, 0));
-        // What it stores has a name of its own, so that no write of it is refused.
+        // Its objects have their own names, so that its writes are not rejected.
         put(&first, &content(100), None).await.expect("stored");
         let third = started(&store, lineage(5, &[])).await;
         assert!(removes(&third, &store).await && !removes(&second, &store).await);
@@ -91,7 +91,7 @@ async fn a_new_incarnation_deletes_nothing_before_it_adopts_and_the_old_one_noth
     let advice = refusal(restored.may_destroy().await);
     let named = [lineage(5, &[]).own, lineage(6, &[]).own].map(|of| advice.contains(&of.to_string()));
     assert!(named == [true, true] && advice.contains("mlgw upstream adopt lake"), "{advice}");
-    // A second start is no adoption.
+    // A second start does not count as an adoption.
     let restored_again = started(&store, lineage(6, &[5])).await;
     assert!(!removes(&restored_again, &store).await && removes(&original, &store).await);
     restored_again.adopt().await.expect("adopted");
@@ -138,7 +138,7 @@ async fn a_prefix_of_an_earlier_version_is_marked_by_the_first_start_and_not_by_
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_away_is_read_and_left_alone_until_its_mark_was_compared() {
+async fn an_unreachable_upstream_is_read_but_not_changed_until_its_mark_was_compared() {
     let store = FakeStore::default();
     for call in [Call::Head, Call::Get, Call::Put] {
         store.fail(call, usize::MAX, Effect::Break);
@@ -151,7 +151,7 @@ async fn an_upstream_that_is_away_is_read_and_left_alone_until_its_mark_was_comp
     let object = object(3, None);
     assert_eq!(upstream.read(&object, 0, 3).await.expect("read"), &[1, 2, 3][..]);
     assert!(removes(&upstream, &store).await, "it was tried again");
-    // A comparison that fails later is no answer either.
+    // A comparison that fails later does not grant a deletion either.
     store.fail(Call::Get, usize::MAX, Effect::Break);
     assert!(!removes(&upstream, &store).await);
     store.heal();
@@ -159,7 +159,7 @@ async fn an_upstream_that_is_away_is_read_and_left_alone_until_its_mark_was_comp
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_does_not_make_a_server_a_stranger_to_its_own_mark() {
+async fn a_lost_response_does_not_make_a_server_lose_its_own_mark() {
     for times in 1..=2 {
         let store = FakeStore::default();
         store.fail(Call::Put, times, Effect::BreakAfter);

@@ -1,4 +1,4 @@
-//! Storing segments: whole or not at all, proven, and nothing sent again that arrived.
+//! Tests of storing segments: whole or not at all, proven, and without sending arrived parts again.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::upstream::fake::{Call, Effect, FakeStore};
 
-/// Two whole parts and a bit.
+/// Two whole parts and a short one.
 const BYTES: u64 = 2 * PART + 77;
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn an_upload_that_was_completed_though_no_answer_came_is_found() {
 }
 
 #[tokio::test]
-async fn what_arrives_damaged_is_refused_and_removed() {
+async fn damaged_objects_are_rejected_and_removed() {
     for (call, effect) in [
         (Call::Part(2), Effect::Flip),
         (Call::Part(3), Effect::Forget),
@@ -88,7 +88,7 @@ async fn what_arrives_damaged_is_refused_and_removed() {
 }
 
 #[tokio::test]
-async fn what_is_there_and_differs_is_written_over() {
+async fn an_existing_object_that_differs_is_overwritten() {
     let content = content(BYTES);
     let mut bad = content.clone();
     bad[BYTES as usize - 1] ^= 1;
@@ -102,13 +102,13 @@ async fn what_is_there_and_differs_is_written_over() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_down_is_tried_several_times_and_may_be_tried_later() {
+async fn a_store_that_is_down_is_tried_several_times_and_stays_retryable() {
     let (store, content) = (FakeStore::default(), content(BYTES));
     store.fail(Call::Part(1), usize::MAX, Effect::Status(502, "BadGateway"));
     let upstream = upstream(&store);
     let failed = put(&upstream, &content, None).await.expect_err("down");
     assert!(failed.is_retryable() && failed.to_string().contains("502"), "{failed}");
-    // It is sent again the moment its failure is seen, the last time before it is given up.
+    // opendal sends the part once more when it sees the failure, the last time before the upload is given up.
     let tries = TUNING.retries + 1;
     assert!((tries..=tries + 1).contains(&store.calls(Call::Part(1))), "{}", store.calls(Call::Part(1)));
     assert_eq!((store.open_uploads(), store.object(NAME)), (0, None));
@@ -117,7 +117,7 @@ async fn a_store_that_is_down_is_tried_several_times_and_may_be_tried_later() {
 }
 
 #[tokio::test]
-async fn who_asked_may_end_it_at_any_part_and_nothing_is_left() {
+async fn the_caller_may_cancel_at_any_part_and_nothing_is_left() {
     let content = content(BYTES);
     for stop_at in 0..3 {
         let store = FakeStore::default();
@@ -153,7 +153,7 @@ async fn an_upload_whose_future_is_dropped_is_aborted() {
     while store.open_uploads() > 0 {
         tokio::task::yield_now().await;
     }
-    // What was under way gave its place back.
+    // The request in flight released its slot.
     while upstream.metrics().under_way > 0 {
         tokio::task::yield_now().await;
     }
@@ -171,7 +171,7 @@ async fn a_file_that_is_too_short_is_not_stored() {
 }
 
 #[tokio::test]
-async fn an_encrypted_segment_is_found_by_its_key_and_stored_anew_with_another_one() {
+async fn an_encrypted_segment_is_found_by_its_key_and_stored_again_with_another_one() {
     let (store, content) = (FakeStore::default(), content(BYTES));
     let upstream = encrypted(&store);
     let (one, other) = (key(1), key(2));
@@ -186,7 +186,7 @@ async fn an_encrypted_segment_is_found_by_its_key_and_stored_anew_with_another_o
 }
 
 #[tokio::test]
-async fn a_store_that_asks_for_fewer_requests_gets_fewer() {
+async fn a_store_that_requests_fewer_requests_receives_fewer() {
     let (store, content) = (FakeStore::default(), content(BYTES));
     let upstream = upstream(&store);
     put(&upstream, &content, None).await.expect("stored");

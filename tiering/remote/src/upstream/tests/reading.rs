@@ -1,11 +1,11 @@
-//! Reading ranges: what was asked for, all of it, or an error that says what to do.
+//! Tests of range reads: the whole requested range, or an error that names the required action.
 
 use super::*;
 use crate::upstream::fake::{Call, Effect, FakeStore};
 
 const BYTES: u64 = 400_000;
 
-/// A store that has the segment.
+/// Returns a store that holds the segment.
 fn filled() -> (FakeStore, Vec<u8>) {
     let (store, content) = (FakeStore::default(), content(BYTES));
     store.set_object(NAME, content.clone());
@@ -58,7 +58,7 @@ async fn a_read_of_an_encrypted_segment_fetches_the_frames_that_hold_it() {
 }
 
 #[tokio::test]
-async fn errors_say_what_to_do() {
+async fn errors_state_the_required_action() {
     let (store, _) = filled();
     let upstream = upstream(&store);
     type IsRight = fn(&UpstreamError) -> bool;
@@ -82,7 +82,7 @@ async fn errors_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_longer_than_what_was_asked_for_is_not_taken_in() {
+async fn a_response_longer_than_requested_is_not_read() {
     let (store, _) = filled();
     let upstream = upstream(&store);
     store.fail(Call::Get, 1, Effect::Whole);
@@ -92,7 +92,7 @@ async fn an_answer_that_is_longer_than_what_was_asked_for_is_not_taken_in() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_asked_again_and_only_so_often() {
+async fn transient_errors_are_retried_a_limited_number_of_times() {
     for effect in [
         Effect::Status(500, "InternalError"),
         Effect::Status(503, "SlowDown"),
@@ -126,7 +126,7 @@ async fn a_store_that_says_nothing_any_more_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_read_that_nobody_waits_for_gives_its_place_back() {
+async fn a_dropped_read_releases_its_slot() {
     let (store, _) = filled();
     let upstream = upstream(&store);
     store.fail(Call::Get, 1, Effect::Hang);
@@ -181,12 +181,12 @@ async fn no_secret_is_ever_shown() {
 }
 
 #[tokio::test]
-async fn requests_and_bytes_come_out_of_the_budget() {
+async fn requests_and_bytes_are_charged_to_the_budget() {
     let (store, _) = filled();
     let upstream = upstream_with(&UpstreamSettings { requests_per_second: 1, ..settings() }, &store);
     upstream.read(&object(BYTES, None), 0, 1).await.expect("the first one");
     let object = object(BYTES, None);
-    // The second one is due in three quarters of a second; nobody waits for it here.
+    // The second read is due in three quarters of a second; the test does not wait for it.
     let second = futures_util::FutureExt::now_or_never(Box::pin(upstream.read(&object, 0, 1)));
     assert!(second.is_none() && store.calls(Call::Get) == 1);
 }

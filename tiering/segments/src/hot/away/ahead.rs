@@ -1,10 +1,10 @@
-//! Records of segments in upstreams that are read whole, and ahead of who reads them.
+//! Read-ahead of segment records from upstreams: records are fetched whole, before they are read.
 //!
-//! Bodies are sent to clients in pieces, several to a record; a request for each piece would wait for an
-//! upstream each time. So a record of which much is wanted is fetched whole, once for all who want it, and
-//! kept until its last piece was handed out, or for [`KEPT`]. Who knows what he reads next says so, and it is
-//! fetched meanwhile. All that is kept is at most [`AHEAD_BYTES_MAX`]: when that is full, only what is wanted
-//! is fetched.
+//! Bodies are sent to clients in pieces, several per record; a request per piece would pay the latency of the
+//! upstream each time. So a record that is read in pieces is fetched whole, once for all its readers, and
+//! cached until its last piece was read, or for [`KEPT`]. A reader that knows its next reads announces them,
+//! and their records are fetched in the meantime. The cache holds at most [`AHEAD_BYTES_MAX`]: while it is
+//! full, only the requested ranges are fetched.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,12 +20,12 @@ use tokio::sync::OnceCell;
 use super::super::read::ReadError;
 use super::{Away, Remote};
 
-/// Bytes of records that are kept, or under way.
+/// Maximum total bytes of records that are cached or being fetched.
 const AHEAD_BYTES_MAX: u64 = 32 * MIB;
-/// How long a record is kept that nobody reads on.
+/// Time after its last use for which a record is cached.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// A record that is fetched once.
+/// A record that is fetched once and shared by its readers.
 pub(in crate::hot) type Shared = Arc<OnceCell<Bytes>>;
 
 #[derive(Default)]
@@ -58,8 +58,8 @@ impl Records {
 }
 
 impl Ahead {
-    /// The record at `range` of a segment's file, to be fetched by the first who asks for it; nothing when
-    /// there is no room.
+    /// Returns the entry of the record at `range` of a segment's file, which the first reader fetches; `None`
+    /// when there is no space.
     fn record(&self, segment: SegmentId, range: &Range<u64>, now: Instant) -> Option<Shared> {
         let (key, bytes) = ((segment, range.start), range.end - range.start);
         let mut records = self.0.lock();
@@ -79,15 +79,15 @@ impl Ahead {
         Some(record)
     }
 
-    /// It is read to its end.
+    /// Drops a record that was read to its end.
     fn done(&self, segment: SegmentId, offset: u64) {
         self.0.lock().remove((segment, offset));
     }
 }
 
 impl Away {
-    /// The whole record at `range`, from what is kept, or fetched for all who want it; nothing when there is
-    /// no room to keep it. `last` when nothing more of it will be asked for.
+    /// Returns the whole record at `range`, from the cache or fetched once for all its readers; `None` when
+    /// there is no space to cache it. `last` is true if this is the last read of the record.
     ///
     /// # Errors
     /// Those of [`Away::read`].
@@ -107,11 +107,10 @@ impl Away {
         read.map(Some)
     }
 
-    /// Begins to fetch the record at `range`: it will be read next. Whether it arrives is for who reads it to
-    /// see.
+    /// Starts to fetch the record at `range`, which will be read next. Errors are left to the reader.
     pub(in crate::hot) fn read_ahead(self: &Arc<Self>, remote: Arc<Remote>, range: Range<u64>) {
         let Some(record) = self.ahead.record(remote.id.segment, &range, Instant::now()) else { return };
-        // Somebody fetches it, or has.
+        // Another task is fetching it, or has done so.
         if record.initialized() || Arc::strong_count(&record) > 2 {
             return;
         }
@@ -129,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_kept_than_there_is_room_for_and_what_nobody_reads_goes() {
+    fn the_cache_is_bounded_and_unread_records_expire() {
         let (ahead, now) = (Ahead::default(), Instant::now());
         let range = |n: u64| n * MIB..(n + 1) * MIB;
         let segment = SegmentId(1);

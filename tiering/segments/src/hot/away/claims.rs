@@ -1,8 +1,9 @@
-//! Claims the prefixes of upstreams after a start: of the one that segments are spilled to, and of those that
-//! hold segments or objects to remove. An upstream that only buckets are bound to gets no mark.
+//! Claims the prefixes at upstreams after a start: at the upstream that segments are spilled to, and at those
+//! that hold segments or objects to remove. An upstream that serves only as an origin of remote-backed
+//! buckets gets no ownership mark.
 //!
-//! The start does not wait for it. Until a prefix is claimed nothing is deleted there; reads do not depend on
-//! it.
+//! The start does not wait for the claims. Until a prefix is claimed no object is deleted there; reads do not
+//! depend on it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,15 +17,15 @@ use super::super::{Inner, OpenError};
 use super::{Away, Leftovers, Upstreams};
 use mlgw_remote::upstream::Ownership;
 
-/// The first wait after an attempt that failed; each further one is twice as long.
+/// Wait after the first failed attempt; doubled after each further one.
 const WAIT: Duration = Duration::from_secs(1);
-/// How soon a wait ends when the tier stops.
+/// Interval at which a wait checks for a shutdown.
 const STOP_CHECK: Duration = Duration::from_millis(50);
-/// The longest wait. An attempt on an upstream that is away costs a few requests.
+/// The longest wait. An attempt on an unreachable upstream costs a few requests.
 const WAIT_MAX: Duration = Duration::from_mins(1);
 
 impl Away {
-    /// The names of the configured upstreams that this server stores or deletes objects in.
+    /// Names of the configured upstreams in which this server stores or deletes objects.
     fn in_use(&self, leftovers: &Leftovers) -> Result<BTreeSet<String>, MapError> {
         let records = self.map.elsewhere()?;
         let places = records.iter().filter_map(|record| record.replicas.first());
@@ -35,7 +36,7 @@ impl Away {
 }
 
 impl Inner {
-    /// Begins to claim the prefixes in use. Called within a tokio runtime.
+    /// Starts to claim the prefixes in use. Must be called within a tokio runtime.
     pub(in crate::hot) async fn claim_prefixes(&self) -> Result<(), OpenError> {
         let names = self.away.in_use(&*self.leftovers.lock().await);
         let names = names.map_err(RecoverError::Map)?;

@@ -1,12 +1,12 @@
-//! Objects in upstreams that no record may name: a file of this node that lists them until they are gone.
+//! The list of leftovers: objects at upstreams that no record may name, in a file of this node.
 //!
-//! Whatever is about to be stored, or to be named no more, is noted here first, synced. A round later each
-//! noted object that no record names is removed, and whatever is named or removed is struck off. So when
-//! power fails, nothing is left in an upstream that nobody knows of. The list is as long as moves are under
-//! way, plus what could not be removed while an upstream was unreachable.
+//! An object is added to the file, with a sync, before it is stored and before its record stops naming it. A
+//! pass later each listed object that no record names is removed, and objects that are named or removed leave
+//! the list. So a power loss leaves no unknown objects at an upstream. The list is as long as the number of
+//! moves in progress, plus the objects that could not be removed while an upstream was unreachable.
 //!
-//! An upload that something cut short is noted with its object, and left for a day: who stores the segment
-//! again goes on with it.
+//! An interrupted upload is listed with its object and kept for a day: the next attempt to store the segment
+//! resumes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,18 +23,18 @@ use super::super::state_file;
 use super::{Upstreams, object_of};
 use mlgw_remote::upstream::{ObjectId, UpstreamError};
 
-/// The format of the file.
+/// Format version of the file.
 pub(crate) const FORMAT: u32 = 2;
-/// How long an upload is left that may be gone on with, in milliseconds. Its parts cost storage.
+/// Milliseconds for which a resumable upload is kept. Its parts cost storage.
 const LEFT_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// An object that a record may name, or not.
+/// An object that a record may or may not name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Noted {
     upstream: String,
     segment: u64,
     copy: u64,
-    /// The incarnation in its name; none in the name of an object of an earlier version.
+    /// Incarnation in the object's name; zero for objects of earlier versions, whose names have none.
     #[serde(default, skip_serializing_if = "is_none")]
     incarnation: Incarnation,
 }
@@ -54,17 +54,17 @@ impl Noted {
     }
 }
 
-/// An upload of a noted object.
+/// An unfinished upload of a listed object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::hot) struct Unfinished {
-    /// Its id, as the store gave it.
+    /// Upload id that the store returned.
     pub(in crate::hot) upload: String,
-    /// The generation and the length of the segment that it is of: other bytes are not to be mixed with them.
+    /// Generation and length of the segment: parts of other bytes must not be mixed in.
     pub(in crate::hot) generation: u32,
     pub(in crate::hot) bytes: u64,
-    /// The sealed key of the object; empty when it is not encrypted.
+    /// Sealed key of the object; empty if it is not encrypted.
     pub(in crate::hot) sealed_key: Vec<u8>,
-    /// When it was begun, in milliseconds since 1970.
+    /// Time of the start of the upload, in milliseconds since 1970.
     pub(in crate::hot) begun_ms: i64,
 }
 
@@ -77,28 +77,28 @@ impl Unfinished {
 #[derive(Serialize, Deserialize)]
 struct Listed {
     format: u32,
-    /// The server and the timeline that the list is of; lists of format 1 have none.
+    /// Identity of the server and timeline that wrote the list; absent in format 1.
     #[serde(default)]
     owner: Option<Identity>,
     objects: BTreeSet<Noted>,
-    /// By upstream, segment and copy.
+    /// Uploads of the listed objects.
     #[serde(default)]
     uploads: Vec<(Noted, Unfinished)>,
 }
 
-/// The list.
+/// The list of leftovers.
 pub(in crate::hot) struct Leftovers {
-    /// None where there are no upstreams.
+    /// `None` if there are no upstreams.
     path: Option<PathBuf>,
     owner: Identity,
     noted: BTreeSet<Noted>,
-    /// Of those that are noted.
+    /// Unfinished uploads of listed objects.
     uploads: BTreeMap<Noted, Unfinished>,
 }
 
 impl Leftovers {
-    /// Reads the list; there is none before the first move. A list of another server or of another timeline
-    /// is set aside: its numbers of segments are not those of this one.
+    /// Reads the list; the file does not exist before the first move. A list of another server or another
+    /// timeline is renamed and ignored: its segment numbers are not those of this server.
     ///
     /// # Errors
     /// When the file cannot be read, or is of a newer format.
@@ -123,18 +123,18 @@ impl Leftovers {
         Ok(Self { path, owner: lineage.own, noted, uploads })
     }
 
-    /// Notes an object, before anything of it is sent or its record names something else. Blocks for a sync.
+    /// Adds an object before any byte of it is sent, or before its record names another. Blocks for a sync.
     ///
     /// # Errors
-    /// When the list cannot be written; then nothing may be done to the object.
+    /// When the list cannot be written; then the object must not be touched.
     pub(in crate::hot) fn note(&mut self, upstream: &str, id: ObjectId) -> io::Result<()> {
         let noted = Noted::new(upstream, id);
-        // What was stored whole, and is to go now, is not gone on with.
+        // The upload of an object that was stored whole and is now to be removed is not resumed.
         let was_begun = self.uploads.remove(&noted).is_some();
         if self.noted.insert(noted) || was_begun { self.write() } else { Ok(()) }
     }
 
-    /// Notes the upload of a noted object, before anything of it is sent. Blocks for a sync.
+    /// Adds the upload of a listed object before any byte of it is sent. Blocks for a sync.
     ///
     /// # Errors
     /// When the list cannot be written.
@@ -148,8 +148,8 @@ impl Leftovers {
         self.write()
     }
 
-    /// The object of a segment whose upload may be gone on with: of the same bytes, and encrypted or not as
-    /// is asked for.
+    /// Returns the object of a segment whose upload can be resumed: of the same bytes, and encrypted or not
+    /// as requested.
     pub(in crate::hot) fn unfinished(
         &self,
         upstream: &str,
@@ -165,24 +165,24 @@ impl Leftovers {
         self.uploads.iter().find(is_it).map(|(of, upload)| (of.id(), upload.clone()))
     }
 
-    /// The upstreams of the listed objects.
+    /// Upstreams of the listed objects.
     pub(in crate::hot) fn upstreams(&self) -> impl Iterator<Item = &str> {
         self.noted.iter().map(|noted| noted.upstream.as_str())
     }
 
-    /// Whether nothing is on the list.
+    /// True if the list is empty.
     pub(in crate::hot) fn is_empty(&self) -> bool {
         self.noted.is_empty()
     }
 
-    /// Objects on the list.
+    /// Number of listed objects.
     pub(in crate::hot) fn len(&self) -> usize {
         self.noted.len()
     }
 
-    /// Removes every listed object that no record names, as far as upstreams can be reached, and strikes off
-    /// what is gone or named. Objects of segments that `is_in_use` are left as they are. What records say
-    /// must survive power loss.
+    /// Removes every listed object that no record names, as far as upstreams are reachable, and drops removed
+    /// and named objects from the list. Objects of segments for which `is_in_use` is true stay. The records
+    /// must already be synced, so that a power loss cannot restore a reference.
     ///
     /// # Errors
     /// When the catalogue cannot be read or the list not be written.
@@ -210,7 +210,7 @@ impl Leftovers {
             match self.remove(noted, upstreams).await {
                 Removed::Gone => continue,
                 Removed::NotNow => {}
-                // Without the mark of this server none of its other objects is removed either.
+                // Without the ownership mark of this server its other objects there are not removed either.
                 Removed::NotOwner => drop(refused.insert(&noted.upstream)),
             }
             left.insert(noted.clone());
@@ -223,14 +223,14 @@ impl Leftovers {
         self.write()
     }
 
-    /// Whether an object's upload is left for who stores its segment again.
+    /// True if the upload of an object is kept for a later attempt to store its segment.
     fn may_go_on(&self, noted: &Noted, record: Option<&SegmentRecord>, now: Timestamp) -> bool {
         let (Some(upload), Some(record)) = (self.uploads.get(noted), record) else { return false };
         let is_here = record.replicas.first().is_some_and(|place| place.tier != UPSTREAM);
         is_here && upload.is_of(record) && now.as_millis().saturating_sub(upload.begun_ms) < LEFT_MS
     }
 
-    /// Removes an object, and what an upload of it has left.
+    /// Removes an object and aborts its unfinished upload.
     async fn remove(&self, noted: &Noted, upstreams: &Upstreams) -> Removed {
         let Some(upstream) = upstreams.get(&noted.upstream) else { return Removed::NotNow };
         let removed = async {
@@ -244,7 +244,7 @@ impl Leftovers {
                 tracing::debug!(segment = %noted.id().segment, upstream = noted.upstream, "an object that nothing names is gone");
                 Removed::Gone
             }
-            // The upstream logged why when it found out.
+            // The upstream client logged the reason when it detected this.
             Err(UpstreamError::NotOwner { .. }) => Removed::NotOwner,
             Err(error) => {
                 tracing::warn!(%error, "an object that nothing names was not removed; it will be tried again");
@@ -262,13 +262,13 @@ impl Leftovers {
     }
 }
 
-/// What came of removing an object.
+/// Result of the removal of an object.
 enum Removed {
-    /// Nothing of it is there.
+    /// The object does not exist any more.
     Gone,
-    /// It is tried again with the next round.
+    /// The removal is retried in the next pass.
     NotNow,
-    /// The prefix does not carry this server's mark.
+    /// The prefix does not carry this server's ownership mark.
     NotOwner,
 }
 

@@ -1,4 +1,4 @@
-//! One segment in an upstream: reading ranges of its file.
+//! A segment at an upstream: reads ranges of its file.
 
 use std::ops::Range;
 
@@ -11,12 +11,12 @@ use super::super::read::{Fault, ReadError};
 use super::Away;
 use mlgw_remote::upstream::{ObjectId, ReplicaKey, SegmentObject, UpstreamError};
 
-/// A segment in an upstream.
+/// Location of a segment at an upstream.
 pub(in crate::hot) struct Remote {
     pub(in crate::hot) upstream: String,
     pub(in crate::hot) id: ObjectId,
     pub(in crate::hot) seed: SegmentSeed,
-    /// Length of its file.
+    /// Length of the segment's file.
     pub(in crate::hot) bytes: u64,
     key: Option<ReplicaKey>,
 }
@@ -46,17 +46,17 @@ impl Remote {
     }
 }
 
-/// The object that a place in an upstream names.
+/// Returns the id of the object that a replica at an upstream names.
 pub(in crate::hot) fn object_of(segment: SegmentId, place: &Replica) -> ObjectId {
     ObjectId { segment, incarnation: Incarnation(place.incarnation), copy: place.copy }
 }
 
 impl Away {
-    /// Reads a range of a segment's file. What it is must still be verified, as if it came from a disk.
+    /// Reads a range of a segment's file. The caller must verify the bytes, as for a read from a disk.
     ///
     /// # Errors
-    /// [`ReadError::Gone`] when the object is not there: the segment is elsewhere by now.
-    /// [`ReadError::Unreachable`] when the upstream does not answer, or refuses.
+    /// [`ReadError::Gone`] when the object does not exist: the segment has moved. [`ReadError::Unreachable`]
+    /// when the upstream does not respond, or refuses.
     pub(in crate::hot) async fn read(&self, remote: &Remote, range: Range<u64>) -> Result<Bytes, ReadError> {
         let segment = remote.segment();
         let upstream = self.upstream(&remote.upstream).map_err(|source| ReadError::Io { segment, source })?;

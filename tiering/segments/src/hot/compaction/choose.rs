@@ -1,4 +1,4 @@
-//! Which segments are emptied or released next: a pure decision.
+//! Selects the segments to empty or to release. Pure.
 
 use std::collections::HashMap;
 
@@ -7,23 +7,24 @@ use mlgw_common::ids::SegmentId;
 use crate::hot::catalogue::{HOT, UPSTREAM};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
-/// Percent of a segment that must be dead before it is emptied, while appends lack room and nothing can be
+/// Percentage of dead bytes at which a hot segment is emptied while appends lack space and no segment can be
 /// spilled.
 pub(in crate::hot) const PRESSED_DEAD_PERCENT: u64 = 5;
 
-/// How short of room the hot tier is.
+/// Space pressure of the hot tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) enum Pressure {
-    /// There is room.
+    /// Enough space.
     None,
-    /// There is little, and whole segments can be spilled: that frees more for each byte that is written.
+    /// Little space, and whole segments can be spilled, which frees more per byte written.
     Spills,
-    /// There is little, and nothing can be spilled.
+    /// Little space, and nothing can be spilled.
     Compacts,
 }
 
 impl Pressure {
-    /// The pressure of a tier, by whether appends lack room and whether a tier below can take a segment.
+    /// Returns the pressure of a tier: `is_pressed` if appends lack space, `can_spill` if a lower tier can
+    /// take a segment.
     pub(in crate::hot) fn of(is_pressed: bool, can_spill: bool) -> Self {
         match (is_pressed, can_spill) {
             (false, _) => Self::None,
@@ -32,45 +33,45 @@ impl Pressure {
         }
     }
 
-    /// Percent of a hot segment that must be dead before it is emptied.
+    /// Percentage of dead bytes at which a hot segment is emptied.
     pub(in crate::hot) fn dead_percent(self, usual: u64, asked: Option<u64>) -> u64 {
         let percent = asked.map_or(usual, |asked| asked.min(usual));
         if self == Self::Compacts { percent.min(PRESSED_DEAD_PERCENT) } else { percent }
     }
 }
 
-/// What is known of a segment.
+/// State of a segment as seen by a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) struct SegmentFacts {
     pub(in crate::hot) id: SegmentId,
-    /// The tier that it is in.
+    /// Tier of the segment.
     pub(in crate::hot) tier: u32,
-    /// Whether its length is final.
+    /// True if its length is final.
     pub(in crate::hot) sealed: bool,
-    /// Its length, or how much of it is synced.
+    /// Length of a sealed segment, or the synced length of an open one.
     pub(in crate::hot) bytes: u64,
-    /// Bytes of it that records refer to, over all groups.
+    /// Bytes that the catalogue refers to, over all groups.
     pub(in crate::hot) referenced_bytes: u64,
-    /// Extents that do.
+    /// Number of extents that refer to the segment.
     pub(in crate::hot) references: u64,
-    /// Whether something was appended to it, or may be, whose request is not over.
+    /// True if an unfinished request appended to the segment or may do so.
     pub(in crate::hot) in_flight: bool,
 }
 
-/// What is worth doing.
+/// Thresholds of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) struct Aim {
-    /// Percent of a segment's bytes that must be dead before it is emptied.
+    /// Percentage of dead bytes at which a hot segment is emptied.
     pub(in crate::hot) dead_percent: u64,
-    /// The same of segments in colder tiers than the hot one.
+    /// The same for segments in colder tiers.
     pub(in crate::hot) cold_dead_percent: u64,
-    /// Bytes there are for what is moved.
+    /// Bytes of space for moved chunks.
     pub(in crate::hot) room_bytes: u64,
 }
 
 impl Aim {
-    /// Whether enough of a segment is dead. One in an upstream is not emptied there: when enough of it is
-    /// dead it is promoted first.
+    /// True if enough of a segment is dead. A segment at an upstream is never emptied there: when enough of
+    /// it is dead it is promoted first.
     fn is_enough(self, segment: &SegmentFacts) -> bool {
         match segment.tier {
             HOT => segment.is_worth(self.dead_percent),
@@ -80,36 +81,36 @@ impl Aim {
     }
 }
 
-/// Segments that could not be emptied, with the references that were left.
+/// Segments that could not be emptied, with the number of references that were left.
 pub(in crate::hot) type HeldBack = HashMap<SegmentId, u64>;
 
 impl SegmentFacts {
-    /// Bytes of its records, dead or alive.
+    /// Bytes of all records, live or dead.
     fn record_bytes(&self) -> u64 {
         self.bytes.saturating_sub(SEGMENT_HEADER_BYTES)
     }
 
-    /// Bytes of its records that nothing refers to.
+    /// Bytes of unreferenced records.
     pub(in crate::hot) fn dead_bytes(&self) -> u64 {
         self.record_bytes().saturating_sub(self.referenced_bytes)
     }
 
-    /// Whether as much of it is dead as a percentage asks for, and anything at all.
+    /// True if any byte is dead, and at least `dead_percent` of the segment.
     pub(in crate::hot) fn is_worth(&self, dead_percent: u64) -> bool {
         let dead = u128::from(self.dead_bytes());
         dead > 0 && dead * 100 >= u128::from(self.record_bytes()) * u128::from(dead_percent)
     }
 
-    /// Whether it may be touched at all.
+    /// True if the segment can be changed: it is sealed and has no appends in flight.
     pub(in crate::hot) fn is_at_rest(&self) -> bool {
         self.sealed && !self.in_flight
     }
 }
 
-/// The segments to be emptied or released, in this order: first those in which nothing is referred
-/// to, as releasing them costs nothing; then by their dead share, the largest first, as that frees
-/// most for what it moves. One whose living bytes have no room is left for when there is some; one
-/// that was held back is left until it has lost references.
+/// Returns the segments to empty or to release, in order: first those without references, as releasing them
+/// costs nothing; then by dead share, largest first, which frees most per byte moved. A segment whose live
+/// bytes do not fit into the free space is skipped; a segment that was held back is skipped until it loses
+/// references.
 pub(in crate::hot) fn choose(facts: &[SegmentFacts], aim: Aim, held_back: &HeldBack) -> Vec<SegmentId> {
     let mut chosen: Vec<&SegmentFacts> = facts
         .iter()
@@ -120,7 +121,7 @@ pub(in crate::hot) fn choose(facts: &[SegmentFacts], aim: Aim, held_back: &HeldB
             segment.references == 0 || (fits && aim.is_enough(segment))
         })
         .collect();
-    // Shares compared crosswise, without division.
+    // Compares the shares by cross-multiplication, without division.
     let share = |a: &SegmentFacts, b: &SegmentFacts| {
         let cross =
             |x: &SegmentFacts, y: &SegmentFacts| u128::from(x.dead_bytes()) * u128::from(y.record_bytes());
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_come_first_and_then_the_largest_share() {
+    fn dead_segments_come_first_then_the_largest_dead_share() {
         let all =
             [facts(1, 1000, 700), facts(2, 1000, 100), facts(3, 10, 0), facts(4, 1000, 701), facts(5, 0, 0)];
         assert_eq!(chosen(&all, 1000), [3, 5, 2, 1]);
@@ -165,19 +166,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_segment_is_left_until_more_of_it_is_dead() {
+    fn a_cold_segment_needs_a_larger_dead_share() {
         let cold = |id, referenced| SegmentFacts { tier: 1, ..facts(id, 1000, referenced) };
         assert_eq!(chosen(&[cold(1, 501), cold(2, 500), facts(3, 1000, 501), cold(4, 0)], 5000), [4, 2, 3]);
     }
 
     #[test]
-    fn a_segment_in_an_upstream_is_released_and_not_emptied() {
+    fn a_segment_at_an_upstream_is_released_but_not_emptied() {
         let away = |id, referenced| SegmentFacts { tier: UPSTREAM, ..facts(id, 1000, referenced) };
         assert_eq!(chosen(&[away(1, 1), away(2, 0)], 5000), [2]);
     }
 
     #[test]
-    fn what_is_open_or_in_flight_is_left_alone() {
+    fn open_and_in_flight_segments_are_skipped() {
         let open = SegmentFacts { sealed: false, ..facts(1, 1000, 0) };
         let in_flight = SegmentFacts { in_flight: true, ..facts(2, 1000, 0) };
         assert_eq!(chosen(&[open, in_flight], 1000), [0u64; 0]);
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_back_comes_again_when_it_lost_references() {
+    fn a_held_back_segment_is_chosen_again_after_losing_references() {
         let aim = Aim { dead_percent: 30, cold_dead_percent: 50, room_bytes: 1000 };
         let held_back = HeldBack::from([(SegmentId(1), 3), (SegmentId(2), 4)]);
         let all = [facts(1, 1000, 300), facts(2, 1000, 300)];
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn little_dead_is_emptied_only_where_nothing_can_be_spilled() {
+    fn the_pressure_threshold_applies_only_if_nothing_can_be_spilled() {
         let percents = |pressed, below| {
             let pressure = Pressure::of(pressed, below);
             [None, Some(50), Some(1)].map(|asked| pressure.dead_percent(30, asked))
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_without_dead_bytes_is_not_worth_anything() {
+    fn a_segment_without_dead_bytes_is_never_chosen() {
         assert!(!facts(1, 1000, 1000).is_worth(0));
         assert!(facts(1, 1000, 999).is_worth(0));
         assert!(facts(1, 1000, 0).is_worth(100) && !facts(1, 1000, 1).is_worth(100));

@@ -1,9 +1,8 @@
-//! Carries decisions out: looks, chooses, and brings one segment after the other to its end.
+//! Executes compaction: examines all segments, chooses some and runs one job after the other.
 //!
-//! A segment that somebody still reads is parked and asked for again with each round; everything
-//! else that does not succeed is given up and begins anew, as every step may be repeated. Placing moves
-//! segments at the same time: each segment is claimed first, and one that placing has in hand is left for a
-//! later round.
+//! A job whose segment still has readers is parked and retried in each pass; any other failure abandons the
+//! job, which starts anew later, since every step is idempotent. Placing moves segments at the same time:
+//! each segment is claimed first, and a segment that placing has claimed is left for a later pass.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -26,17 +25,17 @@ use mlgw_formats::decision_entry::{Decided, What, Why};
 use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
-/// How long a pass that was not requested may take before the next one examines all segments again.
+/// Maximum duration of a pass that was not requested; after it the next pass examines all segments again.
 const TURN: Duration = Duration::from_secs(5);
-/// How long a round waits for segments that it gave up to be sealed.
+/// Interval at which a pass checks that open segments it asked to be sealed are sealed.
 const SEAL_CHECK: Duration = Duration::from_millis(10);
 const SEAL_CHECKS_MAX: usize = 200;
 
-/// Segments without room for what lives in them, or without a budget for it, that are recorded in a round:
-/// more would only say the same.
+/// Maximum number of segments per pass that are recorded as not emptied for lack of space or of flash budget;
+/// more would add no information.
 const NO_ROOM_NOTED_MAX: usize = 8;
 
-/// Compacts until the tier stops or is dropped.
+/// Runs compaction until the tier stops or is dropped.
 pub(in crate::hot) async fn run(tier: Weak<Inner>, compaction: Arc<super::Compaction>) {
     let mut driver = Driver::default();
     while let Some(asked) = compaction.next_round().await {
@@ -49,7 +48,7 @@ pub(in crate::hot) async fn run(tier: Weak<Inner>, compaction: Arc<super::Compac
             Err(error) => tracing::warn!(%error, "a round of compaction was given up"),
         }
         compaction.round_ended();
-        // What is sealed and what is mostly dead may have changed.
+        // The set of sealed segments and of mostly dead ones may have changed.
         inner.placing.go_on();
     }
 }
@@ -69,7 +68,7 @@ struct Driver {
 }
 
 impl Driver {
-    /// Empties and releases segments; says whether there is more to do at once.
+    /// Empties and releases segments. Returns true if there is more to do immediately.
     async fn round(
         &mut self,
         inner: &Arc<Inner>,
@@ -108,7 +107,7 @@ impl Driver {
             if inner.compaction.is_stopped() {
                 return Err(StepError::Stopping);
             }
-            // Asked for, everything that was chosen is done.
+            // A requested pass does everything that was chosen.
             has_more = asked.is_none() && begun.elapsed() > TURN;
             if has_more {
                 break;
@@ -122,7 +121,7 @@ impl Driver {
         Ok(has_more)
     }
 
-    /// Brings a job as far as it comes now.
+    /// Runs a job as far as possible now.
     async fn run_job(
         &mut self,
         inner: &Arc<Inner>,
@@ -181,7 +180,7 @@ impl Driver {
             Step::Drain => return Ok(Event::Busy),
             Step::Remove => {
                 note_object(inner, segment).await?;
-                // While there is a record to compare them with.
+                // Done while the record is still there to compare the files with.
                 let of = inner.clone();
                 blocking(move || match of.shared.segments.map.place(segment) {
                     Some(place) => Ok(of.volumes.set_strangers_aside(segment, &place)?),
@@ -193,7 +192,7 @@ impl Driver {
             Step::Settle => {
                 let (disk, catalogue) = (inner.shared.segments.disk.clone(), catalogue.clone());
                 blocking(move || {
-                    // Bytes before what names them.
+                    // Chunk bytes before the catalogue entries that name them.
                     disk.settle()?;
                     Ok(catalogue.settle()?)
                 })
@@ -205,7 +204,8 @@ impl Driver {
     }
 }
 
-/// Claims a segment as it was looked at. Nothing when placing has it, or has moved it since.
+/// Claims a segment in the state in which it was examined. `None` if placing has claimed it, or has moved it
+/// since.
 fn claim(inner: &Inner, catalogue: &Catalogue, of: &SegmentFacts) -> Option<Claim> {
     let frees_bytes = match (of.tier, of.references) {
         (HOT, 0) => of.bytes,
@@ -216,16 +216,17 @@ fn claim(inner: &Inner, catalogue: &Catalogue, of: &SegmentFacts) -> Option<Clai
     catalogue.segment(of.id).filter(|segment| segment.tier == of.tier).map(|_| claim)
 }
 
-/// Of a segment in an upstream: notes its object, which goes when nothing names it any more.
+/// For a segment at an upstream: adds its object to the leftovers, which are removed when no record names
+/// them.
 async fn note_object(inner: &Arc<Inner>, segment: SegmentId) -> Result<(), StepError> {
     let of = inner.clone();
     let Some(remote) = blocking(move || Ok(of.away.find(segment)?)).await? else { return Ok(()) };
-    // Waited for only here: it is held while objects are removed from an upstream that may be slow.
+    // Locked only here: the lock is held while objects are removed from an upstream that may be slow.
     let mut leftovers = inner.leftovers.clone().lock_owned().await;
     blocking(move || Ok(leftovers.note(&remote.upstream, remote.id)?)).await
 }
 
-/// Why a segment is emptied or released.
+/// Returns the reason why a segment is emptied or released.
 fn why(inner: &Inner, segment: &SegmentFacts, is_asked: bool) -> Reason {
     let settings = inner.compaction.settings();
     let usual = if segment.tier == HOT { settings.dead_percent } else { settings.cold_dead_percent };
@@ -242,7 +243,7 @@ fn released(inner: &Inner, segment: SegmentId, bytes: u64, why: Why, outcome: Ou
     Decided { kind, what, from, to: Place::Nowhere, bytes, why, outcome }
 }
 
-/// The flash budget is used up and there is space: only what takes no writing is done.
+/// Drops the chosen segments that need writes: the flash budget is used up and space is not short.
 fn leave_to_later(inner: &Inner, facts: &[SegmentFacts], chosen: &mut Vec<SegmentId>) {
     let lives = |id: &SegmentId| facts.iter().find(|of| of.id == *id).filter(|of| of.references > 0);
     for of in chosen.iter().filter_map(lives).take(NO_ROOM_NOTED_MAX) {
@@ -251,7 +252,7 @@ fn leave_to_later(inner: &Inner, facts: &[SegmentFacts], chosen: &mut Vec<Segmen
     chosen.retain(|id| lives(id).is_none());
 }
 
-/// The emptying of a segment that is left to later.
+/// Returns the decision entry for a segment whose emptying is postponed.
 fn waits(inner: &Inner, of: &SegmentFacts, outcome: Outcome) -> Decided<'static> {
     Decided {
         kind: Kind::Relocate,
@@ -264,7 +265,7 @@ fn waits(inner: &Inner, of: &SegmentFacts, outcome: Outcome) -> Decided<'static>
     }
 }
 
-/// Records what would be emptied if there were room for what lives in it.
+/// Records the segments that would be emptied if there were space for their live bytes.
 fn note_no_room(inner: &Inner, facts: &[SegmentFacts], aim: Aim) {
     let worth = |of: &&SegmentFacts| of.tier == HOT && of.references > 0 && of.is_worth(aim.dead_percent);
     let full = facts.iter().filter(|of| of.is_at_rest() && of.referenced_bytes > aim.room_bytes);
@@ -289,13 +290,14 @@ async fn unlink(
     .await?;
     inner.pins.gone(segment);
     match (hot_bytes, cold_bytes) {
-        // It was in an upstream.
+        // The segment was at an upstream.
         (0, 0) => sweep_objects(inner, catalogue, Hand::Compaction).await?,
-        // Moving it to an upstream may have been cut short. That must not hold up what frees space here.
+        // A move of this segment to an upstream may have been interrupted and left an object. Its removal
+        // must not delay the release of local space.
         _ => inner.placing.sweep_next(),
     }
     let bytes = hot_bytes + cold_bytes;
-    // Its record is gone: where it was is where its file was.
+    // The record is gone, so the tier is that of the removed file.
     let from = match (hot_bytes, cold_bytes) {
         (0, 0) => Place::Upstream,
         (0, _) => Place::Cold,
@@ -308,14 +310,14 @@ async fn unlink(
     Ok(())
 }
 
-/// Whether twice the dead bytes are free: then the tier can do without them for some time, and nothing waits
-/// where space is tight.
+/// True if the free space is at least twice the dead bytes: then the tier can afford to wait for segments to
+/// die.
 fn has_room_to_wait(inner: &Inner, facts: &[SegmentFacts]) -> bool {
     let dead_bytes: u64 = facts.iter().map(SegmentFacts::dead_bytes).sum();
     inner.shared.space.room_bytes() >= dead_bytes.saturating_mul(2)
 }
 
-/// Every segment of this node, in whichever tier.
+/// Returns the state of every segment of this node, in all tiers.
 pub(in crate::hot) async fn look(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
@@ -324,7 +326,7 @@ pub(in crate::hot) async fn look(
     let facts = blocking(move || {
         let mut segments = catalogue.segments()?;
         segments.retain(|segment| segment.replicas.first().is_some_and(|at| at.node == of.node.0));
-        // Holds before usages: what a request held that was over by then is counted.
+        // Holds are read before usages: a hold that was dropped by then has its reference counted.
         let holds = &of.shared.segments.holds;
         let held: Vec<bool> = segments.iter().map(|segment| holds.is_held(segment.segment_id())).collect();
         let usages = catalogue.segment_usages()?;
@@ -350,7 +352,7 @@ pub(in crate::hot) async fn look(
     Ok(facts)
 }
 
-/// Has open segments sealed that are worth emptying; says whether there were any.
+/// Seals open segments that are worth emptying. Returns true if there were any.
 async fn give_up_open(
     inner: &Inner,
     catalogue: &Catalogue,
@@ -363,7 +365,7 @@ async fn give_up_open(
     !given_up.is_empty()
 }
 
-/// Has open segments sealed, and waits for that a while.
+/// Seals open segments and waits for that, for a limited time.
 pub(in crate::hot) async fn seal(inner: &Inner, catalogue: &Catalogue, open: &[SegmentId]) {
     if open.is_empty() {
         return;
@@ -381,7 +383,7 @@ pub(in crate::hot) async fn seal(inner: &Inner, catalogue: &Catalogue, open: &[S
     }
 }
 
-/// Does something that blocks.
+/// Runs blocking work on the blocking pool.
 pub(in crate::hot) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StepError> + Send + 'static,
 ) -> Result<T, StepError> {

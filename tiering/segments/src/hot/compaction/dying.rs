@@ -1,12 +1,12 @@
-//! Which segments are worth waiting for, because they die fast enough by themselves: a pure decision.
+//! Finds segments that lose live bytes so fast that emptying them later is cheaper. Pure.
 //!
-//! Whoever empties a segment moves what lives in it, and what would have been overwritten a moment
-//! later is moved for nothing. Leaving it costs its dead bytes, for as long as it is left. So a
-//! segment is left while it would lose, at the pace of the last look, more within the time that one
-//! has patience than is dead in it already. Under overwrites drawn uniformly each move then frees
-//! several times what it moves, and a segment that rests is emptied at the next look. The trade of
-//! gain against age is that of cost-benefit cleaning (Rosenblum and Ousterhout, "The Design and
-//! Implementation of a Log-Structured File System", 1992, section 3.5).
+//! Emptying a segment moves its live bytes, and bytes that would have been overwritten a moment later are
+//! moved in vain. Waiting costs the segment's dead bytes for as long as it lasts. So a segment is left while
+//! it would lose, at its current rate, more bytes within the configured patience than are dead in it already.
+//! Under uniformly distributed overwrites each move then frees several times the bytes that it moves, and a
+//! segment that stopped losing bytes is emptied in the next pass. The trade of gain against age is that of
+//! cost-benefit cleaning (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File
+//! System", 1992, section 3.5).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use mlgw_common::ids::SegmentId;
 
 use super::choose::SegmentFacts;
 
-/// A pace is taken over no less than this: a single batch says little.
+/// Minimum interval over which a rate is measured: a single batch is not representative.
 const SAMPLE_MIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
@@ -25,12 +25,12 @@ struct Seen {
     bytes_per_second: f64,
 }
 
-/// How fast each segment dies.
+/// Rate at which each segment loses live bytes.
 #[derive(Debug, Default)]
 pub(in crate::hot) struct Dying(HashMap<SegmentId, Seen>);
 
 impl Dying {
-    /// Takes a look at all segments into account.
+    /// Updates the rates from the current state of all segments.
     pub(in crate::hot) fn look(&mut self, now: Instant, facts: &[SegmentFacts]) {
         let seen = facts.iter().map(|segment| {
             let dead_bytes = segment.dead_bytes();
@@ -40,7 +40,7 @@ impl Dying {
         self.0 = seen.collect();
     }
 
-    /// Whether so much of `segment` will be dead within `patience` that it is better left until then.
+    /// True if more bytes of `segment` than are dead now will die within `patience` at the current rate.
     pub(in crate::hot) fn is_worth_waiting_for(&self, segment: &SegmentFacts, patience: Duration) -> bool {
         let pace = self.0.get(&segment.id).map_or(0.0, |seen| seen.bytes_per_second);
         pace * patience.as_secs_f64() > segment.dead_bytes() as f64
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Whether a segment is left that had so many dead bytes at some seconds, at the last of them.
+    /// Returns true if a segment with these samples of (milliseconds, dead bytes) is left at the last sample.
     fn left(looks: &[(u64, u64)]) -> bool {
         let (mut dying, begin, mut last) = (Dying::default(), Instant::now(), facts(0));
         for &(millis, dead_bytes) in looks {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dies_fast_is_left_and_what_rests_is_not() {
+    fn a_fast_dying_segment_is_left_and_a_resting_one_is_not() {
         assert!(left(&[(0, 200_000), (5_000, 300_000)]), "1.2 million in a minute, 0.3 are dead");
         assert!(!left(&[(0, 280_000), (5_000, 300_000)]), "0.24 million in a minute");
         assert!(!left(&[(0, 0), (5_000, 300_000), (10_000, 300_000)]), "it rests");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_is_taken_over_a_second_at_least() {
+    fn a_rate_is_measured_over_at_least_a_second() {
         assert!(
             !left(&[(0, 299_000), (10, 300_000)]),
             "a hundred thousand in a second, if one batch were a pace"
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_forgotten() {
+    fn released_segments_are_dropped_from_the_rates() {
         let mut dying = Dying::default();
         dying.look(Instant::now(), &[facts(0)]);
         dying.look(Instant::now(), &[]);
@@ -114,8 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn overwrites_drawn_uniformly_are_moved_less_than_freed() {
-        // 4 % of what lives dies in a second; a look every five.
+    fn uniform_overwrites_free_more_bytes_than_they_move() {
+        // 4 % of the live bytes die per second; a pass every five seconds.
         let (mut dying, begin) = (Dying::default(), Instant::now());
         for second in (0..300).step_by(5) {
             let living = 1_000_000.0 * f64::exp(-0.04 * second as f64);

@@ -1,52 +1,52 @@
-//! The end of one segment, step by step: a pure decision.
+//! State machine that releases one segment. Pure.
 //!
-//! The order is what keeps referenced bytes. Nothing is counted before the fence, as only after it
-//! the count can no longer grow; nothing goes before the count is zero and readers are done; and the
-//! file goes last, when the removal of its record and whatever freed its bytes survive power loss.
-//! Every step may be repeated, so a job that was interrupted, by a crash too, begins anew.
+//! The order of the steps protects referenced bytes. References are counted after the fence, since only then
+//! can the count no longer grow; the segment is released only when the count is zero and its readers are
+//! done; and the file is removed last, when the removal of its record and all changes that freed its bytes
+//! survive power loss. Every step is idempotent, so an interrupted job, also by a crash, starts anew.
 
 use mlgw_common::ids::SegmentId;
 
-/// What is to be done next.
+/// The next step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) enum Step {
     /// Refuse new references in every object group.
     Fence,
-    /// Count what refers to it.
+    /// Count the references to the segment.
     Count,
-    /// Append elsewhere what is referred to, and rename it.
+    /// Append referenced chunks elsewhere and change their references.
     Move,
-    /// Let it go if no reader has it pinned.
+    /// Close the segment for new pins if no reader has it pinned.
     Drain,
-    /// Remove its record.
+    /// Remove the segment's record.
     Remove,
-    /// Wait until everything so far survives power loss.
+    /// Wait until all changes so far survive power loss.
     Settle,
-    /// Remove its file.
+    /// Remove the segment's file.
     Unlink,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) enum Event {
-    /// It was done.
+    /// The step succeeded.
     Done,
-    /// Of [`Step::Count`]: so many extents refer to it.
+    /// Result of [`Step::Count`]: number of extents that refer to the segment.
     References(u64),
-    /// Of [`Step::Drain`]: somebody reads it; ask again later.
+    /// Result of [`Step::Drain`]: the segment has readers; retry later.
     Busy,
 }
 
-/// How a job ended.
+/// The result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) enum End {
-    /// The segment is no more.
+    /// The segment was released.
     Released,
-    /// So many extents could not be moved; the segment stays as it is, fenced.
+    /// This many extents could not be moved; the segment stays as it is, fenced.
     HeldBack(u64),
 }
 
-/// The end of one segment.
+/// The release of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) struct Job {
     segment: SegmentId,
@@ -55,7 +55,7 @@ pub(in crate::hot) struct Job {
 }
 
 impl Job {
-    /// A job for a segment that was chosen.
+    /// Creates a job for a chosen segment.
     pub(in crate::hot) fn new(segment: SegmentId) -> Self {
         Self { segment, state: Ok(Step::Fence), moved: false }
     }
@@ -64,15 +64,15 @@ impl Job {
         self.segment
     }
 
-    /// The next step, or how it ended.
+    /// Returns the next step, or the result of the job.
     pub(in crate::hot) fn next(&self) -> Result<Step, End> {
         self.state
     }
 
-    /// Goes on after a step.
+    /// Advances the job after a step.
     ///
     /// # Panics
-    /// When the step has no such outcome: a mistake of the driver's.
+    /// When the step has no such result: a bug in the driver.
     pub(in crate::hot) fn on(&mut self, event: Event) {
         self.state = match (self.state, event) {
             (Ok(Step::Fence), Event::Done) => Ok(Step::Count),
@@ -116,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_segment_is_released_without_being_read() {
+    fn a_dead_segment_is_released_without_moving() {
         let expected = [Step::Fence, Step::Count, Step::Drain, Step::Remove, Step::Settle, Step::Unlink];
         assert_eq!(steps(&[0]), (expected.to_vec(), End::Released));
     }
 
     #[test]
-    fn a_living_one_is_emptied_once_and_counted_again() {
+    fn a_live_segment_is_emptied_once_and_counted_again() {
         let (taken, end) = steps(&[7, 0]);
         assert_eq!(taken[..4], [Step::Fence, Step::Count, Step::Move, Step::Count]);
         assert_eq!((taken[4], end), (Step::Drain, End::Released));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_is_waited_for() {
+    fn the_job_waits_for_readers() {
         let mut job = Job::new(SegmentId(1));
         job.on(Event::Done);
         job.on(Event::References(0));

@@ -1,9 +1,9 @@
-//! Empties a segment: reads it record by record, and whatever is referred to is appended elsewhere
-//! and renamed.
+//! Empties a segment: reads it record by record, appends referenced chunks elsewhere and changes their
+//! references.
 //!
-//! A chunk is verified before it is written anew under fresh checksums; one that does not verify is
-//! left where it is, so that nobody takes damage for the real thing. A chunk that is replaced or
-//! deleted meanwhile keeps its new fate: its compare and set finds nothing, and the copy is dead.
+//! A chunk is verified before it is written again under fresh checksums; a chunk that does not verify stays
+//! where it is, so that damage never gets valid checksums. If a chunk is replaced or deleted in the meantime,
+//! that change wins: the compare and set fails, and the copy is dead.
 
 use std::io;
 use std::sync::Arc;
@@ -26,31 +26,31 @@ use mlgw_formats::decision_words::{Kind, Outcome};
 use mlgw_formats::segment_payload::Payload;
 use mlgw_formats::segment_record::Owner;
 
-/// How soon a wait ends when the tier stops.
+/// Interval at which a wait checks for a shutdown.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
-/// Why a step was not made. The job is given up and begins anew with a later round.
+/// A step failed. The job is abandoned and starts anew in a later pass.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// The tier stops.
+    /// The tier is shutting down.
     #[error("the tier is stopping")]
     Stopping,
     /// The catalogue cannot be read.
     #[error(transparent)]
     Read(#[from] mlgw_metadata::ReadError),
-    /// The catalogue took no command.
+    /// The catalogue did not accept a command.
     #[error(transparent)]
     Propose(#[from] ProposeError),
-    /// There is no room for what is moved.
+    /// There is no space for moved chunks.
     #[error("what is moved was not stored: {0}")]
     Append(#[from] AppendError),
-    /// The disk.
+    /// The disk failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl StepError {
-    /// What the log of decisions says of it.
+    /// Returns the outcome for the decision log.
     pub(in crate::hot) fn outcome(&self) -> Outcome {
         match self {
             Self::Append(AppendError::Full) => Outcome::NoRoom,
@@ -60,7 +60,7 @@ impl StepError {
     }
 }
 
-/// The moving of a segment's chunks elsewhere in the hot tier, for the log of decisions.
+/// Accounting of the chunks moved out of a segment within the hot tier, for the decision log.
 pub(in crate::hot) struct Picked {
     segment: SegmentId,
     moved_bytes: Arc<AtomicU64>,
@@ -71,7 +71,7 @@ impl Picked {
         Self { segment, moved_bytes: Arc::default() }
     }
 
-    /// Records how much was moved, if anything was or should have been.
+    /// Records the moved bytes, and the error if there is one.
     pub(in crate::hot) fn end(self, inner: &Inner, why: Why, error: Option<&StepError>) {
         let bytes = self.moved_bytes.load(Relaxed);
         let decided = |bytes, outcome| Decided {
@@ -92,15 +92,15 @@ impl Picked {
     }
 }
 
-/// A chunk that is referred to.
+/// A referenced chunk.
 pub(in crate::hot) struct Live {
     pub(in crate::hot) owner: Owner,
     pub(in crate::hot) reference: Reference,
-    /// As it is stored elsewhere.
+    /// The chunk's payload, as it will be stored elsewhere.
     pub(in crate::hot) data: Payload,
 }
 
-/// Whose a chunk is, as the catalogue asks.
+/// Converts the owner of a chunk to the catalogue's type.
 pub(in crate::hot) fn chunk_owner(owner: &Owner) -> ChunkOwner {
     let Owner { bucket, key, body, part, offset, .. } = owner;
     ChunkOwner { bucket: *bucket, key: key.clone(), body: *body, part: *part, offset: *offset }
@@ -110,12 +110,12 @@ pub(in crate::hot) fn chunk_owner(owner: &Owner) -> ChunkOwner {
 struct Batch {
     live: Vec<Live>,
     read_bytes: u64,
-    /// The rest of the segment.
+    /// Scan of the remaining records; `None` at the end of the segment.
     rest: Option<Scan>,
 }
 
-/// Moves all that is referred to in `segment` and can be. What is known to be dead is passed over; if
-/// something refers to the segment then, all of it is asked about.
+/// Moves all referenced chunks of the picked segment that verify. Chunks known to be dead are skipped at
+/// first; if the segment still has references afterwards, all chunks are looked up.
 pub(super) async fn empty(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
@@ -133,17 +133,17 @@ pub(super) async fn empty(
     Ok(())
 }
 
-/// Where chunks go that are moved.
+/// Destination of moved chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) enum To {
-    /// Among others that were moved.
+    /// The segment of moved chunks.
     Others,
-    /// Among those that leave the tier next.
+    /// The segment of chunks that leave the tier next.
     Leaving,
 }
 
-/// Moves what is referred to in `segment` and `wanted`. Of what is not wanted little more is read than the
-/// heads of its records: the whole segment is about to be read once more, and copied, at the same rate.
+/// Moves the chunks of the picked segment that are referenced and match `wanted`. Of other chunks little more
+/// than the record header is read: the whole segment is about to be read again, and copied, at the same rate.
 pub(in crate::hot) async fn pick_out(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
@@ -156,11 +156,11 @@ pub(in crate::hot) async fn pick_out(
     move_those(those, inner, catalogue, picked, (pace, rate)).await
 }
 
-/// Which chunks of a segment are moved, and where.
+/// Selection of chunks of a segment, and their destination.
 struct Those {
-    /// Not these.
+    /// Offsets of records to skip.
     dead: DeadSet,
-    /// Only those that it wants.
+    /// Only chunks that match, if there is a predicate.
     wanted: Option<Wanted>,
     to: To,
 }
@@ -210,7 +210,7 @@ async fn move_those(
     Ok(())
 }
 
-/// Waits, unless the tier stops.
+/// Waits until `due`, or until the tier stops.
 async fn wait_until(inner: &Inner, due: Instant) -> Result<(), StepError> {
     loop {
         if inner.compaction.is_stopped() {
@@ -224,7 +224,7 @@ async fn wait_until(inner: &Inner, due: Instant) -> Result<(), StepError> {
     }
 }
 
-/// Reads on until there is enough to move, or to wait for. Blocks.
+/// Reads records until there are enough bytes to move, or to throttle. Blocks.
 fn next_batch(
     mut scan: Scan,
     those: &Those,
@@ -255,14 +255,14 @@ fn next_batch(
             tracing::error!(%segment, record.offset, "a chunk that is referred to does not verify; not moved");
             continue;
         }
-        // As it is stored: nothing is decompressed to be moved.
+        // Copied as stored, without decompression.
         let data = Payload::of(&head, Bytes::copy_from_slice(record.payload));
         live.push(Live { owner, reference, data });
     }
     Ok(Batch { live, read_bytes: scan.read_bytes() - before, rest: Some(scan) })
 }
 
-/// Moves chunks side by side: their writes and their commands share syncs.
+/// Moves chunks concurrently, so that their writes and their commands share syncs.
 async fn move_all(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
@@ -288,7 +288,7 @@ async fn move_all(
     outcome
 }
 
-/// Moves a chunk; says whether it was still named where it was.
+/// Moves a chunk. Returns true if its old location was still referenced.
 pub(in crate::hot) async fn move_one(
     inner: &Inner,
     catalogue: &Catalogue,
@@ -303,7 +303,7 @@ pub(in crate::hot) async fn move_one(
     if to == To::Leaving {
         inner.placing.gathered(appended.extent.segment_id());
     }
-    // Its segment is held until it is named, as for any append.
+    // The new segment is held until the reference is changed, as for any append.
     let is_named = catalogue.relocate(&chunk_owner(&one.owner), one.reference, appended.extent).await?;
     inner.compaction.moved_bytes.fetch_add(one.data.stored_bytes() as u64, Relaxed);
     Ok(is_named)

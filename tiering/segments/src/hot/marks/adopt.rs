@@ -1,9 +1,9 @@
-//! Marks seen from outside a running server: reported by `mlgw store check`, taken by `mlgw store repair
-//! --adopt`.
+//! Checks and adoption of segment directories by offline commands: `mlgw store check` reports wrong marks,
+//! `mlgw store repair --adopt` replaces them.
 //!
-//! To adopt a directory is to read every segment in it through and to mark it when all of them are this
-//! server's. One that has another server's mark, or files that are not those of their records, is refused and
-//! stays as it is. A crash leaves the directory as it was, or marked.
+//! Adopting a directory reads every segment in it and marks the directory if all of them are this server's. A
+//! directory with another server's mark, or with files that do not match their records, is refused and stays
+//! as it is. A crash leaves the directory as it was, or marked.
 
 use std::io;
 use std::path::Path;
@@ -23,15 +23,15 @@ use crate::hot::file::{segment_of_file_name, set_aside};
 use crate::hot::scan::Scan;
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
-/// What adopting a directory found in it.
+/// The result of adopting a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Adopted {
-    /// Segments that are this server's.
+    /// Number of segments that match their records.
     pub verified: u64,
-    /// Files of segments that the catalogue has no record of. The next start removes those that it made
-    /// itself, and sets aside the others.
+    /// Segment files without a record in the catalogue. The next start removes those that this server wrote,
+    /// and sets the others aside.
     pub unknown: Vec<String>,
-    /// Segments with bytes of objects that belong to the directory's tier and are in no directory.
+    /// Referenced segments of the directory's tier that are in no directory.
     pub missing: Vec<SegmentId>,
 }
 
@@ -59,13 +59,13 @@ pub fn check_marks(dirs: &SegmentDirs, catalogue: &Offline, lineage: &Lineage, f
     }
 }
 
-/// Disagreeing files that an error names one by one.
+/// Maximum number of disagreeing files that an error names.
 const NAMED_MAX: usize = 20;
 
-/// Verifies the directory `dir`, which is one of `dirs`, and marks it.
+/// Verifies the directory `dir`, which must be one of `dirs`, and marks it.
 ///
 /// # Errors
-/// When `dir` is none of `dirs`, when it is not this server's, or the disk fails. Nothing was changed then.
+/// When `dir` is none of `dirs` or not this server's, or the disk fails. Nothing was changed then.
 pub fn adopt(
     dir: &Path,
     dirs: &SegmentDirs,
@@ -104,7 +104,7 @@ pub fn adopt(
         return Err(io::Error::other(refused));
     }
     adopted.missing = missing(dirs, tier, catalogue)?;
-    // What is no file cannot be replaced by one.
+    // A mark that is not a regular file cannot be replaced by a rename.
     if std::fs::symlink_metadata(dir.join(MARK_FILE_NAME)).is_ok_and(|found| !found.is_file()) {
         set_aside(dir, MARK_FILE_NAME)?;
     }
@@ -113,7 +113,7 @@ pub fn adopt(
     Ok(adopted)
 }
 
-/// Why a directory with these files is not this server's; nothing when it is.
+/// Returns the reason why a directory with these files is not this server's; `None` if it is.
 fn refusal(adopted: &Adopted, disagreeing: &[String]) -> Option<String> {
     if !disagreeing.is_empty() {
         let more = disagreeing.len().saturating_sub(NAMED_MAX);
@@ -131,8 +131,8 @@ fn refusal(adopted: &Adopted, disagreeing: &[String]) -> Option<String> {
     ))
 }
 
-/// Why the file of a segment is another one than its record means; nothing when it is the one. A file that is
-/// short or damaged is still this server's.
+/// Returns the reason why a segment's file is not the one of its record; `None` if it is. A short or damaged
+/// file is still this server's.
 fn stranger(path: &Path, record: &SegmentRecord) -> io::Result<Option<String>> {
     let (length, header) = header_of(path)?;
     match header {
@@ -146,7 +146,7 @@ fn stranger(path: &Path, record: &SegmentRecord) -> io::Result<Option<String>> {
     }
 }
 
-/// Whether a file has a record that verifies under the seed of its segment, unless it is to have none.
+/// True if a file has a record that verifies under the segment's seed, or is expected to have none.
 fn holds_records(path: &Path, record: &SegmentRecord) -> io::Result<bool> {
     let kept_bytes = if record.state() == SegmentState::Sealed { record.length } else { record.marked };
     if kept_bytes <= SEGMENT_HEADER_BYTES {

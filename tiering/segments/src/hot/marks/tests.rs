@@ -1,4 +1,5 @@
-//! Directories of other servers and timelines are refused and stay as they are; ours are marked once.
+//! Tests of ownership marks: directories of other servers and timelines are refused and not changed; own ones
+//! are marked once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,7 +53,7 @@ fn record(id: u64, stamp: u64, tier: u32) -> SegmentRecord {
     }
 }
 
-/// Writes the file of a segment as `owner` would have, made so much later than its record.
+/// Writes the file of a segment as `owner` would have, created `later_ms` after the time in its record.
 fn write_segment(dir: &Path, record: &SegmentRecord, owner: Identity, later_ms: i64) {
     let created = Timestamp(record.created_ms + later_ms);
     let minted = NewSegment { id: record.segment_id(), seed: record.seed(), created };
@@ -102,7 +103,7 @@ impl Bench {
             .collect()
     }
 
-    /// Checks that a start refuses, and changes nothing.
+    /// Asserts that a start refuses the directories and changes nothing.
     fn refuses(&self) -> MarkError {
         let before = self.contents();
         let refused = self.admit(false).unwrap_err();
@@ -112,7 +113,7 @@ impl Bench {
 }
 
 #[test]
-fn new_directories_are_marked_and_then_known() {
+fn new_directories_are_marked_and_then_recognized() {
     let bench = Bench::new();
     assert_eq!(bench.admit(false).unwrap(), [false, false], "the start that marks removes nothing");
     assert_eq!(bench.admit(false).unwrap(), [true, true]);
@@ -120,7 +121,7 @@ fn new_directories_are_marked_and_then_known() {
 }
 
 #[test]
-fn a_marked_directory_of_anybody_else_is_refused() {
+fn a_directory_with_a_foreign_mark_is_refused() {
     for tier in 0..2 {
         for (owner, earlier) in [(EARLIER, true), (SIBLING, false), (OTHER, false)] {
             let bench = Bench::new();
@@ -132,13 +133,13 @@ fn a_marked_directory_of_anybody_else_is_refused() {
 }
 
 #[test]
-fn an_unmarked_directory_is_marked_when_every_file_is_its_records() {
+fn an_unmarked_directory_is_marked_if_every_file_matches_its_record() {
     let mut bench = Bench::new();
     for (id, stamp) in [(1, 0), (2, 55), (3, 0)] {
         bench.keep(&record(id, stamp, 0));
         write_segment(bench.hot(), &record(id, stamp, 0), EARLIER, if stamp == 0 { 12 } else { 0 });
     }
-    // Removed by the catalogue, the power failed before its file was.
+    // The catalogue removed this segment, and power failed before its file was removed.
     write_segment(bench.hot(), &record(4, 77, 0), OURS, 0);
     assert_eq!(bench.admit(false).unwrap(), [false, false]);
     assert!(bench.hot().join(segment_file_name(SegmentId(4))).exists());
@@ -167,7 +168,7 @@ fn an_unmarked_directory_that_disagrees_is_refused() {
 }
 
 #[test]
-fn files_that_no_record_knows_are_another_servers() {
+fn files_without_a_record_belong_to_another_server() {
     for stamp in [0, 55] {
         let bench = Bench::new();
         write_segment(bench.cold(), &record(1, stamp, 0), OTHER, 0);
@@ -176,7 +177,7 @@ fn files_that_no_record_knows_are_another_servers() {
 }
 
 #[test]
-fn a_file_that_is_short_or_damaged_disagrees() {
+fn a_short_or_damaged_file_disagrees() {
     for cut in [0, 10, 63, 64, 163] {
         let mut bench = Bench::new();
         bench.keep(&record(1, 55, 0));
@@ -195,10 +196,10 @@ fn an_empty_directory_is_refused_where_segments_are_expected() {
         bench.keep(&record(1, 55, tier));
         let refused = bench.refuses();
         assert!(matches!(refused, MarkError::Empty { segments: 1, .. }), "{refused}");
-        // A person can say that a cold disk is lost, but not that of the hot tier.
+        // An operator can declare a cold disk lost, but not that of the hot tier.
         assert_eq!(bench.admit(true).is_ok(), tier == 1);
     }
-    // What is in the other tier is there: after a restore all of it is hot.
+    // A segment in the other tier counts as present: after a restore all segments are hot.
     let mut bench = Bench::new();
     bench.keep(&record(1, 55, 1));
     write_segment(bench.hot(), &record(1, 55, 1), OURS, 0);
@@ -214,7 +215,7 @@ fn nothing_is_marked_when_one_directory_is_refused() {
 }
 
 #[test]
-fn a_fifo_or_a_directory_in_a_marks_place_is_damage() {
+fn a_fifo_or_a_directory_instead_of_a_mark_is_damage() {
     let bench = Bench::new();
     fs::create_dir(bench.hot().join(MARK_FILE_NAME)).unwrap();
     assert!(bench.admit(false).is_err());
@@ -227,7 +228,7 @@ fn a_fifo_or_a_directory_in_a_marks_place_is_damage() {
 
 proptest! {
     #[test]
-    fn no_changed_byte_of_a_mark_goes_unseen(at in 0usize..80, bit in 0u8..8) {
+    fn any_changed_bit_of_a_mark_is_detected(at in 0usize..80, bit in 0u8..8) {
         let room = tempfile::tempdir().unwrap();
         write_mark(room.path(), &OURS).unwrap();
         let path = room.path().join(MARK_FILE_NAME);

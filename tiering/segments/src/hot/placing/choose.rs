@@ -1,4 +1,4 @@
-//! Which segments are moved next: a pure decision.
+//! Selects the segments to move. Pure.
 
 use mlgw_common::ids::SegmentId;
 
@@ -6,45 +6,46 @@ use super::job::Way;
 use super::{Order, PlacingSettings};
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 
-/// What is known of a segment.
+/// State of a segment as seen by a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::hot) struct PlacedFacts {
     pub(in crate::hot) id: SegmentId,
-    /// The tier that it is in.
+    /// Tier of the segment.
     pub(in crate::hot) tier: u32,
-    /// Length of its file.
+    /// Length of the segment's file.
     pub(in crate::hot) bytes: u64,
-    /// Whether it is sealed, nothing of it is in flight, and compaction is not at it.
+    /// True if the segment is sealed, has no appends in flight, and is not claimed by compaction.
     pub(in crate::hot) at_rest: bool,
-    /// Whether anything refers to it, and not so little that compaction will empty it.
+    /// True if the segment is referenced, by enough bytes that compaction will not empty it.
     pub(in crate::hot) worth_keeping: bool,
-    /// Whether so much of it is dead that it should be emptied, in an upstream, and something of it lives.
+    /// True if the segment has live bytes and so many dead bytes that it should be emptied; for segments at
+    /// an upstream.
     pub(in crate::hot) mostly_dead: bool,
-    /// Whether a rule pins something in it.
+    /// True if a rule pins something in the segment.
     pub(in crate::hot) kept: bool,
-    /// How much it is read.
+    /// Read heat of the segment.
     pub(in crate::hot) heat: f64,
 }
 
-/// How full a tier is.
+/// Fill level of a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::hot) struct Fill {
-    /// Bytes of its segments.
+    /// Bytes of the tier's segments.
     pub(in crate::hot) used_bytes: u64,
-    /// Bytes that it can still take.
+    /// Bytes that the tier can still take.
     pub(in crate::hot) room_bytes: u64,
 }
 
-/// What is to be had and what is too much.
+/// The available tiers, and the bytes that must leave them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::hot) struct Aim {
-    /// Whether there is a cold tier.
+    /// True if there is a cold tier.
     pub(in crate::hot) has_cold: bool,
-    /// Whether segments may be spilled to an upstream.
+    /// True if segments may be spilled to an upstream.
     pub(in crate::hot) has_upstream: bool,
-    /// Bytes that are to leave the hot tier.
+    /// Bytes that must leave the hot tier.
     pub(in crate::hot) hot_excess_bytes: u64,
-    /// Bytes that are to leave the cold tier.
+    /// Bytes that must leave the cold tier.
     pub(in crate::hot) cold_excess_bytes: u64,
     /// Bytes that the hot tier can still take.
     pub(in crate::hot) hot_room_bytes: u64,
@@ -58,7 +59,7 @@ impl Aim {
 }
 
 impl Fill {
-    /// Bytes that are to leave it, if it is so full that some are.
+    /// Bytes that must leave the tier; 0 while it is below its high watermark.
     pub(in crate::hot) fn excess_bytes(self, settings: PlacingSettings) -> u64 {
         let all = u128::from(self.used_bytes) + u128::from(self.room_bytes);
         let share = |percent: u64| (all * u128::from(percent) / 100) as u64;
@@ -69,10 +70,10 @@ impl Fill {
     }
 }
 
-/// The segments to be moved, in this order: what was asked for; or else, when a tier is too full, those of it
-/// that are read least for their length, to the tier below, until enough is chosen, the oldest of equals
-/// first; then what is mostly dead in upstreams, as far as there is room for it, so that compaction can empty
-/// it.
+/// Returns the segments to move, in order. With an order: the segments that it selects. Otherwise, for each
+/// tier that is too full, its segments with the fewest reads per byte, to the tier below, until enough bytes
+/// are chosen, the oldest of equals first; then mostly dead segments at upstreams, as far as they fit, so
+/// that compaction can empty them.
 pub(in crate::hot) fn choose(
     facts: &[PlacedFacts],
     order: Option<&Order>,
@@ -94,7 +95,7 @@ pub(in crate::hot) fn choose(
             let leaves = all.filter(|segment| !segment.kept && leaving.segments.contains(&segment.id));
             leaves.map(|segment| (segment.id, Way { from: segment.tier, to })).collect()
         }
-        // There is nowhere to go, or nothing that leaves the tier.
+        // There is no lower tier, or the order does not move whole segments.
         (Some(Order::Spill { .. }), None) | (Some(Order::Gather(_)), _) => Vec::new(),
         (Some(Order::DrainHot), Some(below)) => coldest(movable(HOT), u64::MAX, below),
         (Some(Order::DrainHot), None) => Vec::new(),
@@ -113,7 +114,7 @@ pub(in crate::hot) fn choose(
     }
 }
 
-/// What is mostly dead, while the hot tier has room for it.
+/// Returns mostly dead segments while they fit into half of the hot tier's free space.
 fn dying<'f>(of: impl Iterator<Item = &'f PlacedFacts>, aim: Aim) -> impl Iterator<Item = &'f PlacedFacts> {
     let mut room = if aim.hot_excess_bytes == 0 { aim.hot_room_bytes / 2 } else { 0 };
     of.filter(|segment| segment.mostly_dead).take_while(move |segment| {
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_least_for_its_length_goes_first_and_no_more_than_enough() {
+    fn segments_with_the_fewest_reads_per_byte_go_first_until_enough() {
         let long = PlacedFacts { bytes: 1000, ..facts(4, HOT, 2.0) };
         let all = [facts(1, HOT, 1.0), facts(2, HOT, 0.0), facts(3, HOT, 0.0), long, facts(5, COLD, 0.0)];
         assert_eq!(chosen(&all, None, 0), [0u64; 0]);
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_busy_or_will_be_emptied_stays() {
+    fn busy_segments_and_those_to_be_emptied_stay() {
         let busy = PlacedFacts { at_rest: false, ..facts(1, HOT, 0.0) };
         let dying = PlacedFacts { worth_keeping: false, ..facts(2, HOT, 0.0) };
         assert_eq!(chosen(&[busy, dying], None, 5000), [0u64; 0]);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_comes_before_pressure() {
+    fn an_order_has_precedence_over_pressure() {
         let all = [facts(1, HOT, 0.0), facts(2, COLD, 0.0), facts(3, COLD, 9.0)];
         assert_eq!(chosen(&all, Some(&Order::DrainCold), 5000), [2, 3]);
         let segments = vec![SegmentId(3), SegmentId(1), SegmentId(9)];
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_spills_goes_as_far_as_it_says_and_there_is() {
+    fn a_rule_spills_to_the_lowest_requested_tier_that_exists() {
         let all = [facts(1, HOT, 9.0), facts(2, COLD, 0.0), facts(3, HOT, 0.0)];
         let spill = |to_upstream| {
             let segments = vec![SegmentId(1), SegmentId(2)];
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_pins_goes_neither_by_pressure_nor_by_a_rule_but_with_a_drain() {
+    fn a_pinned_segment_moves_only_with_a_drain() {
         let all = [PlacedFacts { kept: true, ..facts(1, HOT, 0.0) }, facts(2, HOT, 9.0)];
         assert_eq!(chosen(&all, None, 5000), [2]);
         let segments = vec![SegmentId(1)];
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mostly_dead_in_an_upstream_comes_back_while_there_is_room() {
+    fn mostly_dead_upstream_segments_are_promoted_while_they_fit() {
         let dead = |id| PlacedFacts { mostly_dead: true, ..facts(id, UPSTREAM, 0.0) };
         let all = [dead(1), facts(2, UPSTREAM, 0.0), dead(3), dead(4)];
         let chosen = |room, excess| {
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn it_spills_from_the_high_mark_down_to_the_low_one() {
+    fn a_spill_goes_from_the_high_to_the_low_watermark() {
         let settings = PlacingSettings { high_percent: 85, low_percent: 80, ..PlacingSettings::default() };
         let excess = |used_bytes, room_bytes| Fill { used_bytes, room_bytes }.excess_bytes(settings);
         assert_eq!((excess(850, 150), excess(851, 149), excess(1000, 0), excess(0, 0)), (0, 51, 200, 0));

@@ -1,9 +1,9 @@
-//! Copies the file of a sealed segment into another directory, and proves the copy.
+//! Copies the file of a sealed segment to another directory and verifies the copy.
 //!
-//! The copy is synced piece by piece, so that the kernel never has much of it to write at once, and each
-//! piece is read back and compared by checksum before the copy gets its name. It is the same byte for byte,
-//! damage included: a copy neither hides nor spreads it, and reads of the same ranges fail as before. What is
-//! copied is taken out of the page cache, which is for what is read.
+//! The copy is synced in pieces, so that the kernel never has many dirty bytes to write at once, and each
+//! piece is read back and compared by checksum before the copy gets its final name. It is identical byte for
+//! byte, damage included: a copy neither hides nor spreads damage, and reads of the same ranges fail as
+//! before. Copied bytes are dropped from the page cache, which is left to data that is read.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -18,23 +18,24 @@ use rustix::fs::{Advice, fadvise};
 use crate::fair::{Fair, Lane};
 use crate::hot::file::Disk;
 
-/// Bytes that are read, and written, at a time.
+/// Bytes per read and per write.
 const WINDOW_BYTES: u64 = MIB;
-/// Bytes that are synced and proven at a time.
+/// Bytes that are synced and verified at a time.
 const PIECE_BYTES: u64 = 32 * MIB;
 
-/// Where a copy waits for its turn: at the disk that it reads from, and at the one that it writes to.
+/// Queues of the disks that a copy reads from and writes to.
 #[derive(Clone, Copy)]
 pub(super) struct Turns<'t> {
     pub(super) read: &'t Fair,
     pub(super) write: &'t Fair,
 }
 
-/// Copies `length` bytes of `from` into a file for `segment` in `to`; durable and under its name when it
-/// returns. `before` is called before so many bytes are read; it waits, or ends the copy with an error.
+/// Copies `length` bytes of `from` to a file for `segment` in `to`; the copy is durable and has its final
+/// name when the call returns. `before` is called with the number of bytes before each read; it may wait, or
+/// abort the copy with an error.
 ///
 /// # Errors
-/// When either disk fails, or the copy is not what was read; then there is no copy.
+/// When either disk fails, or the copy differs from the bytes read; then there is no copy.
 pub(super) fn copy(
     from: &File,
     length: u64,

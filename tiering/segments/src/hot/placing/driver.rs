@@ -1,7 +1,8 @@
-//! Carries moves out: chooses, and brings one segment after the other to its new place.
+//! Executes moves between tiers: chooses segments and moves one after the other.
 //!
-//! A move that fails is given up and chosen again with a later round, as every step may be repeated. One
-//! whose old file is being copied is parked. A segment that compaction has claimed is left for a later pass.
+//! A move that fails is abandoned and chosen again in a later pass, since every step is idempotent. A move
+//! whose old file is still needed by a pin on all segments is parked. A segment that compaction has claimed
+//! is left for a later pass.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -39,32 +40,32 @@ use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 use mlgw_formats::segment_record::Owner;
 use mlgw_remote::upstream::ObjectId;
 
-/// How long a pass may take before the next one examines all segments again.
+/// Maximum duration of a pass; after it the next pass examines all segments again.
 pub(super) const TURN: Duration = Duration::from_secs(5);
-/// How soon a wait ends when the tier stops.
+/// Interval at which a wait checks for a shutdown.
 pub(super) const STOP_CHECK: Duration = Duration::from_millis(50);
-/// How many segments are tried with an upstream that takes or gives none, before all others are given up
-/// without a try.
+/// Consecutive failures with an upstream after which the remaining segments of the pass fail without an
+/// attempt.
 const REFUSALS_MAX: u32 = 3;
-/// How long an upstream is left alone after a segment could not be stored there.
+/// Time for which no segment is spilled to an upstream after one could not be stored there.
 const REST: Duration = Duration::from_secs(10);
-/// How often it is tried to remove objects that were left in upstreams.
+/// Interval between removals of leftover objects at upstreams.
 const SWEEP_EVERY: Duration = Duration::from_mins(1);
-/// Percent of a segment in an upstream that must be dead before it is fetched to be emptied: all of it comes
-/// down for what lives in it, and what is dead costs a store's price and not a disk's room.
+/// Percentage of dead bytes at which a segment at an upstream is fetched to be emptied. High, since the whole
+/// segment is fetched for its live bytes, and dead bytes cost a store's price and no local space.
 const UPSTREAM_DEAD_PERCENT: u64 = 70;
 
-/// Segments that wait for the flash budget that are recorded in a round.
+/// Maximum number of segments per pass that are recorded as waiting for the flash budget.
 const OVER_BUDGET_NOTED_MAX: usize = 8;
 
-/// Why a segment is moved, and how much that is.
+/// Reason and size of a move, for the decision log.
 #[derive(Clone, Copy)]
 struct Occasion {
     why: Why,
     bytes: u64,
 }
 
-/// A job whose old file is being copied.
+/// A job whose old file is still needed.
 struct Parked {
     job: Job,
     occasion: Occasion,
@@ -88,24 +89,24 @@ pub(in crate::hot) async fn run(tier: Weak<Inner>, placing: Arc<Placing>, compac
     }
 }
 
-/// Moves segments.
+/// The driver of moves between tiers.
 pub(super) struct Placer {
     parked: Vec<Parked>,
     heat: Heat,
     pub(super) pace: Pace,
-    /// Where the copy is that the job under way has made.
+    /// Location of the copy made by the current job.
     copied: Option<Replica>,
-    /// Segments that could not be moved by the order under way: it goes on with the others, and ends.
+    /// Segments that the current order could not move: it continues with the others, and ends.
     pub(super) given_up: HashSet<SegmentId>,
-    /// Whether the open segments of a rule's order were sealed.
+    /// True if the open segments of a rule's order were sealed.
     pub(super) has_sealed: bool,
-    /// What of the segments stays that the order under way spills.
+    /// Chunks that stay, of the segments that the current order spills.
     stays: Option<(Wanted, Why)>,
-    /// Segments after each other that could not be moved from or to an upstream.
+    /// Consecutive failures to move a segment to or from an upstream.
     refusals: u32,
-    /// Until when nothing is stored in upstreams by itself: the last try failed.
+    /// Time until which segments are spilled to upstreams only by orders, since the last attempt failed.
     rests_until: Option<Instant>,
-    /// When objects that nothing names are to be removed again.
+    /// Time of the next removal of leftover objects.
     sweep_due: Option<Instant>,
 }
 
@@ -125,7 +126,7 @@ impl Placer {
         }
     }
 
-    /// Moves segments for a while; says whether there is more to do at once.
+    /// Runs a pass of limited duration. Returns true if there is more to do immediately.
     async fn round(&mut self, inner: &Arc<Inner>, catalogue: &Catalogue) -> Result<bool, StepError> {
         self.heat.add(Instant::now(), inner.reader.take_reads());
         if inner.volumes.cold.is_empty() && inner.away.is_nowhere() {
@@ -157,7 +158,7 @@ impl Placer {
         self.move_all(inner, catalogue, facts, chosen, order).await
     }
 
-    /// Moves what was chosen, for a while; says whether there is more to do at once.
+    /// Moves the chosen segments for a limited time. Returns true if there is more to do immediately.
     async fn move_all(
         &mut self,
         inner: &Arc<Inner>,
@@ -168,7 +169,7 @@ impl Placer {
     ) -> Result<bool, StepError> {
         let bytes = |segment| facts.iter().find(|f| f.id == segment).map_or(0, |f| f.bytes);
         if order.is_none() && !inner.shared.flash.allows() {
-            // What somebody ordered is carried out; jobs wait by themselves.
+            // Orders are carried out regardless of the budget; jobs wait for it on their own.
             let up: Vec<_> = chosen.extract_if(.., |(_, way)| way.to == HOT).collect();
             for (segment, way) in up.into_iter().take(OVER_BUDGET_NOTED_MAX) {
                 let occasion = Occasion { why: why(way), bytes: bytes(segment) };
@@ -190,7 +191,7 @@ impl Placer {
                 is_left_out = true;
                 continue;
             };
-            // Compaction released it, or had it elsewhere, since it was looked at.
+            // Compaction has released or moved the segment since it was examined.
             if catalogue.segment(segment).is_none_or(|now| now.tier != way.from) {
                 continue;
             }
@@ -213,7 +214,7 @@ impl Placer {
         inner.placing.draining_segments.store(self.parked.len() as u64, Relaxed);
         self.refusals = 0;
         if order.is_some() && is_left_out {
-            // Compaction has claimed it, and is done in a moment.
+            // Compaction has claimed a segment and will soon be done.
             tokio::time::sleep(STOP_CHECK).await;
             return Ok(true);
         }
@@ -242,7 +243,7 @@ impl Placer {
         let dead_percent = inner.compaction.settings().dead_percent;
         let moved_room_bytes = inner.is_pressed().then(|| inner.shared.space.moved_room_bytes());
         let is_busy = |segment| match order {
-            // What compaction is at is waited for.
+            // An order waits for compaction, except for parked work.
             Some(_) => inner.in_hand.is_parked(segment),
             None => inner.in_hand.holds(segment),
         };
@@ -268,8 +269,8 @@ impl Placer {
         choose(&placed, order, aim)
     }
 
-    /// Brings a job as far as it comes now; says whether it is done, or only waits. One that fails is given
-    /// up.
+    /// Runs a job as far as possible now. Returns true if it is done or parked, false if it failed and was
+    /// abandoned.
     async fn run_job(
         &mut self,
         inner: &Arc<Inner>,
@@ -316,8 +317,8 @@ impl Placer {
     ) -> Result<Event, StepError> {
         match step {
             Step::PickOut => {
-                // Picking out takes room and time, and appends wait for both. What is read much can be
-                // promoted.
+                // Skipped under pressure: it takes space and time, and appends wait for both. Hot chunks can
+                // be promoted later.
                 let by_heat = || if inner.is_pressed() { None } else { hot(inner) };
                 if let Some((wanted, why)) = self.stays.clone().or_else(by_heat) {
                     let picked = Picked::begin(job.segment);
@@ -343,7 +344,7 @@ impl Placer {
         Ok(Event::Done)
     }
 
-    /// Makes the copy, and says where it is.
+    /// Makes the copy and returns its location.
     async fn copy(
         &mut self,
         inner: &Arc<Inner>,
@@ -353,7 +354,7 @@ impl Placer {
         let record = record(catalogue, job.segment)?;
         let from = record.replicas.first().filter(|at| at.node == inner.node.0 && at.tier == job.way.from);
         let from = from.ok_or_else(|| io::Error::other("its record names another place"))?.clone();
-        // The pace goes with whoever copies, and comes back.
+        // The rate limiter is moved into the copying task and returned by it.
         let pace = std::mem::take(&mut self.pace);
         let to = match (job.way.from, job.way.to) {
             (_, UPSTREAM) => {
@@ -384,9 +385,9 @@ impl Placer {
     }
 }
 
-/// Whether spilling a segment is better than leaving it to compaction. While the tier is pressed,
-/// `moved_room_bytes` are what compaction has for what lives in a segment: one that it has no room for is
-/// better spilled as it is.
+/// True if a segment is better spilled than left to compaction. `moved_room_bytes` is the space for live
+/// bytes of compaction while the tier is pressed: a segment whose live bytes do not fit is better spilled as
+/// it is.
 fn is_worth_keeping(segment: &SegmentFacts, dead_percent: u64, moved_room_bytes: Option<u64>) -> bool {
     let cannot_be_emptied = moved_room_bytes.is_some_and(|room| segment.referenced_bytes > room);
     segment.references > 0 && (!segment.is_worth(dead_percent) || cannot_be_emptied)
@@ -397,15 +398,15 @@ fn frees_bytes(way: Way, bytes: u64) -> u64 {
     if way.from == HOT { bytes } else { 0 }
 }
 
-/// What stays of a segment that is spilled without a rule: what is read so much.
+/// Returns the predicate of the chunks that stay in a spill without a rule: hot ones.
 fn hot(inner: &Inner) -> Option<(Wanted, Why)> {
     let is_hot = inner.is_hot.get()?.clone();
     let wanted = move |owner: &Owner| owner.part.is_none() && is_hot(owner.body, owner.offset);
     Some((Arc::new(wanted), Reason::Heat.into()))
 }
 
-/// Why a segment goes that nobody ordered: what comes down does so because its tier is too full, what comes
-/// up to be emptied.
+/// Returns the reason of a move without an order: a spill happens because the tier is too full, a promotion
+/// so that the segment can be emptied.
 fn why(way: Way) -> Why {
     if way.to == HOT { Reason::Compaction.into() } else { Reason::Watermark.into() }
 }
@@ -431,7 +432,7 @@ fn note_refused(inner: &Inner, job: Job, occasion: Occasion, error: &dyn std::fm
     inner.decisions.record_because(&decided(job, occasion, Outcome::Failed), error);
 }
 
-/// What is too much where, and where there is room.
+/// Returns the current pressure on the tiers.
 fn aim(inner: &Inner) -> Aim {
     let (settings, space) = (inner.placing.settings(), &inner.shared.space);
     let hot = Fill { used_bytes: space.used_bytes(), room_bytes: space.room_bytes() };
@@ -439,14 +440,14 @@ fn aim(inner: &Inner) -> Aim {
     Aim {
         has_cold: !inner.volumes.cold.is_empty(),
         has_upstream: inner.away.target().is_some(),
-        // Room that an append waits for comes before the watermarks.
+        // Space that an append waits for has precedence over the watermarks.
         hot_excess_bytes: hot.excess_bytes(settings).max(inner.relief.lacking_bytes(space)),
         cold_excess_bytes: Fill { used_bytes, room_bytes }.excess_bytes(settings),
         hot_room_bytes: hot.room_bytes,
     }
 }
 
-/// Waits for `work`, unless the tier stops: then it is dropped.
+/// Waits for `work`; drops it if the tier stops.
 async fn until_stopped<T>(
     inner: &Inner,
     work: impl Future<Output = Result<T, StepError>>,
@@ -462,8 +463,8 @@ async fn until_stopped<T>(
     }
 }
 
-/// Removes objects from upstreams that no record names, as far as they can be reached, but for those of
-/// segments that another task than `by` has in hand.
+/// Removes objects at upstreams that no record names, as far as upstreams are reachable, except those of
+/// segments claimed by another worker than `by`.
 pub(in crate::hot) async fn sweep_objects(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
@@ -482,7 +483,7 @@ pub(in crate::hot) async fn sweep_objects(
     Ok(())
 }
 
-/// Copies a segment from one directory to another; a thread that may block does it.
+/// Copies a segment from one local directory to another on the blocking pool.
 async fn copy_file(
     inner: &Arc<Inner>,
     record: &SegmentRecord,
@@ -536,7 +537,7 @@ fn record(catalogue: &Catalogue, segment: SegmentId) -> Result<SegmentRecord, St
     record.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "its record is gone").into())
 }
 
-/// Waits, unless the tier stops.
+/// Waits until `due`; fails if the tier stops.
 pub(super) fn wait(inner: &Inner, due: Instant) -> io::Result<()> {
     loop {
         if inner.compaction.is_stopped() {
@@ -569,7 +570,7 @@ async fn place(inner: &Arc<Inner>, catalogue: &Catalogue, job: Job, to: Replica)
     Ok(())
 }
 
-/// Notes an object that is about to be stored, or named no more.
+/// Adds an object to the leftovers, before it is stored or its record stops naming it.
 pub(super) async fn note(inner: &Arc<Inner>, upstream: String, id: ObjectId) -> Result<(), StepError> {
     let mut leftovers = inner.leftovers.clone().lock_owned().await;
     blocking(move || Ok(leftovers.note(&upstream, id)?)).await
@@ -594,6 +595,7 @@ async fn unlink(inner: &Arc<Inner>, catalogue: &Catalogue, job: Job) -> Result<(
         Ok(())
     })
     .await?;
-    // It was noted before anything of it was sent; now that it is named it is none.
+    // The object was added to the leftovers before the upload; now that a record names it, the sweep drops it
+    // from the list.
     if job.way.to == UPSTREAM { sweep_objects(inner, catalogue, Hand::Placing).await } else { Ok(()) }
 }

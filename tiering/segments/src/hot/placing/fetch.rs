@@ -1,8 +1,8 @@
-//! Fetches a segment from an upstream into the hot tier.
+//! Fetches a segment from an upstream to the hot tier.
 //!
-//! Parts of it are fetched side by side and written in their order, synced now and then so that the kernel
-//! never has much to write at once. What is there then is read through: every record must be intact, as it
-//! was when the segment left.
+//! Parts are fetched in parallel and written in order, with syncs in between so that the kernel never has
+//! many dirty bytes to write at once. Then the file is read through: every record must be intact, as it was
+//! when the segment was stored.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -25,15 +25,15 @@ use crate::hot::away::Remote;
 use crate::hot::compaction::{StepError, blocking};
 use crate::hot::pace::Pace;
 
-/// Bytes of one request.
+/// Bytes per request.
 const PART_BYTES: u64 = 8 * MIB;
-/// Requests at a time: with what is being written, 40 MiB of memory.
+/// Number of parallel requests; including the part that is being written, 40 MiB of memory.
 const PARTS_AT_ONCE: usize = 4;
-/// Bytes that are synced at a time.
+/// Bytes between syncs.
 const PIECE_BYTES: u64 = 32 * MIB;
 
-/// Fetches the segment of `record` into the hot tier, where it is durable and under its name then; gives
-/// `pace` back.
+/// Fetches the segment of `record` to the hot tier; the file is durable and has its final name when the call
+/// returns. Returns `pace`.
 pub(super) async fn fetch(inner: &Arc<Inner>, record: &SegmentRecord, pace: Pace) -> Result<Pace, StepError> {
     let room = Room::take(&inner.shared.space, "hot", record)?;
     let copy = Copy::begin(inner, record)?;
@@ -43,7 +43,7 @@ pub(super) async fn fetch(inner: &Arc<Inner>, record: &SegmentRecord, pace: Pace
     Ok(pace)
 }
 
-/// The file that it becomes, given up unless it is finished.
+/// The file being fetched; discarded on drop unless it is finished.
 struct Copy {
     inner: Arc<Inner>,
     record: SegmentRecord,
@@ -95,7 +95,7 @@ impl Copy {
         .await
     }
 
-    /// Reads it through and gives it its name.
+    /// Verifies the file and gives it its final name.
     async fn finish(mut self) -> Result<(), StepError> {
         let (inner, record) = (self.inner.clone(), self.record.clone());
         let Some(file) = self.file.clone() else { return Ok(()) };

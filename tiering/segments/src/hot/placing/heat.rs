@@ -1,18 +1,19 @@
-//! How much each segment is read, as a sum that halves every ten minutes.
+//! Read heat of segments: an exponentially decaying count of reads with a half-life of ten minutes.
 //!
-//! Held in memory: after a restart everything is equally cold, and older segments come before newer ones.
+//! In memory only: after a restart all segments are equally cold, and older segments are spilled before newer
+//! ones.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use mlgw_common::ids::SegmentId;
 
-/// How long it takes for a read to count half as much.
+/// Time after which a read counts half.
 const HALF_LIFE: Duration = Duration::from_mins(10);
-/// What is less than this is nothing.
+/// Heat below which a segment is dropped from the table.
 const LEAST: f64 = 0.01;
 
-/// Reads by segment.
+/// Heat of all segments that were read.
 #[derive(Debug)]
 pub(in crate::hot) struct Heat {
     reads: HashMap<SegmentId, f64>,
@@ -24,7 +25,7 @@ impl Heat {
         Self { reads: HashMap::new(), decayed: now }
     }
 
-    /// So many reads of each segment since the last time.
+    /// Adds the reads of each segment since the last call.
     pub(in crate::hot) fn add(&mut self, now: Instant, reads: impl IntoIterator<Item = (SegmentId, u64)>) {
         let halves = now.saturating_duration_since(self.decayed).as_secs_f64() / HALF_LIFE.as_secs_f64();
         let keeps = 0.5_f64.powf(halves);
@@ -38,7 +39,7 @@ impl Heat {
         }
     }
 
-    /// How much the segment is read.
+    /// Returns the heat of a segment.
     pub(in crate::hot) fn of(&self, segment: SegmentId) -> f64 {
         self.reads.get(&segment).copied().unwrap_or(0.0)
     }

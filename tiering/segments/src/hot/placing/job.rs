@@ -1,43 +1,43 @@
-//! The move of one segment, step by step: a pure decision.
+//! State machine that moves one segment between tiers. Pure.
 //!
-//! The order is what keeps the only copy: nothing is named before it is proven, nothing goes before the new
-//! name survives power loss. Every step may be repeated, so a job that was interrupted, by a crash too,
-//! begins anew.
+//! The order of the steps protects the only copy: no record names a copy before it is verified, and the old
+//! file is removed only after the record's change survives power loss. Every step is idempotent, so an
+//! interrupted job, also by a crash, starts anew.
 
 use mlgw_common::ids::SegmentId;
 
 use crate::hot::catalogue::HOT;
 
-/// Which way a segment goes: from one tier to another.
+/// Source and destination tier of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::hot) struct Way {
     pub(in crate::hot) from: u32,
     pub(in crate::hot) to: u32,
 }
 
-/// What is to be done next.
+/// The next step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) enum Step {
-    /// Of a spill: append elsewhere in the hot tier what of it is read so much that it stays there.
+    /// Spill only: append chunks that stay elsewhere in the hot tier.
     PickOut,
-    /// Copy the file, or store it as an object or fetch it as one, and prove the copy.
+    /// Copy the file, store it as an object or fetch it, and verify the copy.
     Copy,
-    /// Have the record name the new place.
+    /// Change the record to name the new location.
     Place,
-    /// Wait until that survives power loss.
+    /// Wait until that change survives power loss.
     Settle,
-    /// See that nobody who copies segments needs the old file.
+    /// Check that no pin on all segments needs the old file.
     Drain,
     /// Remove the old file or object.
     Unlink,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) enum Event {
-    /// It was done.
+    /// The step succeeded.
     Done,
-    /// Of [`Step::Drain`]: somebody copies segments; ask again later.
+    /// Result of [`Step::Drain`]: all segments are pinned; retry later.
     Busy,
 }
 
@@ -50,21 +50,21 @@ pub(in crate::hot) struct Job {
 }
 
 impl Job {
-    /// A job for a segment that was chosen.
+    /// Creates a job for a chosen segment.
     pub(in crate::hot) fn new(segment: SegmentId, way: Way) -> Self {
         let first = if way.from == HOT { Step::PickOut } else { Step::Copy };
         Self { segment, way, next: Some(first) }
     }
 
-    /// The next step; nothing when all is done.
+    /// Returns the next step; `None` when the move is complete.
     pub(in crate::hot) fn next(&self) -> Option<Step> {
         self.next
     }
 
-    /// Goes on after a step.
+    /// Advances the job after a step.
     ///
     /// # Panics
-    /// When the step has no such outcome: a mistake of the driver's.
+    /// When the step has no such result: a bug in the driver.
     pub(in crate::hot) fn on(&mut self, event: Event) {
         self.next = match (self.next, event) {
             (Some(Step::PickOut), Event::Done) => Some(Step::Copy),
@@ -84,7 +84,7 @@ mod tests {
     use crate::hot::catalogue::COLD;
 
     #[test]
-    fn the_old_file_goes_last_and_not_while_somebody_copies() {
+    fn the_old_file_is_removed_last_and_not_while_pinned() {
         let (spill, promote) = (Way { from: HOT, to: COLD }, Way { from: COLD, to: HOT });
         let mut job = Job::new(SegmentId(1), spill);
         let mut taken = Vec::new();

@@ -1,9 +1,10 @@
-//! What leaves the hot tier because a rule says so, and shares its segments with what stays.
+//! Separation of bodies that leave the hot tier because of a rule from bodies that stay in the same segments.
 //!
-//! Open segments are sealed first. Then either what stays is appended elsewhere while the segment is spilled,
-//! or what leaves is gathered in segments of its own, which a later order spills. Always: nothing has left
-//! its old place before the catalogue names the new one, chunk by chunk, by compare and set. When power fails
-//! some chunks are moved and others are not; whoever ordered it looks again and orders the rest.
+//! Open segments are sealed first. Then either the staying bodies are appended elsewhere while the segment is
+//! spilled, or the leaving bodies are gathered in segments of their own, which a later order spills.
+//! Invariant: no chunk leaves its old location before the catalogue names the new one, chunk by chunk, by
+//! compare and set. After a power loss some chunks are moved and others are not; the author of the order
+//! examines the segments again and orders the rest.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,7 +32,7 @@ impl Leaving {
         Arc::new(move |owner: &Owner| bodies.contains(&owner.body))
     }
 
-    /// What of its segments does not leave.
+    /// Returns the predicate of the bodies in its segments that stay.
     pub(super) fn stays(&self) -> Wanted {
         let goes = self.goes();
         Arc::new(move |owner| !goes(owner))
@@ -39,8 +40,8 @@ impl Leaving {
 }
 
 impl Placer {
-    /// Has those of an order's segments sealed that are open, once. Says whether there were any: then they
-    /// have to be looked at anew.
+    /// Seals the order's open segments, once per order. Returns true if there were any: then all segments
+    /// must be examined again.
     pub(super) async fn seal_open(
         &mut self,
         inner: &Inner,
@@ -57,7 +58,8 @@ impl Placer {
         !open.is_empty()
     }
 
-    /// Gathers what leaves, segment after segment, for a while; says whether that is all.
+    /// Gathers the leaving bodies, segment by segment, for a limited time. Returns true if the order is
+    /// complete.
     pub(super) async fn gather(
         &mut self,
         inner: &Arc<Inner>,
@@ -69,7 +71,7 @@ impl Placer {
         let wanted = |segment: &&SegmentFacts| leaving.segments.contains(&segment.id);
         for segment in facts.iter().filter(wanted) {
             let is_free = segment.is_at_rest() && segment.tier == HOT;
-            // What was tried once is not tried again by this order.
+            // Each segment is tried once per order.
             if !is_free || self.given_up.contains(&segment.id) {
                 continue;
             }
@@ -101,7 +103,7 @@ impl Placer {
             }
         }
         if is_left_out {
-            // Compaction has claimed it, and is done in a moment.
+            // Compaction has claimed a segment and will soon be done.
             tokio::time::sleep(STOP_CHECK).await;
             return Ok(false);
         }

@@ -1,4 +1,4 @@
-//! Room for a copy, given back unless the copy is kept.
+//! Reservation of space for a copy, given back unless the copy is kept.
 
 use std::io;
 
@@ -6,20 +6,20 @@ use mlgw_formats::schema::SegmentRecord;
 
 use crate::hot::space::Space;
 
-/// Room in a tier for one segment.
+/// Space in a tier for one segment.
 pub(super) struct Room<'a> {
     space: &'a Space,
     bytes: u64,
 }
 
 impl<'a> Room<'a> {
-    /// Takes it, in the tier of this name.
+    /// Reserves space for the segment of `record` in the tier named `tier`.
     pub(super) fn take(space: &'a Space, tier: &str, record: &SegmentRecord) -> io::Result<Self> {
         let bytes = record.length;
         if space.admit(bytes) { Ok(Self { space, bytes }) } else { Err(no_room(tier, record)) }
     }
 
-    /// The copy is there.
+    /// Charges the space permanently: the copy is complete.
     pub(super) fn keep(mut self) {
         self.space.settle(std::mem::take(&mut self.bytes));
     }

@@ -1,8 +1,8 @@
-//! Stores a segment in an upstream.
+//! Stores a segment at an upstream.
 //!
-//! Only what is whole leaves: the file is read through first, and a segment with bytes that belong to no
-//! intact record stays where scrub and salvage have it at hand. So what comes back must be whole, too. The
-//! object is noted before anything of it is sent.
+//! Only intact segments are stored: the file is read through first, and a segment with bytes that belong to
+//! no intact record stays local, where scrub and salvage can read it. So a fetched segment must be intact,
+//! too. The object is added to the leftovers before any byte is sent.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ use crate::hot::pace::Pace;
 use crate::hot::scan::{BeforeRead, Scan};
 use mlgw_remote::upstream::{ObjectId, ReplicaKey, Resumed, SegmentObject, Upstream, Wait};
 
-/// Stores the segment of `record`, which is at `from`; says where it is then, and gives `pace` back.
+/// Stores the segment of `record`, whose file is at `from`. Returns its new location, and `pace`.
 pub(super) async fn store(
     inner: &Arc<Inner>,
     record: &SegmentRecord,
@@ -56,7 +56,7 @@ async fn store_whole(
     };
     let note = |upload| note_upload(inner.clone(), upstream.name().to_owned(), id, unfinished(upload));
     let resumed = Resumed { id: upload, note: Box::new(note) };
-    // Its bytes were waited for when they were proven; what is sent is for the upstream's own budget.
+    // The bytes were throttled when they were verified; sending is limited by the upstream's own budget.
     let stored = upstream.put_segment(&object, file, resumed, &mut |_| Box::pin(async { Ok(()) })).await;
     stored.map_err(io::Error::other)?;
     let location = upstream.name().to_owned();
@@ -64,22 +64,23 @@ async fn store_whole(
     Ok(Replica { node: from.node, tier: UPSTREAM, location, copy, sealed_key, incarnation })
 }
 
-/// The object that a segment becomes.
+/// The object as which a segment is stored.
 struct Target {
     id: ObjectId,
     key: Option<ReplicaKey>,
     sealed_key: Vec<u8>,
-    /// Its upload that was begun before.
+    /// Id of an earlier upload to resume.
     upload: Option<String>,
 }
 
 impl Target {
-    /// One whose upload something cut short, or else a fresh one, which is noted.
+    /// Returns an object whose upload was interrupted, or else a new one, which is added to the leftovers.
     async fn of(inner: &Arc<Inner>, record: &SegmentRecord, upstream: &Upstream) -> Result<Self, StepError> {
         let segment = record.segment_id();
         let encrypts = upstream.encrypts();
         let left = inner.leftovers.lock().await.unfinished(upstream.name(), record, encrypts);
-        // A server with a copy of this directory may go on with the same upload: only one of the two does.
+        // Another server with a copy of this directory may resume the same upload: the ownership mark admits
+        // only one of them.
         let may_resume = left.is_some() && upstream.may_destroy().await.is_ok();
         if let Some((id, Unfinished { upload, sealed_key, .. })) = left.filter(|_| may_resume) {
             let key = encrypts.then(|| inner.away.open(segment, &sealed_key)).transpose();
@@ -100,7 +101,7 @@ impl Target {
     }
 }
 
-/// Notes an upload that was begun.
+/// Adds a started upload to the leftovers.
 fn note_upload(inner: Arc<Inner>, upstream: String, id: ObjectId, upload: Unfinished) -> Wait {
     Box::pin(async move {
         let mut leftovers = inner.leftovers.clone().lock_owned().await;
@@ -109,7 +110,7 @@ fn note_upload(inner: Arc<Inner>, upstream: String, id: ObjectId, upload: Unfini
     })
 }
 
-/// Reads the file of a segment through; gives `pace` back.
+/// Verifies the file of a segment; returns `pace`.
 async fn prove_whole(
     inner: &Arc<Inner>,
     record: &SegmentRecord,
@@ -135,7 +136,7 @@ async fn prove_whole(
     Ok(std::mem::take(&mut *pace))
 }
 
-/// Reads a segment's file through: up to its sealed length it must be intact records, end to end.
+/// Reads a segment's file through: up to its sealed length it must consist of intact records without gaps.
 pub(super) fn prove(
     file: File,
     record: &SegmentRecord,

@@ -1,10 +1,10 @@
-//! Reads of compressed chunks: the head says where the blocks lie that are wanted; those are read, verified
-//! as they are stored, and decompressed.
+//! Reads of compressed chunks: the record header has the positions of the requested blocks, which are read,
+//! verified as stored, and decompressed.
 //!
-//! One block that the page cache has is decompressed where its request runs. All else is done in one go by a
-//! thread of the blocking pool, within the place that the read takes at the disk: so places bound the memory
-//! and the threads that decompression takes, and lanes share it as they share the disk. Nothing is written,
-//! so there is nothing that power failure could leave.
+//! A single block in the page cache is decompressed on the caller's thread. Everything else is done in one
+//! step by a thread of the blocking pool, within the slot of the read at the disk: so slots bound the memory
+//! and the threads of decompression, and lanes share it as they share the disk. Nothing is written, so a
+//! power loss has no effect.
 
 use std::io;
 use std::ops::Range;
@@ -61,7 +61,7 @@ impl Inner {
         }
     }
 
-    /// Reads the head and the blocks that are wanted, together where that is little or all there is.
+    /// Reads the header and the requested blocks, in one read if that is little or the whole record.
     fn fetch_packed(&self, plan: &Plan, opened: &Opened, how: How) -> Result<Fetched, ReadError> {
         let (location, place) = (plan.location, plan.place(opened.seed));
         let (head_bytes, stored_bytes) = (location.head_bytes as usize, location.payload_bytes as usize);
@@ -86,7 +86,7 @@ impl Inner {
         plan.unpack(place, &head, &payload).map(Fetched::Bytes)
     }
 
-    /// Fetches the record, shared with others who want it as far as there is room for that.
+    /// Fetches the record, shared with other readers as far as there is space for that.
     async fn packed_from_away(&self, plan: Plan, remote: &Remote, turn: Turn) -> Result<Bytes, ReadError> {
         let record = match self.whole_from_away(&plan, remote).await? {
             Some(record) => record,
@@ -106,7 +106,7 @@ impl Inner {
     }
 }
 
-/// Has a thread do it that may take its time.
+/// Runs `read` on the blocking pool.
 async fn blocking(
     segment: SegmentId,
     read: impl FnOnce() -> Result<Bytes, ReadError> + Send + 'static,
@@ -116,29 +116,28 @@ async fn blocking(
 }
 
 impl Plan {
-    /// Whether it is decompressed where its request runs.
+    /// True if the blocks are decompressed on the caller's thread.
     fn is_small(&self) -> bool {
         self.blocks.len() as u64 * BLOCK_BYTES <= INLINE_UNPACK_BYTES_MAX
     }
 
-    /// Whether every block is wanted.
+    /// True if all blocks are requested.
     fn wants_all(&self) -> bool {
         self.blocks.len() == self.location.blocks()
     }
 
-    /// Where the blocks that are wanted lie in the payload.
+    /// Range of the requested blocks in the stored payload.
     fn stored_blocks(&self, head: &Head<'_>) -> Range<usize> {
         head.block(self.blocks.start).start..head.block(self.blocks.end - 1).end
     }
 
-    /// What is wanted, given the record's head and all of its payload.
+    /// Returns the requested bytes, from the record's header and whole payload.
     fn unpack_whole(&self, place: Place, head: &[u8], payload: &[u8]) -> Result<Bytes, ReadError> {
         let wanted = payload.get(self.stored_blocks(&self.head(place, head)?));
         self.unpack(place, head, wanted.ok_or_else(|| self.corrupt(self.location.offset, Fault::Truncated))?)
     }
 
-    /// What is wanted, given the record's head and the stored blocks that hold it: verified, then
-    /// decompressed.
+    /// Verifies and then decompresses the stored blocks with the requested bytes.
     fn unpack(&self, place: Place, head: &[u8], payload: &[u8]) -> Result<Bytes, ReadError> {
         let record = self.verify(place, head, payload)?;
         let (begin, first) = (self.stored_blocks(&record).start, self.blocks.start * BLOCK);

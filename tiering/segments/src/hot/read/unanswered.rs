@@ -1,10 +1,9 @@
-//! Reads of files, such that a file that never answers blocks neither the disk nor the threads for others.
+//! Protection from files whose reads hang: they block neither the disk nor the threads for other files.
 //!
-//! A dying disk or a network file system that is gone can hold a read for ever. A read that takes long counts
-//! as slow. Slow reads of one file hold a bounded number of places at the disk; further ones give theirs back
-//! while they wait. A file with too many slow reads is refused until some of them return, and a request
-//! that waits for one gets an error after a while. A healthy file is never slowed down. All of this is in
-//! memory.
+//! A failing disk or a lost network file system can block a read forever. A read that takes long counts as
+//! slow. Slow reads of one file hold a bounded number of slots at the disk; further ones release theirs while
+//! they wait. A file with too many slow reads is refused until some of them return, and a request that waits
+//! for a slow read fails after a timeout. Reads of a healthy file are never delayed. The state is in memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -18,12 +17,12 @@ use parking_lot::Mutex;
 use super::ReadError;
 use crate::fair::{Fair, Turn};
 
-/// Bounds of slow reads.
+/// Time limits of reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// After how long a read is slow. A disk that retries a bad sector takes a few seconds.
+    /// Time after which a read is slow. A disk that retries a bad sector takes a few seconds.
     pub(super) slow: Duration,
-    /// After how long a reader is answered with an error. Disks give up a request after 30 s themselves.
+    /// Time after which a request fails. Disks abort a request after 30 s themselves.
     pub(super) give_up: Duration,
 }
 
@@ -33,30 +32,30 @@ impl Default for Patience {
     }
 }
 
-/// The reads of one file that are under way, with when they began, in that order.
+/// The reads of one file in progress, by number with their start times; numbers grow with time.
 #[derive(Debug, Default)]
 struct UnderWay(BTreeMap<u64, Instant>);
 
 impl UnderWay {
-    /// Whether at least `count` of them are slow.
+    /// True if at least `count` reads are slow.
     fn has_slow(&self, count: usize, now: Instant, slow: Duration) -> bool {
         // The oldest come first.
         let nth = self.0.values().nth(count - 1);
         nth.is_some_and(|begun| now.saturating_duration_since(*begun) >= slow)
     }
 
-    /// Whether another read may begin.
+    /// True if another read may start.
     fn takes_more(&self, now: Instant, slow: Duration) -> bool {
         !self.has_slow(FILE_SLOW_READS_MAX, now, slow)
     }
 
-    /// Whether a read that became slow keeps its place at the disk: it is among the oldest.
+    /// True if a read that became slow keeps its slot at the disk, since it is among the oldest.
     fn keeps_place(&self, read: u64) -> bool {
         self.0.keys().take(FILE_SLOW_PLACES_MAX).any(|key| *key == read)
     }
 }
 
-/// The reads of all files that are under way.
+/// The reads of all files in progress.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     patience: Patience,
@@ -69,7 +68,7 @@ struct State {
     next: u64,
 }
 
-/// A read that is under way, until it is dropped.
+/// A read in progress, until it is dropped.
 struct Read {
     of: Arc<Reads>,
     segment: SegmentId,
@@ -111,10 +110,10 @@ impl Reads {
         self.state.lock().files.get(&segment).is_some_and(|file| file.keeps_place(number))
     }
 
-    /// Has a thread do `work` with the file of a segment, when its turn at the disk has come.
+    /// Runs `work` on the file of a segment on the blocking pool, when its turn at the disk has come.
     ///
     /// # Errors
-    /// Those of the work, or that the file does not answer.
+    /// Those of `work`, or a timeout if the file does not respond.
     pub(super) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         segment: SegmentId,
@@ -125,7 +124,8 @@ impl Reads {
         let read = self.begin(segment)?;
         let (number, Patience { slow, give_up }) = (read.number, self.patience);
         let mut done = tokio::task::spawn_blocking(move || {
-            // In flight until the thread is done, whether a request still waits for it or not.
+            // The read counts as in progress until the thread is done, even if no request waits for it any
+            // more.
             let _read = read;
             work()
         });
@@ -181,7 +181,7 @@ mod tests {
         assert!(file.keeps_place(0) && !file.keeps_place(99) && FILE_SLOW_PLACES_MAX * 2 <= DISK_PLACES);
     }
 
-    /// Work that goes on until the sender is dropped: a file that does not answer.
+    /// Returns work that blocks until the sender is dropped, like a file that does not respond.
     fn stuck(until: Receiver<()>) -> impl FnOnce() -> Result<(), ReadError> + Send {
         move || {
             let _ = until.recv();
@@ -190,15 +190,15 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_file_that_never_answers_leaves_the_disk_to_others() {
+    async fn a_hanging_file_does_not_block_reads_of_others() {
         let patience = Patience { slow: Duration::from_millis(1), give_up: Duration::from_secs(3600) };
         let (reads, disk) = (Arc::new(Reads::new(patience)), Fair::new(DISK_PLACES));
         let (dead, other) = (SegmentId(1), SegmentId(2));
         let turn = || Turn::from(Lane::Training);
         let mut ends: Vec<Sender<()>> = Vec::new();
         let mut stuck_reads = Vec::new();
-        // More than there are places: without a bound the last ones, and every other file, would wait for
-        // ever.
+        // More reads than slots: without the bound the last ones, and reads of every other file, would wait
+        // forever.
         for _ in 0..FILE_SLOW_READS_MAX {
             let (end, until) = channel();
             ends.push(end);
@@ -222,7 +222,7 @@ mod tests {
         assert!(
             matches!(&refused, Err(ReadError::Io { source, .. }) if source.kind() == io::ErrorKind::TimedOut)
         );
-        // It answers again.
+        // The file responds again.
         drop(ends);
         for read in stuck_reads {
             read.await.unwrap().unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_reader_is_answered_though_the_file_is_not() {
+    async fn a_request_fails_although_its_read_hangs() {
         let patience = Patience { slow: Duration::from_millis(1), give_up: Duration::from_millis(2) };
         let (reads, disk) = (Arc::new(Reads::new(patience)), Fair::new(1));
         let (end, until) = channel::<()>();

@@ -1,8 +1,8 @@
-//! Whether a shortage of room in the hot tier passes within seconds: a pure decision.
+//! Decides if a space shortage of the hot tier is temporary. Pure.
 //!
-//! It passes while spilling and compaction can free what an append lacks, and do free something. Otherwise
-//! the tier is full, and only a delete or a larger disk helps. In doubt it passes: the client tries again,
-//! and the next scan decides.
+//! A shortage is temporary while spilling and compaction can free the missing bytes, and do free some.
+//! Otherwise the tier is full, and only a delete or a larger disk helps. In doubt it is temporary: the client
+//! retries, and the next scan decides.
 
 use std::time::{Duration, Instant};
 
@@ -11,43 +11,43 @@ use mlgw_common::ids::SegmentId;
 use crate::hot::catalogue::HOT;
 use crate::hot::compaction::choose::{HeldBack, PRESSED_DEAD_PERCENT, SegmentFacts};
 
-/// How long nothing may become free, with appends waiting, before the work under way counts as failing. A
-/// copy of the largest segment (256 MiB) to a disk of 20 MB/s takes half of it.
+/// Time without any freed byte, with appends waiting, after which the work in progress counts as stalled.
+/// Copying the largest segment (256 MiB) to a disk of 20 MB/s takes half of it.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 /// Scans further apart than this belong to different shortages.
 const SAME_SHORTAGE: Duration = Duration::from_secs(10);
 
-/// What can make room in the hot tier.
+/// Bytes of the hot tier that can become free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::hot) struct Prospects {
-    /// Bytes that become free when the work under way is done.
+    /// Bytes that become free when the work in progress is done.
     pub(in crate::hot) in_hand_bytes: u64,
-    /// Bytes of segments that may be spilled, as far as the tiers below have room.
+    /// Bytes of segments that may be spilled, as far as lower tiers have space.
     pub(in crate::hot) spillable_bytes: u64,
     /// Dead bytes that compaction can free.
     pub(in crate::hot) dead_bytes: u64,
-    /// Whether nothing became free for so long that the work is considered failing.
+    /// True if nothing became free for so long that the work counts as stalled.
     pub(in crate::hot) is_stalled: bool,
 }
 
-/// What the prospects are computed from, beside the segments.
+/// Inputs of the prospects, besides the segments.
 pub(in crate::hot) struct Given<'g> {
-    /// Bytes that become free when the work under way is done.
+    /// Bytes that become free when the work in progress is done.
     pub(in crate::hot) in_hand_bytes: u64,
-    /// Whether a task works on the segment, so that it is counted already.
+    /// True for a segment that is claimed, so that its bytes are already counted.
     pub(in crate::hot) is_in_hand: &'g dyn Fn(SegmentId) -> bool,
-    /// Whether a rule keeps the segment in its tier.
+    /// True for a segment that a rule pins in its tier.
     pub(in crate::hot) is_kept: &'g dyn Fn(SegmentId) -> bool,
     /// Segments that could not be emptied.
     pub(in crate::hot) held_back: &'g HeldBack,
-    /// Bytes that the tiers below can take.
+    /// Bytes that the lower tiers can take.
     pub(in crate::hot) below_room_bytes: u64,
-    /// Bytes there are for chunks that compaction moves.
+    /// Bytes of space for chunks that compaction moves.
     pub(in crate::hot) moved_room_bytes: u64,
 }
 
 impl Prospects {
-    /// Prospects of the hot tier with these segments.
+    /// Computes the prospects of a hot tier with these segments.
     pub(in crate::hot) fn new(facts: &[SegmentFacts], given: &Given<'_>) -> Self {
         let mut found = Self { in_hand_bytes: given.in_hand_bytes, ..Self::default() };
         let hot = facts.iter().filter(|of| of.tier == HOT && !of.in_flight && !(given.is_in_hand)(of.id));
@@ -65,14 +65,14 @@ impl Prospects {
         found
     }
 
-    /// Whether `lacking_bytes` become free within seconds.
+    /// True if `lacking_bytes` become free within seconds.
     pub(in crate::hot) fn will_have(&self, lacking_bytes: u64) -> bool {
         let coming = self.in_hand_bytes.saturating_add(self.spillable_bytes).saturating_add(self.dead_bytes);
         !self.is_stalled && coming > 0 && coming >= lacking_bytes
     }
 }
 
-/// Whether compaction empties the segment while the tier is pressed. An open one is sealed first.
+/// True if compaction empties the segment while the tier is pressed. An open one is sealed first.
 fn can_be_emptied(segment: &SegmentFacts, given: &Given<'_>) -> bool {
     let is_held_back = given.held_back.get(&segment.id).is_some_and(|left| *left == segment.references);
     segment.is_worth(PRESSED_DEAD_PERCENT)
@@ -80,7 +80,7 @@ fn can_be_emptied(segment: &SegmentFacts, given: &Given<'_>) -> bool {
         && !is_held_back
 }
 
-/// Follows whether anything becomes free during a shortage.
+/// Tracks if any bytes become free during a shortage.
 #[derive(Debug, Default)]
 pub(in crate::hot) struct Progress {
     last: Option<Seen>,
@@ -90,13 +90,13 @@ pub(in crate::hot) struct Progress {
 struct Seen {
     looked: Instant,
     freed_bytes: u64,
-    /// When something became free last, or the shortage began.
+    /// Time at which bytes became free last, or the shortage began.
     freed: Instant,
 }
 
 impl Progress {
-    /// Takes a scan into account, with all bytes that were ever freed. Returns whether nothing became free
-    /// for too long.
+    /// Records a scan with the total of all bytes ever freed. Returns true if nothing became free for too
+    /// long.
     pub(in crate::hot) fn is_stalled(&mut self, now: Instant, freed_bytes: u64) -> bool {
         let goes_on = self.last.filter(|last| {
             now.saturating_duration_since(last.looked) < SAME_SHORTAGE && last.freed_bytes == freed_bytes
@@ -137,9 +137,9 @@ mod tests {
         Prospects::new(facts, &given)
     }
 
-    /// What each kind of segment promises: spillable bytes and dead bytes, with room below and without.
+    /// Spillable bytes and dead bytes by kind of segment, with space in lower tiers and without.
     #[test]
-    fn what_a_segment_promises() {
+    fn prospects_by_kind_of_segment() {
         let whole = 1000 + SEGMENT_HEADER_BYTES;
         let open = SegmentFacts { sealed: false, ..segment(1, 1000, 500) };
         let cases = [
@@ -172,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_spilled_than_fits_below() {
+    fn spillable_bytes_are_limited_by_lower_tiers() {
         let all = [segment(1, 1000, 1000), segment(2, 1000, 1000), segment(3, 1000, 1000)];
         let whole = 1000 + SEGMENT_HEADER_BYTES;
         assert_eq!(prospects(&all, 2 * whole + 1, 0).spillable_bytes, 2 * whole);
     }
 
     #[test]
-    fn a_shortage_passes_while_enough_is_coming() {
+    fn a_shortage_is_temporary_while_enough_can_be_freed() {
         let some = Prospects { in_hand_bytes: 1, spillable_bytes: 2, dead_bytes: 4, is_stalled: false };
         assert!(some.will_have(0) && some.will_have(7) && !some.will_have(8));
         assert!(!Prospects { is_stalled: true, ..some }.will_have(1));
@@ -187,9 +187,9 @@ mod tests {
     }
 
     #[test]
-    fn work_that_frees_nothing_for_long_is_failing() {
+    fn work_that_frees_nothing_for_long_is_stalled() {
         let (mut progress, begun) = (Progress::default(), Instant::now());
-        // What the last look in a range of seconds says.
+        // Returns the result of the last scan in a range of seconds.
         let mut looks = |seconds: std::ops::Range<u64>, freed| {
             seconds.fold(false, |_, at| progress.is_stalled(begun + Duration::from_secs(at), freed))
         };

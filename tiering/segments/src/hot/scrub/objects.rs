@@ -1,9 +1,9 @@
-//! The second half of a pass: some objects are compared whole with the checksums of the catalogue.
+//! Second half of a scrub pass: compares some objects as a whole with their checksums in the catalogue.
 //!
-//! A pass takes those whose body falls into its share of [`SHARES`], by a hash, so that each object is
-//! compared once in as many passes, and a pass reads that part of all bytes. What differed before is compared
-//! in every pass. The place in the walk is in the file of the scrub, so that a pass goes on with it after a
-//! restart.
+//! A pass selects the objects whose body, by a hash, falls into its share of [`SHARES`], so that each object
+//! is compared once in that many passes, and a pass reads that fraction of all bytes. Objects that differed
+//! before are compared in every pass. The position is in the state file of the scrub, so that a pass
+//! continues after a restart.
 
 use std::io;
 use std::ops::Bound;
@@ -18,29 +18,29 @@ use serde::{Deserialize, Serialize};
 use super::quarantine::BadBlock;
 use super::{GLANCE, Shared};
 
-/// An object is compared in one of so many passes: two of a hundred in each, and at least one of a hundred
-/// however they fall.
+/// Number of passes in which every object is compared once: 2 % of the objects per pass on average, and at
+/// least 1 % for typical sequences of ids.
 pub const SHARES: u64 = 50;
-/// Keys that are looked at between two writes of the file.
+/// Keys visited between two writes of the state file.
 const STEP_KEYS: usize = 10_000;
 
-/// What came of comparing an object.
+/// The result of comparing an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// Its bytes have its checksums.
+    /// The object's bytes match its checksums.
     Right,
-    /// They have not, in this way.
+    /// They do not match; with a description.
     Wrong(String),
-    /// It has no checksum that can be compared, or cannot be read here.
+    /// The object has no checksum that can be compared, or cannot be read here.
     Nothing,
-    /// The scrub stops.
+    /// The scrub is stopping.
     Stopped,
 }
 
-/// What compares an object with the checksums that the catalogue has of it.
+/// Compares objects with the checksums in the catalogue.
 pub trait Proofs: Send + Sync {
-    /// Compares an object. `may_read` is called after bytes were read, holds the reading to its rate, and
-    /// returns false when the scrub stops. Blocks.
+    /// Compares an object. `may_read` is called after bytes were read: it throttles the reads to their rate
+    /// and returns false when the scrub stops. Blocks.
     fn compare(
         &self,
         bucket: BucketId,
@@ -50,18 +50,18 @@ pub trait Proofs: Send + Sync {
     ) -> Compared;
 }
 
-/// Where a pass is among the objects.
+/// Position of a pass among the objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ObjectPlace {
-    /// Buckets in the order of their names.
+    /// Name of the bucket; buckets are visited in order of their names.
     bucket: String,
-    /// The last key that was looked at; empty before the first.
+    /// The last key that was visited; empty before the first.
     key: String,
 }
 
-/// Whether a body belongs to a pass.
+/// True if a body belongs to a pass.
 fn is_due(body: u64, pass: u64) -> bool {
-    // The last step of splitmix64: ids are given in turn, and those of small objects and of parts may
+    // The finalizer of splitmix64, since ids are sequential, and ids of small objects and of parts may
     // alternate.
     let mut mixed = body;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -70,8 +70,8 @@ fn is_due(body: u64, pass: u64) -> bool {
 }
 
 impl Shared {
-    /// Compares objects behind the place of the pass, for a while. Returns where it is then; nothing at the
-    /// end.
+    /// Compares objects after the position of the pass, for a limited time. Returns the new position; `None`
+    /// at the end.
     pub(super) fn compare_some(&self, place: &ObjectPlace) -> io::Result<Option<ObjectPlace>> {
         let Some(proofs) = &self.options.proofs else { return Ok(None) };
         let (pass, listed) = {
@@ -110,7 +110,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// Holds reading to its rate; false when the scrub stops.
+    /// Throttles reads to their rate. Returns false when the scrub stops.
     fn may_go_on(&self, bytes: u64) -> bool {
         if self.options.bytes_per_second > 0 {
             let due = self.state.lock().pace.due(Instant::now(), bytes, self.options.bytes_per_second);
@@ -147,7 +147,7 @@ impl Shared {
         self.state.lock().status.bad.retain(|bad| !bad.whole || bad.body != body);
     }
 
-    /// The extent that an object begins with, and the number of its part; 0 for an object that has none.
+    /// Returns the first extent of an object, and the number of its part; 0 for an object without parts.
     fn first_extent(
         &self,
         bucket: BucketId,
@@ -173,7 +173,7 @@ mod tests {
     use super::{SHARES, is_due};
 
     #[test]
-    fn each_is_due_once_in_all_passes_and_at_least_one_of_a_hundred_in_each() {
+    fn each_object_is_due_once_in_all_passes_and_one_percent_in_each() {
         for step in [1, 2, 50, 64, 100] {
             let bodies = || (1..=10_000_u64).map(|number| number * step);
             for pass in 0..SHARES {

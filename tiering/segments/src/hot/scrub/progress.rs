@@ -1,4 +1,4 @@
-//! How far scrubbing is and what it found, in a file of this node: replaced whole and synced.
+//! Progress and findings of the scrub, in a file of this node that is replaced atomically and synced.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,40 +10,40 @@ use super::objects::ObjectPlace;
 use super::quarantine::BadBlock;
 use crate::hot::state_file;
 
-/// Format of the file.
+/// Format version of the file.
 pub(crate) const FORMAT: u32 = 1;
 
-/// How far scrubbing is.
+/// Progress of the scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubStatus {
-    /// Format of the file.
+    /// Format version of the file.
     format: u32,
-    /// Whether a pass is under way.
+    /// True while a pass is running.
     pub running: bool,
-    /// When the newest pass began, milliseconds since the Unix epoch.
+    /// Time at which the newest pass started, in milliseconds since the Unix epoch.
     pub began_ms: i64,
-    /// The last segment that it has done.
+    /// Id of the last segment that the pass has completed.
     pub after: u64,
-    /// Where it is among the objects, once the segments are done; none when it has compared its share.
+    /// Position among the objects, once the segments are done; `None` when the pass has compared its share.
     #[serde(default)]
     pub(super) objects: Option<ObjectPlace>,
-    /// Objects that all passes have compared with their checksums.
+    /// Objects compared with their checksums by all passes.
     #[serde(default)]
     pub compared_objects: u64,
-    /// Bytes that it has read.
+    /// Bytes read by the pass.
     pub read_bytes: u64,
-    /// Passes that came to their end.
+    /// Number of completed passes.
     pub passes: u64,
-    /// When the newest of them did, milliseconds since the Unix epoch.
+    /// Time at which the newest completed pass ended, in milliseconds since the Unix epoch.
     pub ended_ms: i64,
-    /// Segments that are to be looked at closely.
+    /// Segments to examine against the catalogue's references.
     pub(super) suspects: BTreeSet<u64>,
-    /// What is bad.
+    /// Quarantined blocks.
     pub bad: Vec<BadBlock>,
 }
 
 impl ScrubStatus {
-    /// The bodies that are listed because they do not have their checksum.
+    /// Returns the bodies that are listed because they do not match their checksum as a whole.
     pub(super) fn whole_objects(&self) -> BTreeSet<u64> {
         self.bad.iter().filter(|bad| bad.whole).map(|bad| bad.body).collect()
     }
@@ -53,8 +53,8 @@ impl ScrubStatus {
         state_file::replace(path, &Self { format: FORMAT, ..self.clone() })
     }
 
-    /// What the file at `path` says; the beginning when there is none. One that is damaged says
-    /// nothing worth stopping for: a new pass, which is due then, finds again what it listed.
+    /// Reads the file at `path`; returns the initial state if there is none. For a damaged file, an empty
+    /// state with an overdue pass is returned: that pass finds the listed blocks again.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         let damaged = || Self { began_ms: i64::from(path.exists()), ..Self::default() };
         Ok(state_file::read(path, FORMAT)?.unwrap_or_else(damaged))
@@ -66,7 +66,7 @@ mod tests {
     use super::ScrubStatus;
 
     #[test]
-    fn the_file_comes_back_a_damaged_one_begins_anew_and_a_newer_one_is_refused() {
+    fn a_damaged_file_starts_a_new_pass_and_a_newer_one_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("scrub.json");
         assert_eq!(ScrubStatus::read(&path).unwrap(), ScrubStatus::default());

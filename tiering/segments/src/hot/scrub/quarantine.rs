@@ -1,5 +1,5 @@
-//! What is bad: found by comparing what the catalogue refers to with the disk, listed until nothing
-//! refers to it any more.
+//! Quarantine: finds bad blocks by verifying referenced records on the disk, and lists them until nothing
+//! refers to them any more.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,17 +18,17 @@ use crate::hot::catalogue::UPSTREAM;
 use crate::hot::location::Location;
 use crate::hot::verify::{Wrong, verify};
 
-/// New ones that are logged, of one look.
+/// Maximum number of new bad blocks logged per search.
 const LOGGED_MAX: usize = 100;
 
-/// A stretch of an object that is damaged on the disk.
+/// A range of an object that is damaged on the disk.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BadBlock {
     /// The segment.
     pub segment: u64,
-    /// Where in its file.
+    /// Offset of the block in the segment's file.
     pub offset: u64,
-    /// Where in its file the record begins that it is of.
+    /// Offset of its record in the segment's file.
     pub record: u64,
     /// The bucket's id.
     pub bucket: u64,
@@ -36,23 +36,23 @@ pub struct BadBlock {
     pub key: String,
     /// The body.
     pub body: u64,
-    /// The part, when the object was uploaded in parts; else 0. The range is then in the part.
+    /// The part if the object was uploaded in parts, to which the byte range then refers; otherwise 0.
     pub part: u16,
-    /// The first byte of the object, or part, that the record holds.
+    /// First byte of the object, or part, that the record holds.
     pub begin: u64,
-    /// The first byte of the object, or part, that is bad.
+    /// First bad byte of the object, or part.
     pub first: u64,
-    /// The last one.
+    /// Last bad byte.
     pub last: u64,
-    /// What is wrong.
+    /// Description of the damage.
     pub what: String,
-    /// Whether all of the object is meant, which does not have its checksum although each of its blocks has.
+    /// True if the object as a whole does not match its checksum, although each of its blocks does.
     #[serde(default)]
     pub whole: bool,
 }
 
 impl BadBlock {
-    /// Whether an object still has it; true when that cannot be read.
+    /// True if an object still refers to the block, or if that cannot be determined.
     fn is_referred_to(&self, catalogue: &Catalogue) -> bool {
         let Ok(key) = ObjectKey::new(&self.key) else { return false };
         if self.whole {
@@ -72,7 +72,7 @@ impl BadBlock {
 }
 
 impl Shared {
-    /// Verifies everything that objects have in these segments, and lists what is bad.
+    /// Verifies all referenced extents in these segments, and lists the bad blocks.
     pub(super) fn look_closely(&self, segments: &BTreeSet<u64>) -> io::Result<()> {
         let mut found = Vec::new();
         let mut record = Vec::new();
@@ -103,7 +103,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Strikes off the list what nothing refers to any more.
+    /// Removes blocks from the list that nothing refers to any more.
     pub(super) fn forget(&self) {
         let bad = self.state.lock().status.bad.clone();
         let gone: BTreeSet<BadBlock> =
@@ -146,7 +146,7 @@ impl Shared {
                 };
                 blocks.into_iter().map(block).collect()
             }
-            // Moved since the catalogue was read, or not on a disk of ours.
+            // The segment was moved since the catalogue was read, or is not on a local disk.
             Err(_) if self.catalogue.segment(segment).is_none_or(|known| known.tier == UPSTREAM) => {
                 Vec::new()
             }

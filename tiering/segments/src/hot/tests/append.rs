@@ -1,4 +1,4 @@
-//! Appends: what is answered reads back, in which segments it lies, how many syncs it took.
+//! Tests of appends: chunks read back, their segments, and the number of syncs.
 
 use super::*;
 use crate::hot::{AppendError, SegmentDirs, floor_in, segment_file_name};
@@ -9,7 +9,7 @@ use mlgw_metadata::Durability;
 use proptest::prelude::*;
 
 #[tokio::test]
-async fn a_chunk_reads_back_at_once_and_after_a_restart() {
+async fn a_chunk_reads_back_immediately_and_after_a_restart() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let extent = append(&tier, chunk(1, bytes_of(1, 5000))).await.unwrap();
@@ -20,7 +20,7 @@ async fn a_chunk_reads_back_at_once_and_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_writers_and_readers_meet_their_own_bytes_over_many_segments() {
+async fn concurrent_writers_read_back_their_own_bytes_from_many_segments() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let options = HotOptions { segment_bytes: 2 * MIB, ..options(dir.path()) };
     let tier = HotTier::open_with(options, map.clone()).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_tier_that_was_not_shut_down_leaves_no_writer_behind() {
 }
 
 #[tokio::test]
-async fn after_a_clean_stop_nothing_is_scanned() {
+async fn after_a_clean_shutdown_nothing_is_scanned() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     append(&tier, chunk(1, vec![1; 100])).await.unwrap();
@@ -82,7 +82,7 @@ async fn after_a_clean_stop_nothing_is_scanned() {
 }
 
 #[tokio::test]
-async fn small_large_and_own_chunks_lie_apart() {
+async fn small_large_and_own_chunks_are_in_separate_segments() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let own = |body| Chunk { placement: Placement::Own, ..chunk(body, vec![7; 1000]) };
@@ -106,7 +106,7 @@ async fn small_large_and_own_chunks_lie_apart() {
 }
 
 #[tokio::test]
-async fn a_body_of_its_own_is_written_in_blocks_and_its_segment_ends_where_it_does() {
+async fn an_own_segment_is_written_in_blocks_and_trimmed_to_its_records() {
     for direct_writes in [true, false] {
         let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
         let options = HotOptions { direct_writes, ..options(dir.path()) };
@@ -128,7 +128,7 @@ async fn a_body_of_its_own_is_written_in_blocks_and_its_segment_ends_where_it_do
 }
 
 #[tokio::test]
-async fn an_idle_body_loses_its_own_segment_and_gets_another() {
+async fn an_idle_own_segment_is_sealed_and_replaced() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let own = Chunk { placement: Placement::Own, ..chunk(3, vec![7; 1000]) };
@@ -142,7 +142,7 @@ async fn an_idle_body_loses_its_own_segment_and_gets_another() {
 }
 
 #[tokio::test]
-async fn bodies_beyond_the_bound_share_a_segment() {
+async fn bodies_beyond_the_limit_of_own_segments_share_one() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     for body in 0..mlgw_common::limits::OWN_SEGMENTS_OPEN_MAX as u64 + 3 {
@@ -153,7 +153,7 @@ async fn bodies_beyond_the_bound_share_a_segment() {
 }
 
 #[tokio::test]
-async fn the_file_begins_with_the_segments_header() {
+async fn a_file_begins_with_the_segment_header() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let extent = append(&tier, chunk(1, vec![1; 100])).await.unwrap();
@@ -188,7 +188,7 @@ async fn a_full_disk_refuses_appends_and_serves_reads() {
 }
 
 #[tokio::test]
-async fn the_capacity_counts_what_was_there_before() {
+async fn the_capacity_includes_segments_of_earlier_processes() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let capacity_bytes = 10_000;
     let limited = || HotOptions { capacity_bytes, ..options(dir.path()) };
@@ -208,7 +208,7 @@ async fn a_dropped_append_frees_its_room_in_the_queue() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let data = Bytes::from(vec![1; CHUNK_BYTES_MAX as usize]);
-    // Three times the queue's bound: if dropped ones kept their room, the last could not enter.
+    // Three times the queue's limit: if dropped appends kept their permits, the last one would block.
     for _ in 0..3 * mlgw_common::limits::LARGE_QUEUE_BYTES_MAX / CHUNK_BYTES_MAX as usize {
         let mut append = Box::pin(append(&tier, chunk(1, data.clone())));
         std::future::poll_fn(|cx| {
@@ -265,7 +265,7 @@ impl Drop for Tmpfs<'_> {
 
 #[tokio::test]
 #[ignore = "mounts a file system, so it needs root"]
-async fn a_disk_of_256_mib_is_filled_to_its_reserve_and_no_further() {
+async fn a_disk_of_256_mib_is_filled_only_to_its_reserve() {
     let dir = tempfile::tempdir().unwrap();
     let _mounted = Tmpfs::mount(dir.path());
     let map = Arc::new(MemoryMap::default());
@@ -303,7 +303,7 @@ async fn a_disk_of_256_mib_is_filled_to_its_reserve_and_no_further() {
 }
 
 #[tokio::test]
-async fn batches_carry_the_floor_of_the_log_and_a_start_finds_the_highest() {
+async fn batches_carry_the_log_floor_and_a_start_finds_the_highest() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let dirs = SegmentDirs::new(dir.path().join("segments"), Vec::new());
     let own = Incarnation(0);

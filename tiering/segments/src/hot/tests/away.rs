@@ -1,4 +1,4 @@
-//! Segments in upstreams: what is there, what is read from there, what a fault or a crash leaves.
+//! Tests of the remote tier: segments at upstreams, reads from there, and the effects of faults and crashes.
 
 use super::bench::{Bench, Tuned};
 use super::placing::{OBJECTS, carried_out, filled, reads_back, segments_in};
@@ -14,19 +14,19 @@ fn away(store: &FakeStore, encrypt: bool) -> Tuned {
     Tuned { cold_dirs: &[], away: Some((upstreams, "lake")), ..Tuned::default() }
 }
 
-/// The segments whose objects are in the store.
+/// File names of the segments whose objects are in the store.
 fn stored(store: &FakeStore) -> Vec<String> {
     let names = store.names().into_iter();
     names.map(|name| format!("{}.seg", &name["pre/segments/".len()..][..16])).collect()
 }
 
-/// What is noted as perhaps named by no record.
+/// The list of leftovers.
 fn noted(bench: &Bench) -> String {
     std::fs::read_to_string(bench.dir.path().join("leftovers.json")).unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_spilled_to_an_upstream_reads_back_from_there_and_comes_back_when_asked() {
+async fn segments_spilled_to_an_upstream_read_back_and_can_be_promoted() {
     for encrypt in [false, true] {
         let store = FakeStore::default();
         let (bench, objects) = filled(away(&store, encrypt)).await;
@@ -57,7 +57,7 @@ async fn what_is_spilled_to_an_upstream_reads_back_from_there_and_comes_back_whe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_compressed_is_read_from_an_upstream_whole_and_in_ranges() {
+async fn compressed_chunks_are_read_from_an_upstream_whole_and_in_ranges() {
     for encrypt in [false, true] {
         let store = FakeStore::default();
         let bench = Bench::tuned(away(&store, encrypt)).await;
@@ -67,7 +67,7 @@ async fn what_is_compressed_is_read_from_an_upstream_whole_and_in_ranges() {
         let appended = bench.tier.append(Chunk { bucket, key, ..packed(body.0, &text) }).await.unwrap();
         bench.name("text", body, vec![appended.extent.clone()]).await.unwrap();
         drop(appended);
-        // So that its segment is full, and sealed.
+        // Fills the segment, so that it is sealed.
         bench.put("behind", 300_000).await;
         let extent = bench.extents("text").remove(0);
         carried_out(&bench, Order::DrainHot).await;
@@ -85,7 +85,7 @@ async fn what_is_compressed_is_read_from_an_upstream_whole_and_in_ranges() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_find_their_bytes_while_segments_go_to_an_upstream_and_back() {
+async fn reads_succeed_while_segments_move_to_an_upstream_and_back() {
     let store = FakeStore::default();
     let (bench, objects) = filled(away(&store, false)).await;
     let bench = Arc::new(bench);
@@ -118,12 +118,12 @@ async fn each_tier_spills_to_the_next_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_dead_in_an_upstream_goes_and_what_is_mostly_dead_comes_back_to_be_emptied() {
+async fn dead_upstream_segments_are_removed_and_mostly_dead_ones_emptied() {
     let store = FakeStore::default();
     let (bench, objects) = filled(away(&store, true)).await;
     carried_out(&bench, Order::DrainHot).await;
     let before = store.names().len();
-    // What lives in its segment is an eighth of it.
+    // An eighth of its segment is live.
     let (kept, gone) = objects.split_at(1);
     for (object, ..) in gone {
         bench.delete(object).await;
@@ -141,7 +141,7 @@ async fn what_is_dead_in_an_upstream_goes_and_what_is_mostly_dead_comes_back_to_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upstream_that_fails_or_lies_keeps_the_segment_where_it_is_and_nothing_of_it() {
+async fn a_faulty_upstream_leaves_the_segment_local_and_no_object_behind() {
     let store = FakeStore::default();
     let (bench, objects) = filled(away(&store, false)).await;
     let sealed = segments_in(&bench, HOT);
@@ -173,7 +173,7 @@ async fn an_upstream_that_fails_or_lies_keeps_the_segment_where_it_is_and_nothin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_from_an_upstream_is_right_or_says_why_it_is_not() {
+async fn a_read_from_an_upstream_is_correct_or_returns_the_right_error() {
     let store = FakeStore::default();
     let (bench, objects) = filled(away(&store, false)).await;
     carried_out(&bench, Order::DrainHot).await;
@@ -198,7 +198,7 @@ async fn a_read_from_an_upstream_is_right_or_says_why_it_is_not() {
         store.heal();
         bench.reads(name, *body, *length).await;
     }
-    // What is stored there rots.
+    // Damages the stored object.
     let object =
         store.names().into_iter().find(|name| name.contains(&format!("{:016x}-", extent.segment))).unwrap();
     let (stored, mut rotten) = (store.object(&object).unwrap(), store.object(&object).unwrap());
@@ -216,18 +216,18 @@ async fn a_read_from_an_upstream_is_right_or_says_why_it_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_in_the_middle_leaves_nothing_that_is_not_found_again() {
+async fn leftovers_of_an_interrupted_move_are_removed() {
     let store = FakeStore::default();
     let (bench, objects) = filled(away(&store, false)).await;
     let sealed = segments_in(&bench, HOT);
-    // It arrives, and the answer never does.
+    // The object arrives, and the response never does.
     store.fail(Call::Head, usize::MAX, Effect::Hang);
     bench.tier.order(Order::DrainHot);
     store.wait_for(Call::Head, 1).await;
     let orphan = "pre/segments/0000000000000001-00000000000000ff.seg";
     let bench = bench.reopen().await;
     store.heal();
-    // As a crash would leave it: noted, arrived, and named by nothing.
+    // The state after a crash: an object that is listed, stored, and named by no record.
     let list = noted(&bench);
     assert!(list.contains("lake"), "{list}");
     let (begin, end) = list.split_once('[').unwrap();
@@ -246,7 +246,7 @@ async fn a_stop_in_the_middle_leaves_nothing_that_is_not_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_may_be_gone_on_with_is_left_for_a_day_if_it_is_of_the_same_bytes() {
+async fn a_resumable_upload_of_the_same_bytes_is_kept_for_a_day() {
     let store = FakeStore::default();
     let (bench, objects) = filled(away(&store, false)).await;
     let record = bench.catalogue.segments().unwrap().into_iter().find(|one| one.length > 64).unwrap();
@@ -272,7 +272,7 @@ async fn what_may_be_gone_on_with_is_left_for_a_day_if_it_is_of_the_same_bytes()
     bench.compact(100).await;
     assert_eq!(store.names(), [name(1)]);
     assert!(noted(&bench).contains("\"upload\":\"u\""), "{}", noted(&bench));
-    // Who stores the segment now stores it under that name.
+    // The next attempt to store the segment uses that name.
     carried_out(&bench, Order::DrainHot).await;
     assert!(store.names().contains(&name(1)), "{:?}", store.names());
     assert!(noted(&bench).contains("\"uploads\":[]"), "{}", noted(&bench));
@@ -281,7 +281,7 @@ async fn what_may_be_gone_on_with_is_left_for_a_day_if_it_is_of_the_same_bytes()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upstream_that_is_not_configured_any_more_is_no_reason_to_forget_what_is_there() {
+async fn a_missing_upstream_does_not_cause_removal_of_local_copies() {
     let store = FakeStore::default();
     let (bench, objects) = filled(away(&store, false)).await;
     let extent = bench.extents(&objects[0].0).remove(0);
@@ -291,7 +291,7 @@ async fn an_upstream_that_is_not_configured_any_more_is_no_reason_to_forget_what
     let here = bench.path(&name);
     let Bench { dir, catalogue, tier, .. } = bench;
     tier.shutdown().await;
-    // A crash came before the file went.
+    // The state after a crash before the removal of the file.
     std::fs::write(&here, file).unwrap();
     let refused = HotTier::open(options(dir.path()), catalogue.clone()).await.err();
     let expected = matches!(&refused, Some(OpenError::NoUpstream { upstream, segments }) if upstream == "lake" && *segments > 5);
@@ -306,7 +306,7 @@ async fn an_upstream_that_is_not_configured_any_more_is_no_reason_to_forget_what
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_is_fetched_once_for_all_its_pieces_and_readers_and_a_small_range_by_itself() {
+async fn a_record_is_fetched_once_for_all_pieces_and_readers_unless_a_small_range_is_read() {
     let store = FakeStore::default();
     let (bench, _) = filled(away(&store, false)).await;
     let body = bench.catalogue.body_id().await.unwrap();

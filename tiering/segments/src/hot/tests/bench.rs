@@ -1,4 +1,4 @@
-//! A tier with a real catalogue, whose segments are small and compacted when asked.
+//! A tier with a real catalogue, small segments, and compaction on request.
 
 use super::*;
 use crate::hot::{
@@ -24,7 +24,7 @@ pub(super) struct Bench {
     tuned: Tuned,
 }
 
-/// What a bench may have otherwise.
+/// Optional settings of a bench.
 #[derive(Clone)]
 pub(super) struct Tuned {
     pub(super) placing: PlacingSettings,
@@ -47,7 +47,7 @@ impl Default for Tuned {
     }
 }
 
-/// Keys that are sealed by turning their bits over: what is seen of a seal here is whether it is used.
+/// Seals keys by inverting their bits: sufficient to test that sealing is used.
 struct Turned;
 
 impl SealKeys for Turned {
@@ -82,7 +82,7 @@ async fn open_catalogue(dir: &Path) -> Catalogue {
 }
 
 async fn open_tier(dir: &Path, catalogue: &Catalogue, tuned: &Tuned) -> HotTier {
-    // Rounds are asked for.
+    // Passes run on request only.
     let compaction = CompactionSettings {
         interval: Duration::from_secs(3600),
         bytes_per_second: u64::MAX,
@@ -182,7 +182,7 @@ impl Bench {
         self.on(object, ObjectChange::Delete(delete)).await.unwrap();
     }
 
-    /// Where the bytes of an object are now.
+    /// Current extents of an object.
     pub(super) fn extents(&self, object: &str) -> Vec<Extent> {
         let (id, key) = (self.bucket.bucket_id(), ObjectKey::new(object).unwrap());
         let version = self.catalogue.object(id, &key).unwrap().unwrap();
@@ -207,7 +207,7 @@ impl Bench {
         self.place().await;
     }
 
-    /// A round in which segments are moved between tiers.
+    /// Runs a pass of moves between tiers.
     pub(super) async fn place(&self) {
         let until = self.tier.inner.placing.go_on();
         while self.tier.placing().rounds < until {

@@ -1,4 +1,4 @@
-//! Compaction on real files and a real catalogue: what comes back, what stays, what is swept.
+//! Tests of compaction on real files and a real catalogue.
 
 use super::bench::Bench;
 use super::*;
@@ -11,7 +11,7 @@ use mlgw_metadata::ProposeError;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn overwritten_and_deleted_bytes_come_back_and_the_others_read_back() {
+async fn overwritten_and_deleted_bytes_are_freed_and_the_others_read_back() {
     let bench = Bench::new().await;
     let name = |n: usize| format!("object-{n}");
     for n in 0..150 {
@@ -49,7 +49,7 @@ async fn overwritten_and_deleted_bytes_come_back_and_the_others_read_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_segment_of_one_body_goes_without_being_read() {
+async fn a_dead_own_segment_is_released_without_moving() {
     let bench = Bench::new().await;
     let body = bench.catalogue.body_id().await.unwrap();
     let own = Chunk { placement: Placement::Own, ..chunk(body.0, vec![7; 100_000]) };
@@ -67,7 +67,7 @@ async fn a_segment_of_one_body_goes_without_being_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parts_are_moved_wherever_they_are_named() {
+async fn parts_are_moved_in_uploads_too() {
     let bench = Bench::new().await;
     let upload = bench.catalogue.body_id().await.unwrap();
     let create = Upload { body_id: upload.0, key: "big".into(), ..Upload::default() };
@@ -109,7 +109,7 @@ async fn parts_are_moved_wherever_they_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_compressed_is_moved_and_appended_again_as_it_is_stored() {
+async fn compressed_chunks_are_moved_without_recompression() {
     let bench = Bench::new().await;
     let body = bench.catalogue.body_id().await.unwrap();
     let text = text_of(body.0, 300_000);
@@ -141,7 +141,7 @@ async fn what_is_compressed_is_moved_and_appended_again_as_it_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_segment_that_is_read_stays_until_the_reader_is_done() {
+async fn a_pinned_segment_is_released_after_its_reader() {
     let bench = Bench::new().await;
     let body = bench.put("object", 50_000).await;
     let extent = bench.extents("object").remove(0);
@@ -160,7 +160,7 @@ async fn a_segment_that_is_read_stays_until_the_reader_is_done() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_chunk_stays_where_it_is_and_takes_nothing_with_it() {
+async fn a_damaged_chunk_is_not_moved_and_the_others_are() {
     let bench = Bench::new().await;
     let sound = bench.put("sound", 20_000).await;
     let damaged = bench.put("damaged", 20_000).await;
@@ -188,7 +188,7 @@ async fn a_damaged_chunk_stays_where_it_is_and_takes_nothing_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_file_of_a_removed_segment_is_swept_and_no_other() {
+async fn only_files_of_removed_segments_are_swept() {
     let bench = Bench::new().await;
     bench.put("object", 20_000).await;
     let kept = bench.put("kept", 290_000).await;
@@ -197,7 +197,7 @@ async fn the_file_of_a_removed_segment_is_swept_and_no_other() {
     bench.delete("object").await;
     bench.compact(1).await;
     assert!(!bench.files().contains(&removed));
-    // As if the power had failed before the directory was synced.
+    // The state after a power loss before the directory was synced.
     std::fs::write(bench.path(&removed), bytes).unwrap();
     std::fs::write(bench.path("00000000000fffff.seg"), b"not ours").unwrap();
     let bench = bench.reopen().await;
@@ -208,7 +208,7 @@ async fn the_file_of_a_removed_segment_is_swept_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_fence_refused_is_appended_again_elsewhere() {
+async fn a_fenced_append_is_appended_again_elsewhere() {
     let bench = Bench::new().await;
     let body = bench.catalogue.body_id().await.unwrap();
     let data = bytes_of(body.0, 5_000);
@@ -220,7 +220,7 @@ async fn what_a_fence_refused_is_appended_again_elsewhere() {
     let again = bench.tier.append_again(&first.extent, body).await.unwrap();
     bench.name("key", body, vec![again.extent]).await.unwrap();
     bench.reads("key", body, 5_000).await;
-    // The fenced segment takes no more.
+    // The fenced segment accepts no more chunks.
     let next = bench.put("next", 1_000).await;
     bench.reads("next", next, 1_000).await;
     drop(first);
@@ -230,7 +230,7 @@ async fn what_a_fence_refused_is_appended_again_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_chunk_that_was_taken_for_dead_is_moved_all_the_same() {
+async fn a_chunk_wrongly_known_as_dead_is_moved() {
     let bench = Bench::new().await;
     let body = bench.catalogue.body_id().await.unwrap();
     let appended = bench.append("key", body, &bytes_of(body.0, 5_000), 60_000).await.remove(0);
@@ -239,7 +239,7 @@ async fn a_chunk_that_was_taken_for_dead_is_moved_all_the_same() {
     name().await.unwrap();
     bench.delete("key").await;
     assert!(bench.catalogue.known_dead(segment).contains(appended.extent.offset));
-    // The proposal comes a second time.
+    // The proposal arrives a second time.
     name().await.unwrap();
     drop(appended);
     bench.put("dead", 5_000).await;
@@ -251,7 +251,7 @@ async fn a_chunk_that_was_taken_for_dead_is_moved_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_held_segment_is_left_alone() {
+async fn a_held_segment_is_not_compacted() {
     let bench = Bench::new().await;
     let body = bench.catalogue.body_id().await.unwrap();
     let appended = bench.append("key", body, &bytes_of(body.0, 290_000), 60_000).await;
@@ -270,7 +270,7 @@ async fn a_held_segment_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_reads_what_was_appended_since_the_last_mark_and_no_more() {
+async fn a_start_scans_only_records_after_the_last_mark() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let mut extents = Vec::new();

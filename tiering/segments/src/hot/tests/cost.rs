@@ -1,10 +1,10 @@
-//! What an append and a cached read cost. Run with
-//! `cargo nextest run --release -p mlgw-tiering --run-ignored only --no-capture cost`.
+//! Measurement of the cost of an append and of a cached read. Run with `cargo nextest run --release -p
+//! mlgw-segments --run-ignored only --no-capture cost`.
 
 use super::*;
 use std::time::Instant;
 
-/// User and system time of this process, in microseconds, in steps of 10,000.
+/// User and system time of this process in microseconds, with a resolution of 10,000.
 fn cpu_micros() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let behind_name = stat.rsplit(')').next().unwrap();

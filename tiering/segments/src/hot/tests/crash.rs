@@ -1,4 +1,4 @@
-//! Crashes: copies of the files as they stood, their unsynced tails torn, opened again.
+//! Crash tests: copies of the files of a running tier, with torn unsynced tails, are opened again.
 
 use super::*;
 use crate::hot::{Fault, FileCall, Intercept, ReadError, Scanned, Step, segment_file_name};
@@ -17,8 +17,8 @@ fn segment_path(dir: &Path, segment: u64) -> std::path::PathBuf {
     dir.join("segments").join(segment_file_name(SegmentId(segment)))
 }
 
-/// Appends `count` chunks and returns what was answered, with the files and the map as a kill at
-/// that moment leaves them.
+/// Appends `count` chunks. Returns the acknowledged extents, with the files and the map as a kill at that
+/// moment would leave them.
 async fn killed_after(dir: &Path, count: u64) -> (Vec<(u64, Extent)>, Arc<MemoryMap>) {
     let running = tempfile::tempdir().unwrap();
     let map = Arc::new(MemoryMap::default());
@@ -33,7 +33,7 @@ async fn killed_after(dir: &Path, count: u64) -> (Vec<(u64, Extent)>, Arc<Memory
 }
 
 #[tokio::test]
-async fn after_a_kill_everything_answered_reads_back_and_the_segment_takes_no_more() {
+async fn after_a_kill_acknowledged_chunks_read_back_and_the_segment_is_sealed() {
     let dir = tempfile::tempdir().unwrap();
     let (extents, map) = killed_after(dir.path(), 20).await;
     let tier = open(dir.path(), &map).await;
@@ -48,7 +48,7 @@ async fn after_a_kill_everything_answered_reads_back_and_the_segment_takes_no_mo
 }
 
 #[tokio::test]
-async fn an_open_segment_without_a_file_is_sealed_at_nothing() {
+async fn an_open_segment_without_a_file_is_sealed_at_zero() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let id = map.create(SegmentClass::Small).await.unwrap().id;
     let tier = open(dir.path(), &map).await;
@@ -66,10 +66,10 @@ async fn an_open_segment_without_a_file_is_sealed_at_nothing() {
 }
 
 #[tokio::test]
-async fn files_the_catalogue_does_not_know_are_reported_and_kept() {
+async fn unknown_files_are_reported_and_kept() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     open(dir.path(), &map).await.shutdown().await;
-    // The next one to be minted: its end must not be that of the file that is there.
+    // The next id to be given out: the existing file must not be taken for the new segment.
     let next = segment_path(dir.path(), map.next().0);
     let at = |name: &str| dir.path().join("segments").join(name);
     std::fs::write(&next, b"1").unwrap();
@@ -85,7 +85,7 @@ async fn files_the_catalogue_does_not_know_are_reported_and_kept() {
 }
 
 #[tokio::test]
-async fn damage_in_the_middle_costs_its_record_and_no_later_one() {
+async fn damage_loses_only_the_records_it_hits() {
     let dir = tempfile::tempdir().unwrap();
     let (extents, map) = killed_after(dir.path(), 12).await;
     let path = segment_path(dir.path(), 1);
@@ -106,7 +106,7 @@ async fn damage_in_the_middle_costs_its_record_and_no_later_one() {
     }
 }
 
-/// Notes how far the last sync of a segment reached, by the file's length when it was asked for.
+/// Records the length that the last sync of a segment covered: the file's length at the call.
 struct SyncedLength {
     path: std::path::PathBuf,
     synced: AtomicU64,
@@ -122,7 +122,7 @@ impl Intercept for SyncedLength {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_answered_before_a_sync_that_covers_it() {
+async fn no_append_is_acknowledged_before_a_sync_that_covers_it() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let watch = Arc::new(SyncedLength { path: segment_path(dir.path(), 1), synced: AtomicU64::new(0) });
     let options = HotOptions { intercept: Some(watch.clone()), ..options(dir.path()) };
@@ -145,10 +145,10 @@ async fn nothing_is_answered_before_a_sync_that_covers_it() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The synced part is what the first `kept` records wrote; of the rest each 512-byte sector is
-    /// kept, lost (zeros) or garbage, and the file may end early.
+    /// The synced part consists of the first `kept` records; each 512-byte sector after it is kept, lost
+    /// (zeros) or garbage, and the file may be shorter.
     #[test]
-    fn whatever_a_power_cut_leaves_behind_the_last_sync_answered_chunks_read_back(
+    fn synced_chunks_read_back_after_any_power_loss(
         kept in 1usize..12, fate in proptest::collection::vec(0u8..3, 2000), cut in any::<prop::sample::Index>(),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_whatever_make_a_scan_fail(bytes in proptest::collection::vec(any::<u8>(), 0..3000), magic_at in any::<prop::sample::Index>()) {
+    fn no_file_content_makes_a_scan_fail(bytes in proptest::collection::vec(any::<u8>(), 0..3000), magic_at in any::<prop::sample::Index>()) {
         let mut bytes = bytes;
         if bytes.len() > 8 {
             let at = magic_at.index(bytes.len() - 4);

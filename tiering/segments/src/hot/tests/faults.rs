@@ -1,4 +1,5 @@
-//! Disks that fail: what is answered, where the retried batch lies, what is never touched again.
+//! Tests of disk faults: the results of appends, the retry of a batch, and the failed files, which are never
+//! written again.
 
 use super::*;
 use crate::hot::{AppendError, FileCall, Intercept, OpenError, Step};
@@ -6,7 +7,7 @@ use crate::hot::{AppendError, FileCall, Intercept, OpenError, Step};
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-/// Lets calls go but for those its list names, which it takes off when they come.
+/// Lets calls pass except those in its list, from which each entry is removed when it is used.
 struct Script {
     steps: Mutex<Vec<(FileCall, Step)>>,
     calls: Mutex<Vec<(FileCall, Option<SegmentId>)>>,
@@ -38,7 +39,7 @@ async fn open_scripted(dir: &Path, map: &Arc<MemoryMap>, script: &Arc<Script>) -
 }
 
 #[tokio::test]
-async fn a_failed_write_or_sync_moves_the_batch_to_a_new_segment() {
+async fn a_failed_write_or_sync_retries_the_batch_in_a_new_segment() {
     for call in [FileCall::Write, FileCall::Sync] {
         let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
         let script = Script::new(&[]);
@@ -59,7 +60,7 @@ async fn a_failed_write_or_sync_moves_the_batch_to_a_new_segment() {
 }
 
 #[tokio::test]
-async fn a_segment_that_cannot_be_made_is_sealed_empty_and_another_one_made() {
+async fn a_segment_that_cannot_be_created_is_sealed_empty_and_replaced() {
     for call in [FileCall::Create, FileCall::SyncNew, FileCall::SyncDirectory] {
         let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
         let script = Script::new(&[]);
@@ -73,7 +74,7 @@ async fn a_segment_that_cannot_be_made_is_sealed_empty_and_another_one_made() {
 }
 
 #[tokio::test]
-async fn a_disk_that_fails_twice_answers_the_error_and_stores_nothing() {
+async fn a_disk_that_fails_twice_fails_the_append() {
     for (errno, error) in [(EIO, AppendError::Io), (ENOSPC, AppendError::Full)] {
         let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
         let script =
@@ -99,13 +100,13 @@ async fn short_writes_are_continued() {
     assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, 3000));
 }
 
-/// A chunk of a body with a segment of its own, which is written past the page cache.
+/// A chunk of a body with a segment of its own, which is written with direct I/O.
 fn own(body: u64, length: usize) -> Chunk {
     Chunk { placement: Placement::Own, ..chunk(body, bytes_of(body, length)) }
 }
 
 #[tokio::test]
-async fn short_writes_past_the_page_cache_are_continued() {
+async fn short_direct_writes_are_continued() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let script = Script::new(&[1, 63, 8192, 4095].map(|bytes| (FileCall::Write, Step::Short(bytes))));
     let tier = open_scripted(dir.path(), &map, &script).await;
@@ -117,7 +118,7 @@ async fn short_writes_past_the_page_cache_are_continued() {
 }
 
 #[tokio::test]
-async fn a_write_past_the_page_cache_that_fails_moves_the_batch_to_a_new_segment() {
+async fn a_failed_direct_write_retries_the_batch_in_a_new_segment() {
     for call in [FileCall::Write, FileCall::Sync] {
         let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
         let script = Script::new(&[]);
@@ -135,7 +136,7 @@ async fn a_write_past_the_page_cache_that_fails_moves_the_batch_to_a_new_segment
 }
 
 #[tokio::test]
-async fn where_the_file_system_has_no_direct_writes_the_page_cache_takes_them() {
+async fn without_direct_io_the_page_cache_is_used() {
     const EINVAL: i32 = 22;
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let script = Script::new(&[(FileCall::Write, Step::Fail(EINVAL))]);
@@ -148,7 +149,7 @@ async fn where_the_file_system_has_no_direct_writes_the_page_cache_takes_them() 
 }
 
 #[tokio::test]
-async fn a_failed_sync_at_recovery_refuses_to_open_and_the_next_start_opens() {
+async fn a_failed_sync_in_recovery_fails_the_start_but_not_the_next_one() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let extent = append(&tier, chunk(1, bytes_of(1, 3000))).await.unwrap();

@@ -1,4 +1,5 @@
-//! The flash budget: what can wait does, and is said to; what is needed for space does not.
+//! Tests of the flash budget: postponable work waits and is recorded as waiting; work that frees needed space
+//! does not wait.
 
 use super::bench::{Bench, Tuned};
 use crate::decisions::Wanted;
@@ -7,7 +8,7 @@ use crate::hot::CompactionSettings;
 use mlgw_formats::decision_words::{Kind, Outcome, Reason};
 use std::time::Duration;
 
-/// Sealed segments of which two thirds are dead, and a budget that is used up.
+/// A bench with sealed segments that are two thirds dead, and a budget that is used up.
 async fn over_budget(tuned: Tuned) -> Bench {
     let bench = Bench::tuned(tuned).await;
     let name = |n: usize| format!("object-{n}");
@@ -30,7 +31,7 @@ async fn over_budget(tuned: Tuned) -> Bench {
     bench
 }
 
-/// Two rounds that nobody asked for: the first may have begun before.
+/// Waits for two unrequested passes: the first may have started before.
 async fn rounds(bench: &Bench) {
     let until = bench.tier.compaction().rounds + 2;
     while bench.tier.compaction().rounds < until {
@@ -40,7 +41,7 @@ async fn rounds(bench: &Bench) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn compaction_waits_for_the_budget_and_says_so() {
+async fn compaction_waits_for_the_budget_and_records_it() {
     let bench = over_budget(Tuned::default()).await;
     rounds(&bench).await;
     assert_eq!(bench.tier.compaction().moved_bytes, 0);
@@ -58,7 +59,7 @@ async fn compaction_waits_for_the_budget_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn compaction_goes_on_without_a_budget_where_space_is_short() {
+async fn compaction_ignores_the_budget_when_space_is_short() {
     let bench = over_budget(Tuned { capacity_bytes: 700_000, ..Tuned::default() }).await;
     rounds(&bench).await;
     assert!(!bench.tier.flash().allows() && bench.tier.compaction().moved_bytes >= 100_000);

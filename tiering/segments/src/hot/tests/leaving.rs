@@ -1,5 +1,5 @@
-//! What leaves the hot tier because a rule says so: whole segments, and what shares its segments with what
-//! stays.
+//! Tests of bodies that leave the hot tier because of a rule: in whole segments, and in segments shared with
+//! bodies that stay.
 
 use super::bench::{Bench, Tuned};
 use super::placing::{carried_out, filled, reads_back};
@@ -12,7 +12,7 @@ use mlgw_formats::decision_words::{Kind, Reason};
 use mlgw_formats::schema::SegmentState;
 use std::collections::{BTreeSet, HashSet};
 
-/// Bodies, with all segments that they are in.
+/// Returns the spill of these objects: their bodies, with all segments that contain them.
 fn leaving(bench: &Bench, objects: &[(String, BodyId, usize)]) -> Leaving {
     let segments: BTreeSet<SegmentId> = objects.iter().flat_map(|one| segments_of(bench, &one.0)).collect();
     Leaving {
@@ -36,7 +36,7 @@ fn tier_of(bench: &Bench, object: &str) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_leaves_is_gathered_and_then_spilled_without_what_stays() {
+async fn leaving_bodies_are_gathered_and_spilled_without_staying_ones() {
     let (bench, objects) = filled(Tuned::default()).await;
     let goes: Vec<_> = objects.iter().step_by(5).cloned().collect();
     carried_out(&bench, Order::Gather(leaving(&bench, &goes))).await;
@@ -56,7 +56,7 @@ async fn what_leaves_is_gathered_and_then_spilled_without_what_stays() {
     let why = |kind| bench.tier.inner.decisions.list(wanted(kind)).into_iter().map(|e| (e.reason, e.rule));
     let by_rule = |(reason, rule)| reason == Reason::Rule && rule == "down";
     assert!(why(Kind::Spill).len() > 0 && why(Kind::Spill).all(by_rule));
-    // What is left of the emptied segments is compacted, too, and that is no rule's doing.
+    // The rest of the emptied segments is compacted too, which is not attributed to the rule.
     assert!(why(Kind::Relocate).any(by_rule), "{:?}", why(Kind::Relocate).collect::<Vec<_>>());
     let bench = bench.reopen().await;
     reads_back(&bench, &objects).await;
@@ -64,7 +64,7 @@ async fn what_leaves_is_gathered_and_then_spilled_without_what_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_stays_is_picked_out_of_a_segment_that_is_spilled_and_open_ones_are_sealed() {
+async fn staying_bodies_are_moved_out_of_spilled_segments_and_open_ones_are_sealed() {
     let bench = Bench::new().await;
     let mut objects = Vec::new();
     for n in 0..10 {
@@ -86,7 +86,7 @@ async fn what_stays_is_picked_out_of_a_segment_that_is_spilled_and_open_ones_are
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_kept_stays_until_it_is_let_go_of() {
+async fn a_pinned_segment_is_not_spilled_until_it_is_unpinned() {
     let (bench, objects) = filled(Tuned::default()).await;
     let all = leaving(&bench, &objects);
     let kept: HashSet<SegmentId> = segments_of(&bench, &objects[3].0).into_iter().collect();

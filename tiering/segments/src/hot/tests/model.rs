@@ -1,13 +1,13 @@
-//! Compaction against everything that goes on around it, in memory, a seed for every schedule.
+//! Model test of compaction against all concurrent activity, in memory, with one seed per schedule.
 //!
-//! The [world](world) is a catalogue with the real `apply`, a log that can lose its tail, segment
-//! files that can lose theirs, requests whose proposals are delayed at will, readers that take their
-//! time, and the real decisions of compaction, carried out one step at a time in between. A schedule
-//! is random; whatever it does, no byte that a record refers to is ever gone, no reader loses the body
-//! it began with, no request fails because of compaction, and in the end every dead byte comes back.
+//! The [world](world) consists of a catalogue with the real `apply`, a log that can lose its tail, segment
+//! files that can lose theirs, requests whose proposals are delayed arbitrarily, slow readers, and the real
+//! decisions of compaction, executed one step at a time in between. Schedules are random. In every schedule
+//! no referenced byte is ever lost, no reader loses the body that it started with, no request fails because
+//! of compaction, and in the end every dead byte is freed.
 //!
-//! The controls leave out one rule each, and must then find a schedule that breaks a promise.
-//! `MLGW_MODEL_SCHEDULES` and `MLGW_MODEL_SEED` make the run longer or another one.
+//! The controls leave out one rule each, and must then find a schedule that breaks an invariant.
+//! `MLGW_MODEL_SCHEDULES` and `MLGW_MODEL_SEED` change the number of schedules and the first seed.
 
 mod catalogue;
 mod crash;
@@ -17,18 +17,18 @@ mod world;
 
 use world::{Rules, Seen, World};
 
-/// Schedules of a usual run.
+/// Schedules of a normal run.
 const SCHEDULES: u64 = 12_000;
-/// Within so many schedules a rule that is left out must show.
+/// Number of schedules within which a missing rule must be detected.
 const CONTROL_SCHEDULES: u64 = 20_000;
-/// Actions of one schedule.
+/// Actions per schedule.
 const ACTIONS: usize = 140;
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Runs schedules on two threads: the first broken promise, with its seed, and what was seen.
+/// Runs schedules on two threads. Returns the first broken invariant with its seed, and the statistics.
 fn first_broken(rules: Rules, schedules: u64) -> (Option<(u64, String)>, Seen) {
     let first = setting("MLGW_MODEL_SEED", 1);
     let half = |parity: u64| {
@@ -51,7 +51,7 @@ fn first_broken(rules: Rules, schedules: u64) -> (Option<(u64, String)>, Seen) {
 }
 
 #[test]
-fn no_schedule_loses_a_referenced_byte_or_keeps_a_dead_one() {
+fn no_schedule_loses_a_referenced_byte_or_leaves_a_dead_one() {
     let schedules = setting("MLGW_MODEL_SCHEDULES", SCHEDULES);
     let (broken, seen) = first_broken(Rules::ALL, schedules);
     assert_eq!(broken, None, "of {schedules} schedules");
@@ -71,7 +71,7 @@ fn is_missed(what: &str, rules: Rules, expected: &[&str]) {
 }
 
 #[test]
-fn without_the_rule_of_appends_in_flight_a_request_fails() {
+fn without_holds_a_request_fails() {
     let rules = Rules { in_flight: false, ..Rules::ALL };
     is_missed("holds", rules, &["went while a request held", "a request was refused", "is not in segment"]);
 }
@@ -87,17 +87,17 @@ fn without_pins_a_reader_loses_its_body() {
 }
 
 #[test]
-fn without_looking_again_a_reader_fails() {
+fn without_a_second_lookup_a_reader_fails() {
     is_missed("looking again", Rules { look_again: false, ..Rules::ALL }, &["a reader found segment"]);
 }
 
 #[test]
-fn without_waiting_for_what_freed_it_to_be_synced_a_byte_is_lost() {
+fn without_the_sync_before_unlink_a_byte_is_lost() {
     is_missed("settling", Rules { settle: false, ..Rules::ALL }, &["is not in segment"]);
 }
 
 #[test]
-fn a_schedule_is_the_same_every_time() {
+fn a_schedule_is_deterministic() {
     for seed in 1..50 {
         let trace = |mut world: World| (world.run(ACTIONS), world.trace());
         assert_eq!(trace(World::new(seed, Rules::ALL)), trace(World::new(seed, Rules::ALL)));

@@ -1,4 +1,4 @@
-//! Segments that move between the tiers: where they are, that they read back, what a crash or a fault leaves.
+//! Tests of moves between local tiers: locations, reads, and the effects of crashes and faults.
 
 use super::bench::{Bench, Tuned};
 use super::*;
@@ -13,7 +13,7 @@ use std::time::Duration;
 const EIO: i32 = 5;
 pub(super) const OBJECTS: usize = 30;
 
-/// Objects in segments that are all sealed.
+/// Returns a bench with objects in segments that are all sealed.
 pub(super) async fn filled(tuned: Tuned) -> (Bench, Vec<(String, BodyId, usize)>) {
     let bench = Bench::tuned(tuned).await;
     let mut objects = Vec::new();
@@ -37,7 +37,7 @@ pub(super) async fn carried_out(bench: &Bench, order: Order) {
     }
 }
 
-/// The segments that are in a tier by their records, of those that hold anything.
+/// Returns the non-empty sealed segments that are in a tier according to their records.
 pub(super) fn segments_in(bench: &Bench, tier: u32) -> Vec<String> {
     let mut records = bench.catalogue.segments().unwrap();
     records.retain(|record| record.state() == SegmentState::Sealed && record.length > 64);
@@ -45,7 +45,7 @@ pub(super) fn segments_in(bench: &Bench, tier: u32) -> Vec<String> {
     here.map(|record| segment_file_name(record.segment_id())).collect()
 }
 
-/// The files of segments in the hot directory and in the cold ones.
+/// Returns the segment files in the hot directory and in the cold ones.
 fn files(bench: &Bench) -> (Vec<String>, Vec<String>) {
     let cold = ["cold-1", "cold-2"].map(|dir| names_in(&bench.dir.path().join(dir)));
     (bench.files(), cold.concat())
@@ -57,7 +57,7 @@ pub(super) fn names_in(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_spilled_reads_back_from_there_and_comes_back_when_asked() {
+async fn spilled_segments_read_back_and_can_be_promoted() {
     let (bench, objects) = filled(Tuned::default()).await;
     let sealed = segments_in(&bench, HOT);
     assert!(sealed.len() > 5, "{sealed:?}");
@@ -89,7 +89,7 @@ async fn what_is_spilled_reads_back_from_there_and_comes_back_when_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_find_their_bytes_while_segments_go_up_and_down() {
+async fn reads_succeed_while_segments_move_between_tiers() {
     let (bench, objects) = filled(Tuned::default()).await;
     let bench = Arc::new(bench);
     let reader = {
@@ -110,11 +110,11 @@ async fn readers_find_their_bytes_while_segments_go_up_and_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_hot_tier_spills_what_is_read_least() {
+async fn a_full_hot_tier_spills_the_segments_with_the_fewest_reads() {
     let placing = PlacingSettings { high_percent: 50, low_percent: 30, ..PlacingSettings::default() };
-    // Below the default mark, so that nothing is spilled before the reads.
+    // Below the default high watermark, so that nothing is spilled before the reads.
     let (bench, objects) = filled(Tuned { capacity_bytes: 4_000_000, ..Tuned::default() }).await;
-    // Read again and again, the last ones are worth keeping.
+    // Frequent reads make the last segments worth keeping.
     for _ in 0..20 {
         reads_back(&bench, &objects[OBJECTS - 4..]).await;
     }
@@ -135,7 +135,7 @@ async fn a_full_hot_tier_spills_what_is_read_least() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_dies_in_the_cold_tier_comes_back_as_space() {
+async fn dead_bytes_in_the_cold_tier_are_freed() {
     let (bench, objects) = filled(Tuned::default()).await;
     carried_out(&bench, Order::DrainHot).await;
     let before = files(&bench).1.len();
@@ -152,13 +152,13 @@ async fn what_dies_in_the_cold_tier_comes_back_as_space() {
     bench.close().await;
 }
 
-/// What a crash leaves at each step of a move, and what a restored backup looks like.
+/// The states that a crash leaves at each step of a move, and the state of a restored backup.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_mends_what_an_interrupted_move_left() {
+async fn a_start_cleans_up_after_an_interrupted_move() {
     let (bench, objects) = filled(Tuned::default()).await;
     let name = segments_in(&bench, HOT).remove(0);
     let (hot, cold) = (bench.path(&name), bench.dir.path().join("cold-2").join(&name));
-    // Copied, not yet named; and half a copy.
+    // Copied, but not named by the record yet; and a partial copy.
     std::fs::copy(&hot, &cold).unwrap();
     std::fs::write(cold.with_extension("seg.copying"), "half").unwrap();
     let bench = bench.reopen().await;
@@ -166,14 +166,14 @@ async fn a_start_mends_what_an_interrupted_move_left() {
     reads_back(&bench, &objects).await;
     carried_out(&bench, Order::DrainHot).await;
     let (_, all_cold) = files(&bench);
-    // Named, the old file not yet removed.
+    // Named by the record, and the old file not removed yet.
     let found = ["cold-1", "cold-2"].map(|dir| bench.dir.path().join(dir).join(&name));
     let cold = found.into_iter().find(|path| path.exists()).unwrap();
     std::fs::copy(&cold, &hot).unwrap();
     let bench = bench.reopen().await;
     assert_eq!((hot.exists(), cold.exists()), (false, true));
     reads_back(&bench, &objects).await;
-    // Put back from a backup: in the hot directory, whatever the record says.
+    // Restored from a backup: in the hot directory, regardless of the record.
     std::fs::rename(&cold, &hot).unwrap();
     let bench = bench.reopen().await;
     assert!(hot.exists());
@@ -184,7 +184,7 @@ async fn a_start_mends_what_an_interrupted_move_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cold_tier_that_is_not_there_is_no_reason_to_forget_it() {
+async fn a_missing_cold_tier_fails_the_start_unless_accepted() {
     let (bench, objects) = filled(Tuned::default()).await;
     carried_out(&bench, Order::DrainHot).await;
     let Bench { dir, catalogue, tier, .. } = bench;
@@ -201,7 +201,7 @@ async fn a_cold_tier_that_is_not_there_is_no_reason_to_forget_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_hot_in_a_segment_stays_when_the_rest_is_spilled() {
+async fn hot_chunks_stay_when_their_segment_is_spilled() {
     let (bench, objects) = filled(Tuned::default()).await;
     let hot = [objects[3].1, objects[20].1];
     bench.tier.set_is_hot(Arc::new(move |body, first| hot.contains(&body) && first == 0));
@@ -218,7 +218,7 @@ async fn what_is_hot_in_a_segment_stays_when_the_rest_is_spilled() {
     bench.close().await;
 }
 
-/// Fails or skips the calls of one kind while it is told to.
+/// Fails or skips the calls of one kind while it is set.
 #[derive(Default)]
 struct Faulty(Mutex<Option<(FileCall, Step)>>);
 
@@ -232,14 +232,14 @@ impl Intercept for Faulty {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_fails_or_lies_keeps_the_segment_where_it_is() {
+async fn a_faulty_disk_leaves_the_segment_in_its_tier() {
     let faulty = Arc::new(Faulty::default());
     let (bench, objects) = filled(Tuned { intercept: Some(faulty.clone()), ..Tuned::default() }).await;
     let sealed = segments_in(&bench, HOT);
     let faults = [
         (FileCall::Create, Step::Fail(EIO)),
         (FileCall::Write, Step::Fail(EIO)),
-        // Nothing is written, and success is reported.
+        // No byte is written, and success is reported.
         (FileCall::Write, Step::Skip),
         (FileCall::Sync, Step::Fail(EIO)),
         (FileCall::SyncNew, Step::Fail(EIO)),
@@ -261,7 +261,7 @@ async fn a_disk_that_fails_or_lies_keeps_the_segment_where_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_file_stays_while_somebody_copies_segments() {
+async fn an_old_file_stays_while_all_segments_are_pinned() {
     let (bench, objects) = filled(Tuned::default()).await;
     let sealed = segments_in(&bench, HOT);
     let kept = bench.tier.keep_all();

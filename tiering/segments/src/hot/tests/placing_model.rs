@@ -1,12 +1,12 @@
-//! Moves between tiers against crashes, in memory, a seed for every schedule.
+//! Model test of moves between tiers with crashes, in memory, with one seed per schedule.
 //!
-//! The steps are the real ones ([`Job`]), and so is what a start does about files ([`fate`]). The world is
-//! one segment: its files, of which a removed one may come back while its removal is not synced; objects of
-//! it in an upstream, and the list of those that nothing may name; its record, which is what is left of a log
-//! whose end may be lost; somebody who copies segments now and then; and crashes anywhere. The segment can
-//! always be read, and once all is quiet there is one file or object, where the record says. Without the step
-//! that makes the record durable before the old one goes, a schedule must show that the segment is lost;
-//! without the list, one that an object is left behind.
+//! The steps are the real ones ([`Job`]), and so is the treatment of files by a start ([`fate`]). The world
+//! is one segment: its files, of which a removed one may reappear while its removal is not synced; its
+//! objects at an upstream, and the list of leftovers; its record, which is the last entry of a log whose end
+//! may be lost; occasional pins on all segments; and crashes at any point. Invariants: the segment can always
+//! be read, and in the end there is one file or object, at the location in the record. Without the step that
+//! syncs the record before the old file is removed, some schedule must lose the segment; without the list,
+//! some schedule must leave an object behind.
 
 use std::collections::BTreeSet;
 
@@ -37,19 +37,19 @@ impl Dice {
 enum File {
     No,
     Yes,
-    /// Removed; a crash may bring it back.
+    /// Removed; a crash may restore it.
     Removed,
 }
 
-/// Where the record says that the segment is.
+/// Location of the segment according to its record.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Named {
     tier: u32,
-    /// Of an object, its number.
+    /// Number of the object; 0 for a file.
     copy: u64,
 }
 
-/// What is left out, to see that it is missed.
+/// Rules that are left out in a control.
 #[derive(Clone, Copy, Default)]
 struct Without {
     settling: bool,
@@ -58,14 +58,14 @@ struct Without {
 
 struct World {
     dice: Dice,
-    /// By tier.
+    /// Files by tier.
     files: [File; 2],
-    /// Objects in the upstream, by their numbers.
+    /// Numbers of the objects at the upstream.
     objects: BTreeSet<u64>,
-    /// The list of those that nothing may name.
+    /// The list of leftovers.
     noted: BTreeSet<u64>,
     copies: u64,
-    /// Places that the record had, oldest first; so many of them are durable.
+    /// Locations that the record had, oldest first; the first `synced` of them are durable.
     log: Vec<Named>,
     synced: usize,
     job: Option<Job>,
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Removes what is listed and not named.
+    /// Removes listed objects that the record does not name.
     fn sweep(&mut self) {
         if self.noted.is_empty() || self.kept {
             return;
@@ -130,7 +130,7 @@ impl World {
         Way { from, to: if from == UPSTREAM { HOT } else { to } }
     }
 
-    /// One step of a move; a new move when there is none.
+    /// Executes one step of a move; starts a new move if there is none.
     fn step(&mut self) {
         let Some(mut job) = self.job else {
             self.sweep();
@@ -144,7 +144,8 @@ impl World {
             Step::Copy if to == UPSTREAM => {
                 self.copies += 1;
                 self.note(self.copies);
-                // It may arrive and the answer not: then it is tried again, as another object.
+                // The object may arrive and the response be lost: then the move is retried with another
+                // object.
                 self.objects.insert(self.copies);
                 if self.dice.roll(8) == 0 {
                     return self.job = None;
@@ -170,7 +171,7 @@ impl World {
         self.job = Some(job);
     }
 
-    /// The process stops, perhaps with the machine, and starts again.
+    /// Simulates a kill or a power loss, and the next start.
     fn crash(&mut self) {
         let left = self.synced + self.dice.roll((self.log.len() - self.synced) as u64 + 1) as usize;
         self.log.truncate(left);
@@ -232,7 +233,7 @@ impl World {
     }
 }
 
-/// The first schedule that breaks with these words.
+/// Returns the first schedule whose failure contains these words.
 fn first_broken(without: Without, words: &str) -> Option<(u64, String)> {
     (1..=SCHEDULES).find_map(|seed| {
         let broken = World::new(seed, without).run().err().filter(|broken| broken.contains(words));

@@ -1,4 +1,4 @@
-//! Reads: any range, any damage, any extent.
+//! Tests of reads: arbitrary ranges, damage, and extents.
 
 use super::*;
 use crate::hot::{Fault, ReadError, segment_file_name};
@@ -19,7 +19,7 @@ fn flip(file: &std::fs::File, at: u64) {
 }
 
 #[tokio::test]
-async fn a_flipped_byte_fails_the_very_next_read_of_its_block_and_no_other() {
+async fn a_flipped_byte_fails_only_reads_of_its_block() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let extent = append(&tier, chunk(1, bytes_of(1, 1 << 20))).await.unwrap();
@@ -37,7 +37,7 @@ async fn a_flipped_byte_fails_the_very_next_read_of_its_block_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_flipped_byte_of_a_compressed_block_fails_its_block_and_no_other() {
+async fn a_flipped_byte_of_a_compressed_block_fails_only_its_block() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let text = text_of(1, 1 << 20);
@@ -58,7 +58,7 @@ async fn a_flipped_byte_of_a_compressed_block_fails_its_block_and_no_other() {
 }
 
 #[tokio::test]
-async fn what_was_not_compressed_from_so_many_bytes_is_refused_though_it_verifies() {
+async fn a_block_that_decompresses_to_another_length_is_refused() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let honest = packed(1, &text_of(1, 10_000));
@@ -72,7 +72,7 @@ async fn what_was_not_compressed_from_so_many_bytes_is_refused_though_it_verifie
 }
 
 #[tokio::test]
-async fn a_file_cut_short_is_an_error_of_the_reads_it_concerns() {
+async fn a_truncated_file_fails_only_the_affected_reads() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let first = append(&tier, chunk(1, bytes_of(1, 5000))).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_missing_segment_is_gone() {
 }
 
 #[tokio::test]
-async fn an_extent_that_is_not_quite_right_never_gives_bytes() {
+async fn a_wrong_extent_never_returns_bytes() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let good = append(&tier, chunk(1, bytes_of(1, 5000))).await.unwrap();
@@ -136,7 +136,7 @@ async fn an_extent_that_is_not_quite_right_never_gives_bytes() {
 }
 
 #[tokio::test]
-async fn only_so_many_files_stay_open() {
+async fn the_number_of_open_files_is_bounded() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let options = HotOptions { segment_bytes: 1000, ..options(dir.path()) };
     let tier = HotTier::open_with(options, map.clone()).await.unwrap();
@@ -150,7 +150,7 @@ async fn only_so_many_files_stay_open() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn every_range_is_the_slice_it_names(
+    fn every_range_reads_the_same_slice(
         length in 1usize..=CHUNK_BYTES_MAX as usize,
         is_text: bool,
         ranges in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 20),
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bit_flipped_anywhere_in_a_record_is_never_served(
+    fn a_record_with_a_flipped_bit_is_never_returned(
         length in 100usize..100_000, is_packed: bool, at in any::<prop::sample::Index>(), bit in 0u8..8,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,10 +1,10 @@
-//! Chunks that are stored otherwise than they were.
+//! Tests of the replacement of chunks by another encoding.
 
 use super::bench::Bench;
 use super::*;
 use mlgw_formats::schema::Encoding;
 
-/// Text of two chunks under a name.
+/// Stores text of two chunks as an object.
 async fn put_text(bench: &Bench, object: &str) -> (BodyId, Vec<u8>) {
     let body = bench.catalogue.body_id().await.unwrap();
     let text = text_of(body.0, 200_000);
@@ -22,7 +22,7 @@ async fn read_object(bench: &Bench, object: &str, body: BodyId) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_chunk_is_replaced_by_what_it_is_compressed_to_and_its_bytes_are_dead() {
+async fn a_chunk_is_replaced_by_its_compressed_form_and_its_bytes_are_dead() {
     let bench = Bench::new().await;
     let (body, text) = put_text(&bench, "text").await;
     let before = bench.extents("text");
@@ -44,7 +44,7 @@ async fn a_chunk_is_replaced_by_what_it_is_compressed_to_and_its_bytes_are_dead(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_replaced_or_deleted_meanwhile_keeps_its_fate() {
+async fn a_concurrent_replacement_or_delete_wins() {
     let bench = Bench::new().await;
     let (body, text) = put_text(&bench, "text").await;
     let first = bench.extents("text").remove(0);

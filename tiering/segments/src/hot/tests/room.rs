@@ -1,4 +1,4 @@
-//! Appends that find no room: when room is made for them, and when they are refused.
+//! Tests of appends without space: when space is freed for them, and when they are refused.
 
 use super::bench::{Bench, Tuned};
 use super::placing::{reads_back, segments_in};
@@ -8,7 +8,7 @@ use crate::hot::{AppendError, PlacingSettings};
 
 const LENGTH: usize = 50_000;
 
-/// Puts an object, again while room is being made; `Full` when there is none.
+/// Puts an object, with retries while space is being freed; `Full` if there is none.
 async fn put(bench: &Bench, object: &str) -> Result<BodyId, AppendError> {
     let body = bench.catalogue.body_id().await.unwrap();
     loop {
@@ -28,14 +28,14 @@ async fn put(bench: &Bench, object: &str) -> Result<BodyId, AppendError> {
     }
 }
 
-/// Nothing is asked for, and rounds come once an hour: what makes room is woken by what lacks it.
+/// No pass is requested, and passes run once an hour: waiting appends wake the workers that free space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn overwrites_find_room_while_the_cold_tier_has_some() {
+async fn overwrites_get_space_while_the_cold_tier_has_some() {
     let placing = PlacingSettings { high_percent: 40, low_percent: 30, ..PlacingSettings::default() };
     let bench = Bench::tuned(Tuned { placing, capacity_bytes: 3_000_000, ..Tuned::default() }).await;
     let mut bodies = BTreeMap::new();
     for n in 0..300_usize {
-        // 100 keys of 50,000 bytes: more lives than the hot tier holds.
+        // 100 keys of 50,000 bytes: more live bytes than the hot tier holds.
         let object = format!("object-{}", n * 37 % 100);
         bodies.insert(object.clone(), put(&bench, &object).await.expect("there is room in the cold tier"));
     }
@@ -45,9 +45,9 @@ async fn overwrites_find_room_while_the_cold_tier_has_some() {
     bench.close().await;
 }
 
-/// Below the mark from which the tier spills by itself.
+/// The fill level is below the high watermark.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_that_needs_more_than_is_free_has_segments_spilled_for_it() {
+async fn a_write_larger_than_the_free_space_causes_a_spill() {
     let bench = Bench::tuned(Tuned { capacity_bytes: 3_000_000, ..Tuned::default() }).await;
     for n in 0..40 {
         put(&bench, &format!("object-{n}")).await.unwrap();
@@ -62,7 +62,7 @@ async fn a_write_that_needs_more_than_is_free_has_segments_spilled_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tier_with_nothing_below_is_full_and_takes_more_after_deletes() {
+async fn a_tier_without_lower_tiers_gets_full_and_accepts_writes_after_deletes() {
     let tuned = Tuned { capacity_bytes: 3_000_000, cold_dirs: &[], ..Tuned::default() };
     let bench = Bench::tuned(tuned).await;
     let mut stored = 0_usize;
@@ -86,7 +86,7 @@ async fn a_tier_with_nothing_below_is_full_and_takes_more_after_deletes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cold_tier_that_refuses_makes_no_room_and_loses_nothing() {
+async fn a_failing_cold_tier_frees_no_space_and_loses_no_data() {
     let placing = PlacingSettings { high_percent: 40, low_percent: 30, ..PlacingSettings::default() };
     let bench = Bench::tuned(Tuned { placing, capacity_bytes: 3_000_000, ..Tuned::default() }).await;
     for dir in ["cold-1", "cold-2"] {

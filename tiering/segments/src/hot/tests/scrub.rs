@@ -1,4 +1,4 @@
-//! Scrub on real files and a real catalogue: what is bad is listed, and for how long.
+//! Tests of the scrub on real files and a real catalogue: bad blocks are listed while they are referenced.
 
 use super::bench::{Bench, clock};
 use super::*;
@@ -29,7 +29,7 @@ fn scrub_with(bench: &Bench, proofs: Option<Arc<dyn Proofs>>) -> Scrub {
     Scrub::start(options, bench.catalogue.clone(), bench.tier.clone()).unwrap()
 }
 
-/// Waits for what the scrub's thread does in its own time.
+/// Waits for a state that the scrub's thread reaches asynchronously.
 fn until(scrub: &Scrub, reached: impl Fn(&ScrubStatus) -> bool) -> ScrubStatus {
     let begun = Instant::now();
     loop {
@@ -48,7 +48,8 @@ fn pass(scrub: &Scrub) -> ScrubStatus {
     until(scrub, |status| status.passes > passes)
 }
 
-/// Objects in sealed segments, and the path of the segment with the first chunk of `bad`.
+/// Returns a bench with objects in sealed segments, and the path of the segment with the first chunk of
+/// `bad`.
 async fn sealed() -> (Bench, BodyId, std::path::PathBuf) {
     let bench = Bench::new().await;
     let body = bench.put("bad", LENGTH).await;
@@ -65,7 +66,7 @@ fn flip(path: &Path, at: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_that_meets_a_bad_block_has_it_listed_until_nothing_refers_to_it() {
+async fn a_bad_block_found_by_a_read_is_listed_while_it_is_referenced() {
     let (bench, body, path) = sealed().await;
     let second = bench.extents("bad")[1].clone();
     flip(&path, second.offset + u64::from(second.head_bytes) + 10);
@@ -88,7 +89,7 @@ async fn a_read_that_meets_a_bad_block_has_it_listed_until_nothing_refers_to_it(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_block_of_a_compressed_chunk_is_listed_by_the_bytes_that_it_stands_for() {
+async fn a_bad_block_of_a_compressed_chunk_is_listed_with_its_logical_range() {
     let bench = Bench::new().await;
     let body = bench.catalogue.body_id().await.unwrap();
     let key = ObjectKey::new("text").unwrap();
@@ -110,7 +111,7 @@ async fn a_bad_block_of_a_compressed_chunk_is_listed_by_the_bytes_that_it_stands
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_head_a_cut_file_and_a_missing_one_cost_whole_chunks() {
+async fn damaged_headers_and_truncated_or_missing_files_lose_whole_chunks() {
     type Damage = fn(&Path, &Extent);
     let damages: [Damage; 3] = [
         |path, extent| flip(path, extent.offset + 30),
@@ -134,7 +135,7 @@ async fn a_head_a_cut_file_and_a_missing_one_cost_whole_chunks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_mends_itself_is_no_longer_listed_after_the_next_pass() {
+async fn a_block_that_verifies_again_is_delisted_by_the_next_pass() {
     let (bench, body, path) = sealed().await;
     let at = bench.extents("bad")[0].offset + 200;
     flip(&path, at);
@@ -148,11 +149,11 @@ async fn what_mends_itself_is_no_longer_listed_after_the_next_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspicion_outlives_the_process_that_had_it() {
+async fn suspects_survive_a_restart() {
     let (bench, _, path) = sealed().await;
     flip(&path, bench.extents("bad")[0].offset + 200);
     let segment = bench.extents("bad")[0].segment;
-    // As it was written when the segment was done and the catalogue not walked yet.
+    // The state that is written when the segment was read and the catalogue not searched yet.
     let text = format!(
         "{{\"format\":1,\"running\":true,\"began_ms\":1,\"after\":{segment},\"read_bytes\":0,\"passes\":0,\
          \"ended_ms\":0,\"suspects\":[{segment}],\"bad\":[]}}"
@@ -165,7 +166,7 @@ async fn a_suspicion_outlives_the_process_that_had_it() {
     bench.close().await;
 }
 
-/// Counts how often each object is compared, and finds some of them wrong.
+/// Counts the comparisons of each object, and reports some objects as wrong.
 #[derive(Default)]
 struct Counting {
     compared: parking_lot::Mutex<BTreeMap<String, u64>>,
@@ -192,7 +193,7 @@ impl Proofs for Counting {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_object_is_compared_once_in_all_passes_and_a_wrong_one_is_listed_until_it_is_right() {
+async fn each_object_is_compared_once_in_all_passes_and_listed_while_wrong() {
     let bench = Bench::new().await;
     let names: Vec<String> = (0..60).map(|number| format!("object-{number:02}")).collect();
     for name in &names {
@@ -219,7 +220,7 @@ async fn each_object_is_compared_once_in_all_passes_and_a_wrong_one_is_listed_un
     running.stop();
     drop(running);
 
-    // After a restart too, and every pass looks at them again.
+    // The list survives a restart, and every pass compares listed objects again.
     let running = scrub_with(&bench, Some(counting.clone()));
     assert_eq!(listed(&pass(&running)).len(), 2);
     counting.wrong.lock().remove(&names[3]);

@@ -1,11 +1,11 @@
-//! A simulated soak: overwrites into a small hot tier, with spilling and compaction in parallel.
+//! Simulated soak: overwrites into a small hot tier, with spilling and compaction in parallel.
 //!
-//! The decisions are the real ones: what compaction empties, what is spilled, and whether an append without
-//! room waits or is refused. The model around them is simple: keys that are overwritten at random, segments
-//! that fill and die, a disk on which compaction and copies have fixed rates, and clients that wait. Time
-//! goes in ticks, so every run of a seed is the same. With a cold tier that has room no write is refused, and
-//! none waits too long; the control does one thing after the other, as an older version did, and must run out
-//! of room.
+//! The decisions are the real ones: the choice of segments to empty and to spill, and whether an append
+//! without space waits or is refused. The model around them is simple: keys that are overwritten at random,
+//! segments that fill and die, a disk on which compaction and copies have fixed rates, and clients that wait.
+//! Time advances in ticks, so every run of a seed is the same. With a cold tier that has space no write is
+//! refused, and none waits too long; the control runs compaction and spilling sequentially, as an older
+//! version did, and must run out of space.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -23,12 +23,12 @@ use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const TICK_MS: u64 = 50;
-/// Ticks of a round of compaction, or of moves, at most.
+/// Maximum ticks of a pass of compaction or of moves.
 const TURN: u64 = 5000 / TICK_MS;
 const CAPACITY: u64 = 600 * MIB;
 const SEGMENT: u64 = CAPACITY / 64;
 const OBJECT: u64 = 256 * KIB;
-/// Twice as many bytes as the hot tier has.
+/// Number of keys: twice as many bytes as the hot tier holds.
 const KEYS: u64 = 2 * CAPACITY / OBJECT;
 const CLIENTS: usize = 32;
 
@@ -46,7 +46,7 @@ struct Rates {
 const RATES: Rates =
     Rates { write: per_tick(50 * MIB), compaction: per_tick(64 * MIB), spill: per_tick(120 * MIB) };
 
-/// Work on one segment at a time, in the order that was chosen.
+/// Work on one segment at a time, in the chosen order.
 #[derive(Default)]
 struct Hand {
     chosen: VecDeque<SegmentId>,
@@ -66,7 +66,7 @@ struct World {
     now: u64,
     cold_room: u64,
     rates: Rates,
-    /// Compaction and spilling beside each other, and what waits for room waits.
+    /// True if compaction and spilling run in parallel, and appends wait for space.
     side_by_side: bool,
     segments: BTreeMap<SegmentId, Segment>,
     places: HashMap<u64, SegmentId>,
@@ -75,7 +75,7 @@ struct World {
     next: u64,
     compaction: Hand,
     spilling: Hand,
-    /// When the write of each client began to wait.
+    /// Time at which each client's write began to wait.
     clients: Vec<Option<u64>>,
     written: u64,
     refused: u64,
@@ -133,7 +133,7 @@ impl World {
         CAPACITY.saturating_sub(self.used())
     }
 
-    /// Stores an object in an open segment, and seals that when it is full.
+    /// Stores an object in an open segment, and seals the segment when it is full.
     fn store(&mut self, key: u64, is_moved: bool) {
         let id = if is_moved { self.moved } else { self.open };
         let segment = self.segments.get_mut(&id).unwrap();
@@ -212,7 +212,7 @@ impl World {
         to_spill(&placed.collect::<Vec<_>>(), None, aim).into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Goes on with the emptying of segments.
+    /// Continues to empty segments.
     fn compact(&mut self) {
         let mut budget = self.rates.compaction;
         while budget > 0 {
@@ -241,7 +241,7 @@ impl World {
         }
     }
 
-    /// Goes on with the spilling of segments.
+    /// Continues to spill segments.
     fn spill(&mut self) {
         let mut budget = self.rates.spill;
         while budget > 0 {
@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// Both kinds of work: beside each other and woken at once, or one after the other every five seconds.
+    /// Runs both kinds of work: in parallel and woken by waiting writes, or sequentially every five seconds.
     fn work(&mut self) {
         let idle = |hand: &Hand| hand.chosen.is_empty() && hand.at.is_none();
         let is_time = self.now.is_multiple_of(TURN);
@@ -296,7 +296,7 @@ impl World {
         }
     }
 
-    /// Clients that overwrite random keys, as fast as the disk takes it.
+    /// Overwrites random keys by all clients, as fast as the disk allows.
     fn write(&mut self) {
         let mut budget = self.rates.write / OBJECT;
         let facts = self.facts();
@@ -355,7 +355,7 @@ fn overwrites_are_not_refused_while_the_cold_tier_has_room() {
 }
 
 #[test]
-fn a_slow_cold_disk_slows_writers_down_and_refuses_none() {
+fn a_slow_cold_disk_delays_writes_and_refuses_none() {
     for seed in 1..=3 {
         let rates = Rates { spill: per_tick(20 * MIB), compaction: per_tick(5 * MIB), ..RATES };
         let world = soaked(seed, true, 34 << 30, rates);
@@ -366,7 +366,7 @@ fn a_slow_cold_disk_slows_writers_down_and_refuses_none() {
 }
 
 #[test]
-fn a_cold_tier_without_room_is_full_at_last() {
+fn a_cold_tier_without_space_leads_to_refusals() {
     let world = soaked(1, true, 0, RATES);
     assert!(world.refused > 0, "more is alive than there is room for");
     let used = world.segments.values().map(|segment| segment.living.len() as u64 * OBJECT).sum::<u64>();
@@ -374,7 +374,7 @@ fn a_cold_tier_without_room_is_full_at_last() {
 }
 
 #[test]
-fn one_thing_after_the_other_runs_out_of_room() {
+fn sequential_work_runs_out_of_space() {
     let world = soaked(1, false, 34 << 30, RATES);
     assert!(world.refused > 100, "{} refused", world.refused);
 }

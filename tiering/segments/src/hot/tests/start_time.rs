@@ -1,5 +1,5 @@
-//! How long a start takes to see that the directories are its own. Run with
-//! `cargo nextest run --release --run-ignored only --no-capture -E 'test(start_time)'`.
+//! Measurement of the time in which a start verifies that its directories are its own. Run with `cargo
+//! nextest run --release --run-ignored only --no-capture -E 'test(start_time)'`.
 
 use super::*;
 use crate::hot::map::NewSegment;
@@ -13,9 +13,9 @@ use mlgw_metadata::{Catalogue, CatalogueOptions, Durability};
 use std::time::{Duration, Instant};
 
 const SEGMENTS: u64 = 100_000;
-/// Segments that are made at once.
+/// Segments that are created concurrently.
 const AT_ONCE: usize = 500;
-/// What a start may take.
+/// Maximum duration of a start.
 const WITHIN: Duration = Duration::from_secs(2);
 
 const OWN: Identity = Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(3) };
@@ -32,7 +32,7 @@ async fn catalogue(dir: &Path, durability: Durability) -> Catalogue {
     Catalogue::open(options).await.unwrap()
 }
 
-/// Makes segments in the catalogue, and files of them that have holes for bytes.
+/// Creates segments in the catalogue, and sparse files for them.
 async fn fill(dir: &Path) {
     let catalogue = catalogue(dir, Durability::Os).await;
     let hot = dir.join("hot");
@@ -44,7 +44,7 @@ async fn fill(dir: &Path) {
     catalogue.shutdown().await;
 }
 
-/// Makes a sealed segment in the catalogue, and its file.
+/// Creates a sealed segment in the catalogue, and its file.
 async fn make(catalogue: &Catalogue, hot: &Path, stamp: u64) {
     let create =
         CreateSegment { class: 1, node: 1, created_ms: 1_700_000_000_000, stamp, ..Default::default() };
@@ -61,10 +61,10 @@ async fn make(catalogue: &Catalogue, hot: &Path, stamp: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]
-async fn a_start_knows_its_segments_in_time() {
+async fn a_start_verifies_its_segments_in_time() {
     let room = tempfile::tempdir().unwrap();
     fill(room.path()).await;
-    // The first one compares every file with its record and marks the directory.
+    // The first start compares every file with its record and marks the directory.
     for start in ["marks", "again"] {
         let begun = Instant::now();
         let floor =
@@ -82,7 +82,7 @@ async fn a_start_knows_its_segments_in_time() {
             opened - floors,
             all - opened
         );
-        // The first one reads every header, once in the life of a directory.
+        // The first start reads every header, once in the life of a directory.
         assert!(start == "marks" || all < WITHIN, "{all:?}");
         tier.shutdown().await;
         catalogue.shutdown().await;

@@ -1,4 +1,4 @@
-//! What is sent when something is written, and when it is sent again.
+//! Tests of writes: the requests sent, and when they are retried.
 
 use super::{SLOW_DOWN, Server};
 use crate::origin::{Content, Origin, OriginError, Streamed, Trailer, UploadOf, UploadsQuery};
@@ -9,7 +9,7 @@ use mlgw_formats::schema::Pair;
 use tokio::sync::oneshot;
 
 const DONE: &str = "HTTP/1.1 200 OK\nETag: \"e\"\nx-amz-version-id: v\nx-amz-request-id: 1\nContent-Length: 0\nConnection: close\n\n";
-/// What a delete answers.
+/// Response to a delete.
 const NOTHING: &str = "HTTP/1.1 204 No Content\nConnection: close\n\n";
 const BROKEN: &str = "";
 
@@ -36,7 +36,7 @@ async fn put(server: &Server, headers: &HeaderMap, content: Content) -> Result<H
 }
 
 #[tokio::test]
-async fn a_put_says_what_the_object_is_like_and_its_answer_what_clients_know() {
+async fn a_put_sends_metadata_and_returns_client_headers() {
     let server = Server::start(&[DONE]).await;
     let given = headers(&[
         ("content-type", "image/png"),
@@ -61,7 +61,7 @@ async fn a_put_says_what_the_object_is_like_and_its_answer_what_clients_know() {
 }
 
 #[tokio::test]
-async fn what_is_in_memory_is_sent_again_unless_a_condition_would_fail_then() {
+async fn a_body_in_memory_is_resent_unless_a_condition_would_then_fail() {
     let server = Server::start(&[BROKEN, SLOW_DOWN, DONE]).await;
     put(&server, &HeaderMap::new(), whole("hello")).await.unwrap();
     assert_eq!(server.bodies(3).await, [b"hello"; 3]);
@@ -76,14 +76,14 @@ async fn what_is_in_memory_is_sent_again_unless_a_condition_would_fail_then() {
 }
 
 #[tokio::test]
-async fn a_stream_is_sent_once_and_an_origin_whose_client_gave_up_has_not_all_of_it() {
+async fn a_stream_is_sent_once_and_an_abandoned_one_is_incomplete() {
     let server = Server::start(&[BROKEN, DONE]).await;
     let error = put(&server, &HeaderMap::new(), streamed(5, vec!["he", "llo"], None)).await.unwrap_err();
     assert!(matches!(error, OriginError::Broken(_)) && !error.is_undone(), "{error:?}");
     assert_eq!((server.heads().len(), server.bodies(1).await), (1, vec![b"hello".to_vec()]));
     let server = Server::start(&[DONE]).await;
-    // What is sent at once with the end would not be sent at all: the client gives up when the server has
-    // some of it.
+    // Bytes sent together with the end would not be sent at all, so the client stops only after the server
+    // has received some of them.
     let heads = server.heads.clone();
     let given_up = stream::unfold(Some(heads), |heads| async move {
         let heads = heads?;
@@ -100,7 +100,7 @@ async fn a_stream_is_sent_once_and_an_origin_whose_client_gave_up_has_not_all_of
 }
 
 #[tokio::test]
-async fn a_checksum_that_is_known_at_the_end_follows_the_bytes() {
+async fn a_checksum_known_at_the_end_follows_the_bytes() {
     let server = Server::start(&[DONE]).await;
     let (told, value) = oneshot::channel();
     told.send("AAAAAA==".to_owned()).unwrap();
@@ -120,7 +120,7 @@ async fn a_checksum_that_is_known_at_the_end_follows_the_bytes() {
 }
 
 #[tokio::test]
-async fn a_copy_whose_error_comes_late_has_failed() {
+async fn a_copy_with_a_late_error_has_failed() {
     let failed =
         document("<?xml version=\"1.0\"?>   <Error><Code>InternalError</Code><Message>m</Message></Error>");
     let copied = document("<CopyObjectResult><ETag>\"x\"</ETag></CopyObjectResult>");
@@ -135,7 +135,7 @@ async fn a_copy_whose_error_comes_late_has_failed() {
 }
 
 #[tokio::test]
-async fn an_upload_goes_by_the_origins_own_id() {
+async fn an_upload_uses_the_id_of_the_origin() {
     let begun = document("<R><UploadId>u/+=</UploadId></R>");
     let listed = document("<ListPartsResult><IsTruncated>false</IsTruncated></ListPartsResult>");
     let uploads =
@@ -166,7 +166,7 @@ async fn an_upload_goes_by_the_origins_own_id() {
 }
 
 #[tokio::test]
-async fn deletes_and_tags_are_done_again_and_conditions_pass_as_they_are() {
+async fn deletes_and_tags_are_retried_and_conditions_pass_unchanged() {
     let none = HeaderMap::new();
     let server = Server::start(&[SLOW_DOWN, NOTHING, BROKEN, NOTHING, NOTHING]).await;
     let origin = server.origin();
@@ -211,7 +211,7 @@ async fn an_origin_that_takes_nothing_is_given_up_and_one_that_waits_for_the_cli
     assert_eq!(error, OriginError::TimedOut);
 }
 
-/// A 2xx of an origin, or of what stands before it, that does not mean that bytes were stored.
+/// 2xx responses of an origin, or of a proxy in front of it, that do not mean that bytes were stored.
 const NO_SUCCESS: [(&str, &str); 10] = [
     ("200 without an ETag", "HTTP/1.1 200 OK\nContent-Length: 0\nConnection: close\n\n"),
     ("200 with an empty ETag", "HTTP/1.1 200 OK\nETag: \"\"\nContent-Length: 0\nConnection: close\n\n"),
@@ -236,12 +236,12 @@ const NO_SUCCESS: [(&str, &str); 10] = [
          Content-Length: 0\nConnection: close\n\n",
     ),
 ];
-/// The MD5 of `hello`.
+/// Response whose ETag is the MD5 of `hello`.
 const PROVEN: &str =
     "HTTP/1.1 200 OK\nETag: \"5d41402abc4b2a76b9719d911017c592\"\nContent-Length: 0\nConnection: close\n\n";
 
 #[tokio::test]
-async fn no_answer_but_an_etag_confirms_bytes_that_were_sent() {
+async fn only_an_etag_confirms_a_write() {
     let none = HeaderMap::new();
     let upload = UploadOf { key: "k", id: "u" };
     for (what, answer) in NO_SUCCESS {
@@ -283,7 +283,7 @@ async fn the_md5_of_the_bytes_proves_a_write_and_an_opaque_etag_does_not() {
 }
 
 #[tokio::test]
-async fn an_answer_that_names_kms_leaves_a_write_unproven_and_so_does_the_setting() {
+async fn an_answer_that_names_kms_leaves_a_write_unproven_as_does_the_setting() {
     let kms = PROVEN.replace("ETag", "x-amz-server-side-encryption: aws:kms\nETag");
     let server = Server::start(&[&kms, PROVEN]).await;
     let none = HeaderMap::new();
@@ -298,7 +298,7 @@ async fn an_answer_that_names_kms_leaves_a_write_unproven_and_so_does_the_settin
 }
 
 #[tokio::test]
-async fn a_delete_that_answers_anything_is_not_confirmed() {
+async fn a_delete_with_an_unexpected_answer_is_unconfirmed() {
     let none = HeaderMap::new();
     let error = document("<Error><Code>InternalError</Code><Message>m</Message></Error>");
     let page = document("<html><body>Log in.</body></html>");

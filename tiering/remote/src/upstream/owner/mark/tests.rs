@@ -1,4 +1,4 @@
-//! Who owns a prefix, as a table, and marks of random content.
+//! Ownership decisions as a table, and marks with random content.
 
 use super::{Claim, FoundMark, Ownership, PrefixMark, claim, compare, may_adopt};
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
@@ -12,7 +12,7 @@ fn found(owner: Identity, nonce: u64) -> FoundMark {
     FoundMark::Whole(PrefixMark { owner, nonce })
 }
 
-/// A server of cluster 1, node 2, in incarnation 9, which descends from 7.
+/// Returns a server of cluster 1, node 2, in incarnation 9, which descends from 7.
 fn lineage() -> Lineage {
     Lineage { own: identity(1, 2, 9), earlier: vec![Incarnation(7)], marking: false }
 }
@@ -20,7 +20,7 @@ fn lineage() -> Lineage {
 const NONCE: u64 = 0xA;
 
 #[test]
-fn only_the_last_start_of_the_owner_destroys_and_only_a_start_of_the_owner_takes_over() {
+fn only_the_last_start_of_the_owner_deletes_and_only_a_start_of_the_owner_takes_over() {
     let (own, earlier, unknown) = (identity(1, 2, 9), identity(1, 2, 7), identity(1, 2, 8));
     let (node, cluster) = (identity(1, 3, 9), identity(4, 2, 9));
     let left = Claim::Leave;
@@ -56,7 +56,7 @@ fn a_prefix_without_a_mark_is_marked_unless_an_earlier_incarnation_may_use_it() 
 }
 
 #[test]
-fn an_operator_takes_any_prefix_but_that_of_another_server() {
+fn an_operator_adopts_any_prefix_except_that_of_another_server() {
     for (found, may) in [
         (FoundMark::Absent, true),
         (FoundMark::Damaged, true),
@@ -96,7 +96,7 @@ fn any_identity() -> impl Strategy<Value = Identity> {
 
 proptest! {
     #[test]
-    fn a_mark_is_read_as_it_was_written_and_no_other_text_is_one(
+    fn a_mark_survives_a_round_trip_and_no_other_text_parses(
         cluster: u64, node: u64, incarnation: u64, nonce: u64, at in 0usize..120, bit in 0u8..8,
     ) {
         let mark = PrefixMark { owner: identity(cluster, node, incarnation), nonce };

@@ -1,4 +1,4 @@
-//! The catalogue of the model: a log that can lose its tail, and rows made by the real `apply`.
+//! The catalogue of the model: a log that can lose its tail, and rows written by the real `apply`.
 
 use mlgw_common::ids::{BodyId, BucketId, PartNumber};
 use mlgw_formats::command::{Change, Command, CreateBucket, MirrorBucket, Reject, Reply, SetBucketState};
@@ -26,12 +26,12 @@ pub(super) struct Named {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Catalogue {
     pub(super) log: Vec<Command>,
-    /// Entries that are in the rows.
+    /// Number of log entries applied to the rows.
     pub(super) applied: usize,
-    /// Entries that survive power loss.
+    /// Number of log entries that survive power loss.
     pub(super) synced: usize,
     pub(super) rows: MemoryRows,
-    /// Rows on the disk, and the entries that are in them.
+    /// Rows on the disk, and the number of entries applied to them.
     pub(super) flushed: (MemoryRows, usize),
 }
 
@@ -65,7 +65,7 @@ impl Catalogue {
         outcome
     }
 
-    /// A command that is applied at once; everything before it was.
+    /// Appends a command and applies it immediately; all earlier entries must be applied.
     pub(super) fn commit(&mut self, change: Change, sync: bool) -> Result<Reply, Reject> {
         assert_eq!(self.applied, self.log.len(), "a commit overtakes nothing");
         self.log.push(Command::from(change));
@@ -79,7 +79,7 @@ impl Catalogue {
         self.flushed = (self.rows.clone(), self.applied);
     }
 
-    /// What is left when the process or the power goes, with the log cut to `length`.
+    /// Restores the state after a kill or a power loss, with the log truncated to `length`.
     pub(super) fn recover(&mut self, length: usize) {
         self.log.truncate(length.max(self.flushed.1));
         (self.rows, self.applied) = self.flushed.clone();
@@ -122,7 +122,7 @@ impl Catalogue {
         keys.map(|(_, key, body)| (String::from_utf8(key.into_owned()).unwrap(), body.0)).collect()
     }
 
-    /// Bodies that wait to be freed, with what of them.
+    /// Bodies whose extents wait to be released, with the scope of the release.
     pub(super) fn waiting_bodies(&self) -> Vec<(u64, i32)> {
         let waiting = self
             .all(Family::Release)
@@ -143,14 +143,14 @@ impl Catalogue {
         .collect()
     }
 
-    /// The page of a body's map that covers byte `at`: its extents, or its parts.
+    /// Returns the page of a body's map that covers byte `at`: its extents, or its parts.
     pub(super) fn page(&self, body: u64, at: u64) -> Option<(u64, ExtentPage)> {
         let first = extent::row(BodyId(body), 0);
         let (row, value) = self.rows.0.range(first..=extent::row(BodyId(body), at)).next_back()?;
         Some((extent::key_of(row).unwrap().1, decode(value).unwrap()))
     }
 
-    /// A part's extents, those on pages too.
+    /// Returns a part's extents, including those on pages.
     pub(super) fn part_extents(&self, body: u64, range: PartRange) -> Option<(u64, Vec<Extent>)> {
         let number = PartNumber::new(range.number).unwrap();
         let part: Part = self.get(&part::row(BodyId(body), number))?;
@@ -160,7 +160,7 @@ impl Catalogue {
         Some((writing(&part), part.extents.iter().cloned().chain(paged).collect()))
     }
 
-    /// Everything that any row refers to.
+    /// Returns every extent that a row refers to.
     pub(super) fn references(&self) -> Vec<Named> {
         let mut found = Vec::new();
         let mut note = |key: String, (body, part, writing), page: Option<u64>, extents: &[Extent]| {
@@ -197,7 +197,7 @@ impl Catalogue {
     }
 }
 
-/// Which writing of its number a part is.
+/// Identifies the upload of a part among uploads with the same part number.
 fn writing(part: &Part) -> u64 {
     part.etag.parse().unwrap()
 }

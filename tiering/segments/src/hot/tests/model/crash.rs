@@ -1,4 +1,4 @@
-//! The end of the process or of the power, recovery, and what must hold at any time.
+//! Kills and power losses in the model, recovery, and the invariants that always hold.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::disk::{File, HEADER};
 use super::world::{Broken, World};
 
 impl World {
-    /// `kill -9`, which loses memory, or a power cut, which loses what was not synced too.
+    /// Simulates `kill -9`, which loses memory, or a power loss, which also loses unsynced data.
     pub(super) fn crash(&mut self) -> Result<(), Broken> {
         self.seen.crashes += 1;
         let power = self.os || self.dice.roll(2) == 0;
@@ -37,12 +37,12 @@ impl World {
         self.catalogue.recover(length);
         self.recover_segments();
         self.check_references(self.os && power)?;
-        // What `os` may lose it may lose; the rest of the schedule would only stumble over it.
+        // Data that durability `os` may lose is lost; the rest of the schedule would only fail because of it.
         self.ended = self.os && power;
         Ok(())
     }
 
-    /// Seals what was left open and sweeps what was removed.
+    /// Seals open segments and sweeps removed ones.
     fn recover_segments(&mut self) {
         for record in self.catalogue.segments() {
             if record.state() == SegmentState::Open {
@@ -58,8 +58,8 @@ impl World {
         swept.into_iter().for_each(|segment| self.disk.remove(segment));
     }
 
-    /// Every chunk that a record refers to is where it says, but for those that were never on
-    /// stable media when such may be lost; and the counters say what the records do.
+    /// Checks that every referenced chunk is at its location, except for chunks that were never on stable
+    /// media when those may be lost, and that the usage counters match the references.
     pub(super) fn check_references(&self, may_lose: bool) -> Result<(), Broken> {
         let mut counted = HashMap::<u64, (u64, u64)>::new();
         for named in self.catalogue.references() {

@@ -1,8 +1,9 @@
-//! Segment files of the model: what was appended, what of it is synced, what power loss leaves.
+//! Segment files of the model: appended records, their synced prefix, and the files that a power loss can
+//! restore.
 
 use std::collections::BTreeMap;
 
-/// Whose bytes a chunk holds: body, part (0 for none), which writing of the part, offset.
+/// Owner of a chunk's bytes: body, part (0 for none), upload of the part, offset.
 pub(super) type Chunk = (u64, u32, u64, u64);
 
 #[derive(Clone, Debug)]
@@ -16,7 +17,7 @@ pub(super) struct Record {
 #[derive(Clone, Debug, Default)]
 pub(super) struct File {
     pub(super) records: Vec<Record>,
-    /// Records of it that survive power loss.
+    /// Number of records that survive power loss.
     pub(super) synced: usize,
 }
 
@@ -36,12 +37,12 @@ impl File {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     pub(super) files: BTreeMap<u64, File>,
-    /// Removed, but the directory was not synced since: they may come back.
+    /// Files whose removal is not synced: a power loss may restore them.
     pub(super) removed: Vec<(u64, File)>,
 }
 
 impl Disk {
-    /// Appends a chunk of `bytes` and returns where it lies.
+    /// Appends a chunk of `bytes` and returns its offset.
     pub(super) fn append(&mut self, segment: u64, chunk: Chunk, bytes: u64, synced: bool) -> Option<u64> {
         let file = self.files.get_mut(&segment)?;
         let offset = file.bytes();

@@ -1,4 +1,4 @@
-//! Carries out the real decisions of compaction, one step an action.
+//! Executes the real decisions of compaction, one step per action.
 
 use mlgw_common::ids::SegmentId;
 use mlgw_formats::command::{Change, Command, FenceSegment, Reject, RelocateExtent, RemoveSegment, Reply};
@@ -11,14 +11,14 @@ use crate::hot::compaction::choose::{Aim, HeldBack, SegmentFacts, choose};
 use crate::hot::compaction::job::{End, Event, Job, Step};
 use crate::hot::holds::Hold;
 
-/// Compaction's memory. A crash forgets it.
+/// Memory of compaction, which a crash loses.
 #[derive(Default)]
 pub(super) struct Driver {
     job: Option<Job>,
-    /// Records of the segment that were looked at.
+    /// Number of visited records of the segment.
     at: usize,
     awaiting: bool,
-    /// Of the copy that is about to be named.
+    /// Hold on the copy that is about to be named.
     hold: Option<Hold>,
     dead_percent: u64,
 }
@@ -81,7 +81,8 @@ impl World {
             Step::Remove if self.rules.fence && self.rules.in_flight => {
                 return self.ask(Change::RemoveSegment(RemoveSegment { segment: segment.0 }));
             }
-            // The catalogue refuses to remove what was not sealed and fenced: without, by hand.
+            // The catalogue refuses to remove a segment that is not sealed and fenced; without those rules
+            // the row is removed directly.
             Step::Remove => {
                 self.catalogue.rows.0.remove(&segment::row(segment));
                 Event::Done
@@ -109,7 +110,7 @@ impl World {
         }
     }
 
-    /// Proposes, and now and then has the answer before anything else happens.
+    /// Proposes a change; in two of three cases it is committed before anything else happens.
     fn ask(&mut self, change: Change) {
         self.driver.awaiting = true;
         if self.dice.roll(3) > 0 {
@@ -120,7 +121,7 @@ impl World {
         }
     }
 
-    /// The next record of the segment that something refers to.
+    /// Returns the next referenced record of the segment.
     fn next_live(&mut self, segment: u64) -> Option<Named> {
         let references = self.catalogue.references();
         let records = &self.disk.files.get(&segment)?.records;
@@ -160,10 +161,10 @@ impl World {
                 self.driver.at += 1;
                 self.driver.hold = None;
             }
-            // The copy's segment was fenced before the copy was named: once more.
+            // The copy's segment was fenced before the copy was named: retry.
             (Some(Ok(Step::Move)), Err(_)) => self.driver.hold = None,
             (Some(Ok(_)), Ok(_)) => self.on(Event::Done),
-            // Given up; every step may be repeated.
+            // The job is abandoned; every step is idempotent.
             (Some(Ok(_)), Err(_)) => {
                 if let Some(job) = self.driver.job.take() {
                     self.pins.gone(job.segment());
@@ -173,7 +174,7 @@ impl World {
         }
     }
 
-    /// Compacts until nothing is dead: then no file holds more than what is referred to.
+    /// Compacts until nothing is dead; then no file contains more than the referenced records.
     pub(super) fn finish_compaction(&mut self) -> Result<(), Broken> {
         self.driver.dead_percent = 30;
         for _ in 0..20 {

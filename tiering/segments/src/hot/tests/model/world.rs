@@ -1,4 +1,4 @@
-//! Everything that goes on at once, one action at a time.
+//! All concurrent activity of the model, one action at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::driver::Driver;
 use crate::hot::holds::{Hold, Holds};
 use crate::hot::pins::{Pins, SegmentPin};
 
-/// Which rules are kept.
+/// Rules that are in effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
     pub(super) in_flight: bool,
@@ -32,7 +32,7 @@ impl Rules {
         Self { in_flight: true, fence: true, pins: true, look_again: true, settle: true };
 }
 
-/// How often what makes a schedule interesting came to pass.
+/// Statistics of the events that make a schedule interesting.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     pub(super) released: u64,
@@ -52,10 +52,10 @@ impl std::ops::AddAssign for Seen {
     }
 }
 
-/// A promise that was broken.
+/// Description of a broken invariant.
 pub(super) type Broken = String;
 
-/// A small generator, so that a seed is a schedule for ever (splitmix64, Steele et al. 2014).
+/// A small generator, so that a seed always gives the same schedule (splitmix64, Steele et al. 2014).
 pub(super) struct Dice(u64);
 
 impl Dice {
@@ -72,12 +72,12 @@ const KEYS: [&str; 3] = ["a", "b", "c"];
 const MIB: u64 = 1 << 20;
 const SEGMENT_BYTES: u64 = 4 * MIB;
 
-/// With durability `os`: actions in which the kernel may write something back, and before which the
-/// power does not fail.
+/// With durability `os`: number of actions in which the kernel may write data back, and number of actions
+/// before which no power loss happens.
 const OS_SYNCED_ACTIONS: usize = 60;
 const OS_SAFE_ACTIONS: usize = 100;
 
-/// Who waits for the answer to a proposal.
+/// Receiver of the result of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asker {
     Nobody,
@@ -97,7 +97,7 @@ struct Request {
     again: usize,
 }
 
-/// Somebody who reads a body from its beginning to its end.
+/// A reader of a body from beginning to end.
 struct Reader {
     key: String,
     body: u64,
@@ -105,32 +105,32 @@ struct Reader {
     inline: Vec<Extent>,
     at: u64,
     pin: Option<SegmentPin>,
-    /// Where the bytes go afterwards, if this is a copy.
+    /// Destination key, if the read is part of a copy.
     to: Option<String>,
 }
 
 pub(super) struct World {
     pub(super) dice: Dice,
     pub(super) rules: Rules,
-    /// Durability `os`: nothing waits for a sync.
+    /// True with durability `os`: no request waits for a sync.
     pub(super) os: bool,
     pub(super) catalogue: Catalogue,
     pub(super) disk: Disk,
     pub(super) holds: Arc<Holds>,
     pub(super) pins: Arc<Pins>,
-    /// The open segments of requests and of what is moved.
+    /// The open segments of requests and of moved chunks.
     pub(super) open: [Option<(u64, Hold)>; 2],
     pub(super) on_the_way: Vec<(Command, Asker)>,
-    /// Who waits for which entry of the log, and what they are about to be told.
+    /// Receivers of pending results by log index, and results that are to be delivered.
     pub(super) waiting: HashMap<usize, Asker>,
     pub(super) answers: Vec<(Asker, Result<Reply, Reject>)>,
     requests: Vec<Request>,
     readers: Vec<Reader>,
     pub(super) driver: Driver,
-    /// Chunks of which a copy was on stable media, named by a log that was.
+    /// Chunks of which a copy was on stable media, named by a synced log entry.
     pub(super) durable: HashSet<Chunk>,
     pub(super) ended: bool,
-    /// What came to pass, to see that schedules are worth something.
+    /// Statistics, to check that the schedules are useful.
     pub(super) seen: Seen,
     next_body: u64,
     next_request: u64,
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// What was done, in order.
+    /// Names of the executed actions, in order.
     pub(super) fn trace(&self) -> Vec<&'static str> {
         self.trace.clone()
     }
@@ -216,7 +216,7 @@ impl World {
 
     // Appending.
 
-    /// Appends a chunk; lane 1 is that of moved ones.
+    /// Appends a chunk; lane 1 is that of moved chunks.
     pub(super) fn append(&mut self, lane: usize, chunk: Chunk, bytes: u64) -> (Extent, Hold) {
         let full =
             |segment: u64, disk: &Disk| disk.files.get(&segment).is_some_and(|f| f.bytes() >= SEGMENT_BYTES);
@@ -229,9 +229,9 @@ impl World {
             Some((segment, hold)) => (*segment, hold.clone()),
             None => self.make_segment(lane),
         };
-        // What is moved was there before: it is synced whatever the durability.
+        // Moved chunks are synced with every durability, since they were durable before.
         let synced = !self.os || lane == 1;
-        // A file whose name is gone takes what is written to it, and nobody will find it there.
+        // A removed file that is still open accepts writes, which are lost.
         let offset = self.disk.append(segment, chunk, bytes, synced).unwrap_or(HEADER);
         let extent = Extent {
             segment,
@@ -255,8 +255,8 @@ impl World {
         (made.id, hold)
     }
 
-    /// A command that is answered at once. What is before it in the log is applied first; those who
-    /// wait for that are answered when this action is over.
+    /// Commits a command immediately. Earlier entries of the log are applied first; their results are
+    /// delivered at the end of this action.
     pub(super) fn commit(&mut self, change: Change) -> Result<Reply, Reject> {
         while self.catalogue.applied < self.catalogue.log.len() {
             self.apply_entry();
@@ -372,7 +372,7 @@ impl World {
         self.on_the_way.push((command, Asker::Request(request.id)));
     }
 
-    /// A client goes away; what was sent for it goes on.
+    /// Drops a client; its proposals are still delivered.
     fn vanish(&mut self) -> Result<(), Broken> {
         if !self.requests.is_empty() {
             let at = self.dice.roll(self.requests.len());
@@ -381,7 +381,7 @@ impl World {
         Ok(())
     }
 
-    /// What a request whose proposal was refused does: reads its bytes back and appends them again.
+    /// Handles a refused proposal as a request does: reads its bytes back and appends them again.
     fn append_again(&mut self, id: u64, segment: u64) -> Result<(), Broken> {
         let Some(at) = self.requests.iter().position(|request| request.id == id) else { return Ok(()) };
         self.requests[at].again += 1;
@@ -409,7 +409,7 @@ impl World {
         Ok(())
     }
 
-    // The way of a proposal.
+    // Delivery of proposals.
 
     fn deliver(&mut self) -> Result<(), Broken> {
         if !self.on_the_way.is_empty() {
@@ -422,7 +422,7 @@ impl World {
     }
 
     fn sync(&mut self) -> Result<(), Broken> {
-        // Late in a schedule the kernel writes nothing back by chance: what settling is for shows.
+        // Late in a schedule the kernel writes nothing back by chance, so that a missing sync is detected.
         if self.os && self.trace.len() > OS_SYNCED_ACTIONS {
             return Ok(());
         }
@@ -434,7 +434,7 @@ impl World {
         Ok(())
     }
 
-    /// What a synced log names on synced media survives from now on.
+    /// Records chunks on synced media that are named by a synced log: they survive from now on.
     pub(super) fn note_durable(&mut self) {
         if self.catalogue.applied <= self.catalogue.synced {
             for named in self.catalogue.references() {
@@ -524,10 +524,11 @@ impl World {
         Ok(())
     }
 
-    /// Reads the next chunk, as a download does: pins first, and looks again when a segment is gone.
+    /// Reads the next chunk as a download does: pins first, and looks the object up again when a segment is
+    /// gone.
     fn read_on(&mut self, reader: &mut Reader) -> Result<(), Broken> {
         for _ in 0..4 {
-            // Deleted before anything was read: there is nothing to answer but that.
+            // Deleted before anything was read: the read ends.
             if reader.at == reader.size {
                 return Ok(());
             }
@@ -554,7 +555,7 @@ impl World {
         Err("a reader looked again and again".into())
     }
 
-    /// The chunk that begins where the reader is.
+    /// Returns the chunk that begins at the reader's position.
     fn next_extent(&self, reader: &Reader) -> Option<(Chunk, Extent)> {
         let mut found = ((0, 0), 0, reader.inline.clone());
         if reader.inline.is_empty() {
@@ -599,14 +600,14 @@ impl World {
         Ok(())
     }
 
-    // The end.
+    // End of a schedule.
 
     pub(super) fn forget_clients(&mut self) {
         self.requests.clear();
         self.readers.clear();
     }
 
-    /// Lets everything come to its end, compacts, and counts what is left.
+    /// Lets all activity finish, compacts, and checks the rest.
     fn quiesce(&mut self) -> Result<(), Broken> {
         self.check_references(false)?;
         while !self.requests.is_empty()
